@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use tidegate::policy::YamlOptions;
 
 pub(crate) use admin::{AdminArgs, AdminCommand, KeyArgs, PingArgs, SocketArgs};
 
@@ -278,6 +279,13 @@ pub(crate) struct ServeArgs {
     /// survive restarts and crashes [default: memory]
     #[arg(long, env = "TIDEGATE_STORE")]
     pub(crate) store: Option<String>,
+    /// Send metadata to Envoy: the domain, the descriptors, and the `metadata` of the rules that
+    /// allowed them [default: false]
+    #[arg(long, value_name = "BOOL", env = "TIDEGATE_RESPONSE_METADATA", num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    pub(crate) response_metadata: Option<bool>,
+    #[command(flatten)]
+    pub(crate) yaml: YamlArgs,
     /// Number of threads [default: one per processor]
     #[arg(long, env = "TIDEGATE_THREADS", value_parser = threads)]
     pub(crate) threads: Option<usize>,
@@ -287,6 +295,28 @@ pub(crate) struct ServeArgs {
     /// Log level; `debug` logs every denial
     #[arg(long, value_enum, default_value_t = LogLevel::Info, env = "TIDEGATE_LOG_LEVEL")]
     pub(crate) log_level: LogLevel,
+}
+
+/// How files of envoyproxy/ratelimit are read.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct YamlArgs {
+    /// Merge a domain that several files of envoyproxy/ratelimit have [default: false]
+    #[arg(long, value_name = "BOOL", env = "TIDEGATE_MERGE_DOMAINS", num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    pub(crate) merge_domains: Option<bool>,
+    /// Treat all descriptors of files of envoyproxy/ratelimit as if they had `quota_mode: true`
+    /// [default: false]
+    #[arg(long, value_name = "BOOL", env = "TIDEGATE_QUOTA_MODE", num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    pub(crate) quota_mode: Option<bool>,
+}
+
+impl YamlArgs {
+    pub(crate) fn options(self) -> YamlOptions {
+        let options = YamlOptions::default();
+        let options = self.merge_domains.map_or(options, |is_on| options.merge_domains(is_on));
+        self.quota_mode.map_or(options, |is_on| options.quota_mode(is_on))
+    }
 }
 
 /// Format of the log.
@@ -311,6 +341,15 @@ pub(crate) enum LogLevel {
     Debug,
 }
 
+/// The value of a flag that may also be written without one.
+fn boolean(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" => Ok(true),
+        "false" | "no" | "off" | "0" => Ok(false),
+        _ => Err("expected true or false".into()),
+    }
+}
+
 fn threads(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(threads @ 1..=1_024) => Ok(threads),
@@ -329,6 +368,8 @@ pub(crate) struct ValidateArgs {
     /// Treat warnings as errors
     #[arg(long, env = "TIDEGATE_STRICT", value_parser = FalseyValueParser::new())]
     pub(crate) strict: bool,
+    #[command(flatten)]
+    pub(crate) yaml: YamlArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = ReportFormat::Text, env = "TIDEGATE_FORMAT")]
     pub(crate) format: ReportFormat,
@@ -356,6 +397,8 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "TIMES", default_value_t = 0,
         value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub(crate) repeat: u32,
+    #[command(flatten)]
+    pub(crate) yaml: YamlArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text, env = "TIDEGATE_FORMAT")]
     pub(crate) format: Format,
@@ -369,6 +412,8 @@ pub(crate) struct TestArgs {
     /// Test files; `-` reads stdin
     #[arg(required = true, value_hint = ValueHint::FilePath)]
     pub(crate) cases: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) yaml: YamlArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = ReportFormat::Text, env = "TIDEGATE_FORMAT")]
     pub(crate) format: ReportFormat,

@@ -16,7 +16,7 @@ use crate::rule_index::RuleIndex;
 use crate::simulator::{self, DecisionSummary, Simulator};
 
 pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
-    let policy = match input::policy(&args.policy, io.stdin) {
+    let policy = match input::policy(&args.policy, args.yaml.options(), io.stdin) {
         Ok(parsed) => parsed.policy,
         Err(why) => {
             writeln!(io.stderr, "{why}")?;

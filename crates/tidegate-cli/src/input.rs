@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use tidegate::policy::{Diagnostic, Parsed, Policy, PolicyErrors, PolicyFile};
+use tidegate::policy::{Diagnostic, Parsed, Policy, PolicyErrors, PolicyFile, YamlOptions};
 
 use crate::args::is_stdin;
 use crate::similar::similar;
@@ -48,14 +48,20 @@ pub(crate) fn read(path: &Path, stdin: &mut dyn Read) -> Result<InputText, ReadE
 }
 
 /// The policy of a file, or of all files in a folder.
-pub(crate) fn policy(path: &Path, stdin: &mut dyn Read) -> Result<Parsed, PolicyInputError> {
-    if is_stdin(path) || !path.is_dir() {
+pub(crate) fn policy(
+    path: &Path,
+    options: YamlOptions,
+    stdin: &mut dyn Read,
+) -> Result<Parsed, PolicyInputError> {
+    let files = if is_stdin(path) || !path.is_dir() {
         let InputText { name, bytes } = read(path, stdin).map_err(PolicyInputError::Unreadable)?;
-        return Policy::load(&name, &bytes).map_err(PolicyInputError::Errors);
-    }
-    let files = PolicyFile::read(path)
-        .map_err(|error| PolicyInputError::Unreadable(unreadable(path, name_of(path), &error)))?;
-    Policy::load_files(&files).map_err(PolicyInputError::Errors)
+        vec![PolicyFile { name, bytes }]
+    } else {
+        PolicyFile::read(path).map_err(|error| {
+            PolicyInputError::Unreadable(unreadable(path, name_of(path), &error))
+        })?
+    };
+    Policy::load_files_with(&files, options).map_err(PolicyInputError::Errors)
 }
 
 /// The diagnostics of an invalid policy. Test files are often mistaken for policies.

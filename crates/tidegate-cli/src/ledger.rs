@@ -40,11 +40,13 @@ pub(crate) fn run(args: &LedgerArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     })
 }
 
-/// Whether the folder has files of a ledger. A repair may have moved all of them aside.
+/// Whether the folder has files of a ledger. A repair may have moved all of them aside, or only the
+/// one may be left that says that there was one.
 fn has_ledger(folder: &Path) -> bool {
     let is_of_ledger = |name: std::ffi::OsString| {
         let name = name.to_string_lossy();
-        name.ends_with(".log") || name.ends_with(".snapshot") || name.contains(".damaged-")
+        let is_file = name.ends_with(".log") || name.ends_with(".snapshot");
+        is_file || name == "begun" || name.contains(".damaged-")
     };
     let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
     names.map(|entry| entry.file_name()).any(is_of_ledger)
@@ -342,6 +344,11 @@ fn repair(folder: &Path, io: &mut Io<'_>) -> io::Result<LedgerResult> {
             RepairAction::PutAside { file, kept_as } => {
                 writeln!(io.stdout, "moved {file} to {kept_as}")?;
             }
+            RepairAction::StartsAnew => writeln!(
+                io.stdout,
+                "nothing is left of the ledger: all that was charged is lost, and the next start begins \
+                 a new one"
+            )?,
             _ => {}
         }
     }

@@ -22,7 +22,7 @@ pub(crate) fn run(args: &ServeArgs, io: &mut Io<'_>) -> Result<Exit, io::Error> 
     logging::init(args.log, args.log_level);
     let policy = match &args.policy {
         None => demo(),
-        Some(path) => match input::policy(path, io.stdin) {
+        Some(path) => match input::policy(path, args.yaml.options(), io.stdin) {
             Ok(parsed) => {
                 for warning in parsed.warnings {
                     match args.log {
@@ -143,7 +143,10 @@ fn runtime(threads: Option<usize>) -> io::Result<Runtime> {
 fn settings(args: &ServeArgs, policy: Policy) -> Result<Settings, String> {
     let has_socket = policy.server().unix().is_some();
     let store = args.store.clone().or_else(|| policy.server().store().map(Into::into));
-    let mut settings = Settings::new(policy);
+    let mut settings = Settings::new(policy).yaml_options(args.yaml.options());
+    if let Some(is_on) = args.response_metadata {
+        settings = settings.response_metadata(is_on);
+    }
     if !has_socket {
         let socket = tidegate_server::default_socket();
         settings = settings.listen(Listener::Unix, Some(&socket.to_string_lossy()));

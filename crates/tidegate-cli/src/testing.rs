@@ -18,7 +18,7 @@ use outcome::CaseOutcome;
 mod outcome;
 
 pub(crate) fn run(args: &TestArgs, io: &mut Io<'_>) -> io::Result<Exit> {
-    let files: Vec<TestRun> = match input::policy(&args.policy, io.stdin) {
+    let files: Vec<TestRun> = match input::policy(&args.policy, args.yaml.options(), io.stdin) {
         Ok(parsed) => {
             simulator::note_enforced(&parsed.policy, io)?;
             args.cases.iter().map(|path| run_file(path, &parsed.policy, io)).collect()

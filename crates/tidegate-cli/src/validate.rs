@@ -16,7 +16,7 @@ pub(crate) fn run(args: &ValidateArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     let mut exit = Exit::Success;
     let mut files = Vec::new();
     for path in &args.policies {
-        let checked = check(path, args.strict, io);
+        let checked = check(path, args, io);
         exit = exit.max(checked.exit());
         match args.format {
             ReportFormat::Text => text(&checked, args.explain, io)?,
@@ -66,11 +66,11 @@ impl Findings {
     }
 }
 
-fn check(path: &Path, strict: bool, io: &mut Io<'_>) -> ValidatedFile {
+fn check(path: &Path, args: &ValidateArgs, io: &mut Io<'_>) -> ValidatedFile {
     let name = input::name_of(path);
-    let findings = match input::policy(path, io.stdin) {
+    let findings = match input::policy(path, args.yaml.options(), io.stdin) {
         Ok(mut parsed) => {
-            if strict {
+            if args.strict {
                 parsed.warnings.iter_mut().for_each(|it| it.severity = Severity::Error);
             }
             let (diagnostics, left_out) = (parsed.warnings, parsed.left_out);

@@ -23,7 +23,7 @@ pub use code::envoy::r#type::v3::RateLimitUnit;
 pub use json::{JsonError, request_from_json, response_to_json};
 use prost::encoding::{self, DecodeContext, WireType};
 pub use prost::{DecodeError, Message};
-pub use prost_types::Duration;
+pub use prost_types::{Duration, ListValue, Struct, Value, value};
 
 mod json;
 

@@ -20,7 +20,7 @@ use crate::rls::RlsError;
 use body::ResponseBody;
 use calls::Calls;
 use health_reflection::AuxiliaryServices;
-use message::{MessageBudget, MessageError, framed, read_message};
+use message::{LargeCalls, MessageBudget, MessageError, framed, read_message};
 use preface::PrefacedStream;
 use tidegate_listen::{Connection, Permit, Protocol, ShutdownSignal};
 use write_stall::{TrackedBody, WriteProgress};
@@ -80,13 +80,14 @@ impl Protocol for Grpc {
             },
             () = shutdown.wanted() => return,
         };
-        let calls = Arc::new(Calls::default());
+        let (calls, large) = (Arc::new(Calls::default()), Arc::new(LargeCalls::default()));
         let service = service_fn(|request: Request<Incoming>| {
             let (shared, responses) = (Arc::clone(&self.shared), Arc::clone(&responses));
             let (permit, call) = (Arc::clone(&permit), calls.begin());
+            let large = Arc::clone(&large);
             async move {
                 Ok::<_, Infallible>(if request.uri().path() == rls::SHOULD_RATE_LIMIT {
-                    let response = should_rate_limit(&shared, &permit, request).await;
+                    let response = should_rate_limit(&shared, (&permit, &large), request).await;
                     response.map(|body| TrackedBody::tracked(body, (call, permit), responses))
                 } else {
                     let response = shared.others.handle(request).await;
@@ -131,14 +132,14 @@ impl Protocol for Grpc {
 
 async fn should_rate_limit(
     shared: &GrpcContext,
-    permit: &Permit,
+    (permit, large): (&Permit, &LargeCalls),
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
     let GrpcContext { daemon, room, .. } = shared;
     if let Some(rejection) = reject_head(&request) {
         return rejection;
     }
-    let read = read_message(request.into_body(), MESSAGE_BYTES, (room, permit.state()));
+    let read = read_message(request.into_body(), MESSAGE_BYTES, (room, large), permit.state());
     let read = match tokio::time::timeout(daemon.settings.bounds.request_time, read).await {
         Ok(Ok(read)) => read,
         Ok(Err(error)) => return malformed(daemon, error),

@@ -47,7 +47,7 @@ mod store_health;
 mod telemetry;
 
 pub use listener::Listener;
-pub use load::{LoadError, load};
+pub use load::{LoadError, load, load_with};
 pub use local::default_socket;
 pub use server::{Server, StartError};
 pub use settings::{Bounds, Settings};

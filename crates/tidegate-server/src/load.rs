@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use tidegate::policy::{Parsed, Policy, PolicyErrors, PolicyFile};
+use tidegate::policy::{Parsed, Policy, PolicyErrors, PolicyFile, YamlOptions};
 
 /// The error of a policy file that cannot be loaded.
 #[derive(Debug)]
@@ -28,7 +28,12 @@ pub enum LoadError {
 
 /// Loads a policy file, or all of them in a folder.
 pub fn load(path: &Path) -> Result<Parsed, LoadError> {
-    parse(&read(path)?)
+    load_with(path, YamlOptions::default())
+}
+
+/// Loads a policy file, or all of them in a folder, with options for files of envoyproxy/ratelimit.
+pub fn load_with(path: &Path, options: YamlOptions) -> Result<Parsed, LoadError> {
+    parse(&read(path)?, options)
 }
 
 /// The content of a file, or of all policy files in a folder.
@@ -42,8 +47,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<PolicyFile>, LoadError> {
     PolicyFile::read(path).map_err(unreadable)
 }
 
-pub(crate) fn parse(files: &[PolicyFile]) -> Result<Parsed, LoadError> {
-    Policy::load_files(files).map_err(LoadError::Wrong)
+pub(crate) fn parse(files: &[PolicyFile], options: YamlOptions) -> Result<Parsed, LoadError> {
+    Policy::load_files_with(files, options).map_err(LoadError::Wrong)
 }
 
 impl fmt::Display for LoadError {

@@ -20,12 +20,14 @@ pub use socket_path::default_socket;
 use crate::admin::{Principal, Role};
 use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
+use budgeted_stream::BudgetedStream;
 use socket_limits::SocketDenial;
 pub(crate) use socket_limits::SocketLimits;
 use tidegate_listen::{BudgetKind, Connection, PeerId, Protocol};
 use verbs::VerbError;
 
 mod access;
+mod budgeted_stream;
 mod frames;
 mod peer;
 mod request;
@@ -117,6 +119,7 @@ impl Local {
 
     async fn serve_connection(&self, peer: &PeerCredentials, connection: Connection) -> Ended {
         let Connection { io, mut shutdown, permit, .. } = connection;
+        let io = BudgetedStream::new(io, Arc::clone(&permit));
         let mut frames = Frames::new(io, FrameTimes::from(&self.daemon.settings.bounds));
         loop {
             let frame = tokio::select! {
@@ -132,6 +135,8 @@ impl Local {
                 }
                 Err(ended) => return ended,
             };
+            // The request is gone; what is left is the beginning of others.
+            permit.hold(BudgetKind::Received, frames.unread_len());
             permit.hold(BudgetKind::Unsent, reply.frames.iter().map(Vec::len).sum());
             for frame in &reply.frames {
                 if let Err(ended) = frames.send(frame).await {

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate::policy::{Parsed, Policy, PolicyFile, Rule};
+use tidegate::policy::{Diagnostic, Parsed, Policy, PolicyFile, Rule};
 use tidegate::{Clock, Timestamp};
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
@@ -238,7 +238,7 @@ impl PendingReload {
     }
 
     fn apply(&self, daemon: &Daemon, parsed: Parsed) {
-        let Parsed { policy, warnings, .. } = parsed;
+        let Parsed { policy, warnings, left_out, .. } = parsed;
         let policy = policy.with_request_limits();
         // A policy that the admin API has set before the first poll stays in force.
         let before = daemon.reload.status();
@@ -247,9 +247,7 @@ impl PendingReload {
         let needs_restart = needs_restart(daemon.settings.policy.server(), policy.server());
         let file = self.path.display();
         if !is_known {
-            for warning in &warnings {
-                tracing::warn!("{warning}");
-            }
+            log_warnings(&warnings, left_out);
             if !needs_restart.is_empty() {
                 let settings = needs_restart.join(", ");
                 tracing::warn!(%file, settings, "settings need a restart");
@@ -265,6 +263,20 @@ impl PendingReload {
         status.is_unstable = false;
         status.is_replaced &= is_known;
         status.needs_restart = needs_restart;
+    }
+}
+
+/// Logs warnings about a policy, one line each, up to a bound.
+fn log_warnings(warnings: &[Diagnostic], left_out: usize) {
+    for Diagnostic { file, line, column, message, hint, .. } in warnings.iter().take(MOST_WARNINGS)
+    {
+        let (file, hint) = (&**file, hint.as_deref());
+        tracing::warn!(file, line, column, warning = message, hint, "policy warning");
+    }
+    let left_out = left_out + warnings.len().saturating_sub(MOST_WARNINGS);
+    if left_out > 0 {
+        let hint = "`tidegate validate` lists them";
+        tracing::warn!(warnings = left_out, hint, "more policy warnings");
     }
 }
 
@@ -351,13 +363,17 @@ pub(crate) async fn watch(daemon: SharedDaemon, path: PathBuf, mut shutdown: Shu
 
 async fn load(daemon: &SharedDaemon, loader: &Loader, mut pending: PendingReload) {
     let files = std::mem::take(&mut pending.files);
-    let parsed = loader.load(LOADING_MOST, move || load::parse(&files)).await;
+    let options = daemon.settings.yaml_options;
+    let parsed = loader.load(LOADING_MOST, move || load::parse(&files, options)).await;
     let shared = SharedDaemon::clone(daemon);
     let finished = spawn_blocking(move || pending.finish(&shared, parsed)).await;
     if let Err(error) = finished {
         failed(daemon, &loader::broken(error), true);
     }
 }
+
+/// How many warnings about a policy are logged.
+const MOST_WARNINGS: usize = 20;
 
 /// The interval between polls.
 const POLL_EVERY: Duration = Duration::from_secs(1);

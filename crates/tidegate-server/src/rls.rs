@@ -19,8 +19,10 @@ use tidegate_proto::rls::{
 
 use crate::daemon::Daemon;
 use crate::listener::Listener;
+use metadata::DescribedStatus;
 use response::{headers, is_over_all_quotas, status};
 
+mod metadata;
 mod response;
 
 /// The error of a call.
@@ -80,10 +82,23 @@ pub(crate) async fn handle(
     check(call)?;
     let domain = percent_utf8(&call.domain);
     let entries: Several<_> = call.descriptors.iter().map(entries).collect();
+    let mut response = decide(daemon, listener, call, (&domain, &entries)).await?;
+    if daemon.settings.response_metadata {
+        metadata::complete(&mut response, call, (&domain, &entries));
+    }
+    Ok(response)
+}
+
+async fn decide(
+    daemon: &Daemon,
+    listener: Listener,
+    call: &RateLimitRequest,
+    (domain, entries): (&str, &[Entries<'_>]),
+) -> Result<RateLimitResponse, RlsError> {
     let names: Several<_> = entries.iter().map(names).collect();
     let limits: Several<_> = call.descriptors.iter().map(request_limit).collect();
     let paths: Several<_> = entries.iter().map(|entries| path(daemon, entries)).collect();
-    let attributes: Several<_> = (names.iter().zip(&entries).zip(&paths).zip(&limits).enumerate())
+    let attributes: Several<_> = (names.iter().zip(entries).zip(&paths).zip(&limits).enumerate())
         .map(|(number, (((names, entries), path), limit))| {
             // A limit of the request counts the same at every index of its descriptor.
             let number = if limit.is_some() { 0 } else { number };
@@ -93,12 +108,12 @@ pub(crate) async fn handle(
     let requests: Several<Request<'_>> = (call.descriptors.iter().zip(&attributes).zip(&limits))
         .map(|((descriptor, attributes), limit)| {
             let hits = descriptor.hits_addend.unwrap_or(call.hits_addend.max(1).into());
-            let request = Request::new(&domain, attributes).cost(hits);
+            let request = Request::new(domain, attributes).cost(hits);
             limit.as_ref().map_or(request, |limit| request.request_limit(limit))
         })
         .collect();
     let is_invalid = |index: usize| paths[index].is_err();
-    if paths.iter().any(Result::is_err) && daemon.engine.reads_path(&domain) {
+    if paths.iter().any(Result::is_err) && daemon.engine.reads_path(domain) {
         tracing::debug!("invalid path; over the limit");
         return over_limit(daemon, &requests, |index, _| is_invalid(index)).await;
     }
@@ -132,7 +147,8 @@ async fn handle_charges(
         [request] => daemon.engine.check(request).await?,
         requests => daemon.engine.check_together(requests).await?,
     };
-    let statuses: Vec<_> = (0..requests.len()).map(|index| status(&report, index)).collect();
+    let statuses = (0..requests.len()).map(|index| DescribedStatus::new(daemon, &report, index));
+    let statuses = statuses.collect();
     daemon.observe(listener, &requests[report.decisive_request()], &report);
     Ok(response(daemon, Some(&report), statuses))
 }
@@ -148,7 +164,7 @@ async fn handle_with_refunds(
     let is_charge = |index: &usize| !call.descriptors[*index].is_negative_hits;
     let charges: Several<usize> = (0..requests.len()).filter(is_charge).collect();
     let first_charge = charges.first().copied().unwrap_or(requests.len());
-    let mut statuses = vec![DescriptorStatus::default(); requests.len()];
+    let mut statuses = vec![DescribedStatus::default(); requests.len()];
     for (status, request) in statuses.iter_mut().zip(&requests[..first_charge]) {
         *status = refund(daemon, request).await?;
     }
@@ -163,7 +179,7 @@ async fn handle_with_refunds(
     };
     for (number, index) in charges.iter().enumerate() {
         if let Some(report) = &report {
-            statuses[*index] = status(report, number);
+            statuses[*index] = DescribedStatus::new(daemon, report, number);
         }
     }
     for index in (first_charge..requests.len()).filter(|index| !is_charge(index)) {
@@ -173,10 +189,11 @@ async fn handle_with_refunds(
 }
 
 /// Refunds hits, and returns the status after that.
-async fn refund(daemon: &Daemon, request: &Request<'_>) -> Result<DescriptorStatus, CheckError> {
+async fn refund(daemon: &Daemon, request: &Request<'_>) -> Result<DescribedStatus, CheckError> {
     daemon.engine.refund(request).await?;
     let report = daemon.engine.peek(&request.cost(0)).await?;
-    Ok(DescriptorStatus { code: Code::Ok.into(), ..status(&report, 0) })
+    let status = DescriptorStatus { code: Code::Ok.into(), ..status(&report, 0) };
+    Ok(DescribedStatus::of(daemon, (&report, 0), status))
 }
 
 /// The response to a call that cannot be decided: over the limit, and nothing is charged.
@@ -266,7 +283,7 @@ fn request_limit(descriptor: &RateLimitDescriptor) -> Option<RequestLimit> {
 fn response(
     daemon: &Daemon,
     report: Option<&Report>,
-    statuses: Vec<DescriptorStatus>,
+    statuses: Vec<DescribedStatus>,
 ) -> RateLimitResponse {
     let is_over =
         |report: &Report| !report.is_allowed() || is_over_all_quotas(report, statuses.len());
@@ -275,7 +292,8 @@ fn response(
     let report = report.filter(|_| is_configured || !is_allowed);
     RateLimitResponse {
         overall_code: if is_allowed { Code::Ok } else { Code::OverLimit }.into(),
-        statuses,
+        dynamic_metadata: metadata::merged(&statuses),
+        statuses: statuses.into_iter().map(|it| it.status).collect(),
         response_headers_to_add: report.map_or_else(Vec::new, |report| headers(daemon, report)),
         ..Default::default()
     }

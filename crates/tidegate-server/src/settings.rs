@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate::Rate;
-use tidegate::policy::{Listen, Network, Policy, Secret};
+use tidegate::policy::{Listen, Network, Policy, Secret, YamlOptions};
 use tidegate_listen::Timeouts;
 use tidegate_proto::headers::Dialect;
 
@@ -29,6 +29,10 @@ pub struct Settings {
     pub(crate) user_header: Option<String>,
     /// Whether logs show hashes in place of keys.
     pub(crate) hides_keys: bool,
+    /// Whether responses to Envoy have metadata.
+    pub(crate) response_metadata: bool,
+    /// How files of envoyproxy/ratelimit are read at a reload.
+    pub(crate) yaml_options: YamlOptions,
     pub(crate) bounds: Bounds,
 }
 
@@ -174,6 +178,8 @@ impl Settings {
             dialect: server.headers().and_then(|it| it.parse().ok()).unwrap_or_default(),
             user_header: server.user_header().map(Into::into),
             hides_keys: server.hides_keys(),
+            response_metadata: server.response_metadata(),
+            yaml_options: YamlOptions::default(),
             bounds,
             policy,
         }
@@ -212,6 +218,20 @@ impl Settings {
     #[must_use]
     pub fn admin_token(self, token: &str) -> Self {
         Self { admin_token: Some(Secret::new(token)), ..self }
+    }
+
+    /// Sets whether responses to Envoy have the domain, the descriptors and the metadata of the
+    /// rules that allowed them.
+    #[must_use]
+    pub fn response_metadata(self, is_on: bool) -> Self {
+        Self { response_metadata: is_on, ..self }
+    }
+
+    /// Sets how files of envoyproxy/ratelimit are read at a reload; those of the policy so far
+    /// should have been read with the same options.
+    #[must_use]
+    pub fn yaml_options(self, options: YamlOptions) -> Self {
+        Self { yaml_options: options, ..self }
     }
 
     /// Sets the bounds on connections, requests and times.

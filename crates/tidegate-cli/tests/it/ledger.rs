@@ -144,3 +144,18 @@ fn folder_without_ledger_is_an_error() {
     std::fs::write(folder.join("future/0000000001.log"), header).unwrap();
     let _ = tidegate_in(&folder, &["ledger", "future", "list"]).with(2).err(&["has format 7"]);
 }
+
+#[test]
+fn a_ledger_without_its_files_is_reported_and_can_be_given_up() {
+    let folder = store("ledger-gone");
+    std::fs::remove_file(folder.join("state/0000000001.log")).unwrap();
+    for command in ["check", "totals", "list"] {
+        let ended = tidegate_in(&folder, &["ledger", "state", command]);
+        assert_ne!(ended.code, 0, "{command}: {ended:?}");
+        assert!(format!("{}{}", ended.out, ended.err).contains("a ledger has begun"), "{ended:?}");
+    }
+    let _ = tidegate_in(&folder, &["ledger", "state", "repair"])
+        .with(0)
+        .out(&["nothing is left of the ledger"]);
+    assert!(!folder.join("state/begun").exists());
+}

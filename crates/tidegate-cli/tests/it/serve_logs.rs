@@ -7,6 +7,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
+use tidegate::durable::FileOptions;
+use tidegate::policy::Policy;
+use tidegate::{Clock as _, Engine, ManualClock, Request, SystemClock, Timestamp};
 use tidegate_proto::ipc::encode_text;
 
 use crate::serve::{Daemon, Folder, address};
@@ -170,4 +173,135 @@ fn json_events_have_values_and_not_debug_text() {
             assert!(!text.contains("Some(") && !text.contains("\\\""), "{name}: {line}");
         }
     }
+}
+
+/// A store whose last entry was written at this time.
+fn store_written_at(at: Timestamp, folder: &Folder) -> String {
+    let policy = "[[rule]]\nname = 'calls'\nquota = { max = 9, per = 'day' }\n";
+    let path = folder.path("store");
+    let store = FileOptions::default().open(path.as_ref()).unwrap();
+    let policy = Policy::from_toml(policy).unwrap();
+    let engine = Engine::with_store(policy, store, ManualClock::new(at));
+    assert!(engine.check(&Request::new("default", &[])).wait().unwrap().is_allowed());
+    format!("file:{path}")
+}
+
+#[test]
+fn a_clock_that_does_not_fit_the_ledger_is_logged_at_the_start() {
+    let now = SystemClock::new().now();
+    let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60);
+    let ago =
+        |time: Duration| Timestamp::from_nanos(now.as_nanos() - time.as_secs() * 1_000_000_000);
+    let cases = [
+        (now.saturating_add(days(400)), Some(("ledger_is_ahead_s=", "ledger is in the future"))),
+        (now.saturating_add(Duration::from_secs(120)), Some(("ledger_is_ahead_s=", "future"))),
+        (ago(days(400)), Some(("clock_is_ahead_s=", "clock is far ahead"))),
+        (ago(days(61)), Some(("clock_is_ahead_s=", "clock is far ahead"))),
+        // A daemon may be stopped for weeks.
+        (ago(days(59)), None),
+        (now, None),
+    ];
+    for (number, (written, expected)) in cases.into_iter().enumerate() {
+        let folder = Folder::new(&format!("log-clock-{number}"));
+        let store = store_written_at(written, &folder);
+        let policy = folder.file("policy.toml", POLICY);
+        let mut daemon = Daemon::start(&args(&policy, "off", &["--store", &store]), &[]);
+        let mut log = Vec::new();
+        while log.last().is_none_or(|line: &String| !line.contains("listening")) {
+            let mut line = String::new();
+            let read = std::io::BufRead::read_line(&mut daemon.stderr, &mut line).unwrap();
+            assert!(read > 0, "{log:?}");
+            log.push(line);
+        }
+        let about: Vec<_> = log.iter().filter(|line| line.contains("_is_ahead_s=")).collect();
+        let Some((field, text)) = expected else {
+            assert!(about.is_empty(), "{about:?}");
+            continue;
+        };
+        let [line] = about[..] else { panic!("one line about the clock in {log:?}") };
+        assert!(line.contains("WARN") && line.contains(field) && line.contains(text), "{line}");
+        // What to do.
+        assert!(line.contains("the clock") && line.to_lowercase().contains("set"), "{line}");
+        let ahead: u64 =
+            line.split(field).nth(1).unwrap().split(' ').next().unwrap().trim().parse().unwrap();
+        let difference = written.as_nanos().abs_diff(now.as_nanos()) / 1_000_000_000;
+        assert!(ahead.abs_diff(difference) < 3_600, "{line}");
+    }
+}
+
+#[test]
+fn warnings_of_a_reload_are_one_line_each_and_bounded() {
+    // A rule that no request reaches is a warning.
+    let rules = |count: u32| -> String {
+        let rule = |number| {
+            let cost = "window = { max = 5, per = '1h' }";
+            format!("[[rule]]\nname = 'r{number}'\ngroup = 'g'\n{cost}\n")
+        };
+        (0..count).map(rule).collect()
+    };
+    let folder = Folder::new("log-warnings");
+    let policy = folder.file("policy.toml", &rules(1));
+    let mut daemon = Daemon::start(&args(&policy, "off", &[]), &[]);
+    daemon.wait_for("listening");
+    folder.file("policy.toml", &rules(41));
+    daemon.send("-HUP");
+    let mut log = Vec::new();
+    while log.last().is_none_or(|line: &String| !line.contains("policy reloaded")) {
+        let mut line = String::new();
+        let read = std::io::BufRead::read_line(&mut daemon.stderr, &mut line).unwrap();
+        assert!(read > 0, "{log:#?}");
+        log.push(line);
+    }
+    let is_event = |line: &String| line.starts_with("20") && line.contains('Z');
+    assert!(log.iter().all(is_event), "every line is an event: {log:#?}");
+    let (warnings, more): (Vec<_>, Vec<_>) = log
+        .iter()
+        .filter(|line| line.contains("policy warning"))
+        .partition(|line| line.contains("warning="));
+    assert_eq!(warnings.len(), 20, "{log:#?}");
+    let first = &warnings[0];
+    assert!(first.contains("line=6") && first.contains("policy.toml"), "{first}");
+    assert!(first.contains("hint="), "{first}");
+    let [more] = more[..] else { panic!("one line about the rest: {log:#?}") };
+    assert!(more.contains("warnings=20"), "{more}");
+}
+
+#[test]
+fn options_for_yaml_are_flags_variables_and_settings() {
+    let one = |key: &str| {
+        format!(
+            "domain: edge\ndescriptors: [{{key: {key}, rate_limit: {{unit: day, \
+                 requests_per_unit: 1}}}}]\n"
+        )
+    };
+    let folder = Folder::new("yaml-options");
+    std::fs::create_dir_all(folder.path("p")).unwrap();
+    folder.file("p/a.yaml", &one("a"));
+    folder.file("p/b.yaml", &one("b"));
+    let path = folder.path("p");
+    let run = |more: &[&str], variable: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["validate", &path]).args(more);
+        command.envs(variable.map(|value| ("TIDEGATE_MERGE_DOMAINS", value)));
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, error) = run(&[], None);
+    assert_eq!(code, Some(1));
+    assert!(error.contains("b.yaml:1:9: error: domain `edge` appears twice"), "{error}");
+    assert!(error.contains("the first is at") && error.contains("a.yaml:1:9"), "{error}");
+    assert_eq!(run(&["--merge-domains"], None).0, Some(0));
+    assert_eq!(run(&[], Some("true")).0, Some(0));
+    assert_eq!(run(&["--merge-domains=false"], Some("true")).0, Some(1), "flags come first");
+    folder.file("p/server.toml", "[server]\nmerge_domains = true\n");
+    assert_eq!(run(&[], None).0, Some(0));
+    assert_eq!(run(&[], Some("false")).0, Some(1), "variables come before the file");
+    // The daemon reads them in the same way, also at a reload.
+    std::fs::remove_file(folder.path("p/server.toml")).unwrap();
+    let serve = args(&path, "off", &["--merge-domains", "--quota-mode", "--response-metadata"]);
+    let mut daemon = Daemon::start(&serve, &[]);
+    daemon.wait_for("listening");
+    folder.file("p/b.yaml", &one("c"));
+    daemon.send("-HUP");
+    daemon.wait_for("policy reloaded");
 }

@@ -96,3 +96,46 @@ impl Visit for MessageOf<'_> {
 const LINES_PER_SECOND: u64 = 10;
 const LINES_AT_ONCE: u64 = 100;
 const MESSAGE_CHARACTERS: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+
+    /// Counts what is logged.
+    #[derive(Clone, Default)]
+    struct Counter(Arc<AtomicUsize>);
+
+    impl<S: Subscriber> Layer<S> for Counter {
+        fn on_event(&self, _event: &Event<'_>, _context: Context<'_, S>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn lines_of_one_kind_are_bounded_and_counted() {
+        let limit: &'static LineLimit = Box::leak(Box::default());
+        let counter = Counter::default();
+        let logged = || counter.0.swap(0, Ordering::Relaxed);
+        let subscriber =
+            tracing_subscriber::registry().with(counter.clone()).with(LineLimitLayer(limit));
+        tracing::subscriber::with_default(subscriber, || {
+            for number in 0..10_000 {
+                tracing::warn!(number, "one kind");
+            }
+            let lines = logged();
+            // Ten more per second, should this take long.
+            assert!((100..1_000).contains(&lines), "{lines}");
+            tracing::info!("another kind");
+            assert_eq!(logged(), 1, "kinds do not take from each other");
+            let expected = LeftOut { message: "one kind".into(), count: 10_000 - lines as u64 };
+            assert_eq!(limit.take_left_out(), [expected]);
+            limit.report_left_out();
+            assert_eq!(logged(), 0, "nothing was left out since");
+        });
+    }
+}

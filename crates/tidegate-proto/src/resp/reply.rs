@@ -24,6 +24,12 @@ impl<'o> Replies<'o> {
         Self { out, version }
     }
 
+    /// The memory of all replies that are not sent yet.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.out.capacity()
+    }
+
     /// A short text, such as `OK`. Line ends become spaces.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', &[text]);

@@ -7,7 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::rate_limit_descriptor::{Entry, RateLimitOverride};
 use super::rate_limit_response::{Code, DescriptorStatus, rate_limit::Unit};
-use super::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
+use super::value::Kind;
+use super::{
+    HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit, Struct,
+    Value,
+};
 
 /// Why a JSON text is not a request: the problem and its position.
 #[derive(Debug)]
@@ -38,6 +42,7 @@ pub fn response_to_json(response: &RateLimitResponse) -> String {
         overall_code: response.overall_code().as_str_name(),
         statuses: response.statuses.iter().map(Status::new).collect(),
         response_headers_to_add: response.response_headers_to_add.iter().map(Header::new).collect(),
+        dynamic_metadata: response.dynamic_metadata.as_ref().map(structure),
     };
     // Strings, numbers and lists only: serialization cannot fail.
     serde_json::to_string(&written).unwrap_or_default()
@@ -184,6 +189,27 @@ struct Response<'a> {
     statuses: Vec<Status<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     response_headers_to_add: Vec<Header<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dynamic_metadata: Option<serde_json::Value>,
+}
+
+fn structure(structure: &Struct) -> serde_json::Value {
+    structure.fields.iter().map(|(name, it)| (name.clone(), value(it))).collect()
+}
+
+fn value(it: &Value) -> serde_json::Value {
+    match &it.kind {
+        None | Some(Kind::NullValue(_)) => serde_json::Value::Null,
+        // Without a point, as protobuf's JSON has whole numbers.
+        Some(Kind::NumberValue(number)) => match whole(*number) {
+            Ok(number) => number.into(),
+            Err(_) => (*number).into(),
+        },
+        Some(Kind::StringValue(text)) => text.as_str().into(),
+        Some(Kind::BoolValue(is_true)) => (*is_true).into(),
+        Some(Kind::StructValue(fields)) => structure(fields),
+        Some(Kind::ListValue(list)) => list.values.iter().map(value).collect(),
+    }
 }
 
 #[derive(Serialize)]

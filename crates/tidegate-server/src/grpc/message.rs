@@ -2,6 +2,7 @@
 //! message.
 
 use std::fmt;
+use std::future::Future;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -33,19 +34,33 @@ impl fmt::Display for MessageError {
     }
 }
 
-/// The bound on bytes of messages at a time, over all connections; small messages are not counted.
+/// The bound on bytes of whole messages that are decoded and handled at a time, over all
+/// connections; small messages are not counted.
 ///
-/// A call that exceeds it waits, and flow control makes its client wait too.
+/// Only what has arrived counts: a client that announces large messages and does not send them takes
+/// nothing from others.
 #[derive(Debug)]
 pub(crate) struct MessageBudget(Semaphore);
+
+/// The bound on large messages that arrive at a time on one connection.
+///
+/// A call beyond it waits, and flow control makes its client wait too. So a client that sends more
+/// than the daemon can hold is slowed down, and delays nothing but its own calls.
+#[derive(Debug)]
+pub(crate) struct LargeCalls(Semaphore);
+
+impl Default for LargeCalls {
+    fn default() -> Self {
+        Self(Semaphore::new(LARGE_CALLS_MAX))
+    }
+}
 
 impl MessageBudget {
     pub(crate) fn new(bytes: usize) -> Self {
         Self(Semaphore::new(bytes))
     }
 
-    /// Budget for a whole message, as soon as there is enough, so that every read that begins can
-    /// end.
+    /// Budget for a whole message, as soon as there is enough.
     async fn take(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         if bytes <= SMALL {
             return None;
@@ -74,14 +89,15 @@ impl BudgetedMessage<'_> {
 pub(crate) async fn read_message<'r, B>(
     mut body: B,
     most: usize,
-    (room, connection): (&'r MessageBudget, &ConnectionState),
+    (room, large): (&'r MessageBudget, &LargeCalls),
+    connection: &ConnectionState,
 ) -> Result<BudgetedMessage<'r>, MessageError>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     let mut first = Bytes::new();
     let mut more = BytesMut::new();
-    let mut taken = None;
+    let mut arriving = None;
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| MessageError::Gone)?.into_data() else { continue };
         let so_far = if first.is_empty() && more.is_empty() {
@@ -94,12 +110,10 @@ where
             &more[..]
         };
         let length = check_prefix(so_far, most)?;
-        if let (None, Some(length)) = (&taken, length) {
-            taken = tokio::select! {
-                biased;
-                taken = room.take(length) => taken,
-                () = connection.closing() => return Err(MessageError::Gone),
-            };
+        if arriving.is_none() && length.is_some_and(|length| length > SMALL) {
+            // The semaphore is never closed.
+            let turn = unless_closing(connection, large.0.acquire()).await?;
+            arriving = turn.ok();
         }
     }
     let mut whole = if more.is_empty() { first } else { more.freeze() };
@@ -112,7 +126,21 @@ where
     if u32::try_from(whole.len()) != Ok(length) {
         return Err(MessageError::NotAMessage);
     }
-    Ok(BudgetedMessage { bytes: whole, _room: taken })
+    let room = unless_closing(connection, room.take(whole.len())).await?;
+    drop(arriving);
+    Ok(BudgetedMessage { bytes: whole, _room: room })
+}
+
+/// Waits, unless the connection is to be closed.
+async fn unless_closing<T>(
+    connection: &ConnectionState,
+    waiting: impl Future<Output = T>,
+) -> Result<T, MessageError> {
+    tokio::select! {
+        biased;
+        done = waiting => Ok(done),
+        () = connection.closing() => Err(MessageError::Gone),
+    }
 }
 
 /// Rejects invalid messages as early as possible; else returns the length of the message, if it is
@@ -162,6 +190,9 @@ const PREFIX: usize = 5;
 
 /// The size up to which messages are not counted: more than most calls need.
 const SMALL: usize = 16 << 10;
+
+/// How many large messages arrive at a time on one connection.
+const LARGE_CALLS_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests;

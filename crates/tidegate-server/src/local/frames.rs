@@ -99,6 +99,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         self.unread.is_empty() && self.decoder.is_between_frames()
     }
 
+    /// How many bytes were read and are not decoded yet.
+    pub(crate) fn unread_len(&self) -> usize {
+        self.unread.len()
+    }
+
     /// Writes a frame. Fails if the peer does not read it in time.
     pub async fn send(&mut self, frame: &[u8]) -> Result<(), Ended> {
         match timeout(self.times.write, self.stream.write_all(frame)).await {

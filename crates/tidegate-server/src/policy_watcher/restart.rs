@@ -18,6 +18,7 @@ pub(crate) fn needs_restart(before: &ServerConfig, after: &ServerConfig) -> Vec<
         ("headers", before.headers() == after.headers()),
         ("user_header", before.user_header() == after.user_header()),
         ("encoded_slash", before.encoded_slash() == after.encoded_slash()),
+        ("response_metadata", before.response_metadata() == after.response_metadata()),
         ("log_keys", before.hides_keys() == after.hides_keys()),
         ("max_connections", before.max_connections() == after.max_connections()),
         (

@@ -2,7 +2,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tidegate::policy::Policy;
+use tidegate::policy::{Policy, YamlOptions};
 use tidegate::{Engine, Timestamp};
 
 use super::{Daemon, PendingReload, PolicyWatcher, load};
@@ -53,7 +53,7 @@ impl Scene {
 
     fn load(&self, pending: Option<PendingReload>) {
         if let Some(pending) = pending {
-            pending.finish(&self.daemon, load::parse(&pending.files));
+            pending.finish(&self.daemon, load::parse(&pending.files, YamlOptions::default()));
         }
     }
 
@@ -315,6 +315,9 @@ fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
         ("headers", "'none'"),
         ("user_header", "'x-user'"),
         ("encoded_slash", "'keep'"),
+        ("merge_domains", "true"),
+        ("quota_mode", "true"),
+        ("response_metadata", "true"),
         ("log_keys", "'hashed'"),
         ("max_connections", "5"),
         ("max_connections_per_peer", "5"),
@@ -334,7 +337,7 @@ fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
         let text = format!("[server]\n{name} = {value}\n{}", policy(1));
         let some = Policy::from_toml(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_ne!(none.server(), some.server(), "{name}");
-        let is_live = ["unmatched", "enforce"].contains(&name);
+        let is_live = ["unmatched", "enforce", "merge_domains", "quota_mode"].contains(&name);
         let expected: &[&str] = if is_live { &[] } else { &[name] };
         assert_eq!(crate::policy_watcher::needs_restart(none.server(), some.server()), expected);
     }

@@ -12,6 +12,7 @@ use crate::body::DecisionBody;
 use crate::daemon::Daemon;
 use crate::http::explain;
 use crate::listener::Listener;
+use tidegate_listen::{BudgetKind, Permit};
 
 /// A request to the policy; its attributes are a range of a shared list.
 struct PolicyQuery<'a> {
@@ -26,7 +27,7 @@ type QueryAttributes<'a> = Vec<(&'a str, &'a str)>;
 /// Handles the `TG.CHECK` in `arguments` and all that follow it as one batch; returns how many
 /// bytes of the input they were.
 pub(super) async fn check(
-    daemon: &Daemon,
+    (daemon, permit): (&Daemon, &Permit),
     (input, first_bytes): (&[u8], usize),
     arguments: &mut Arguments,
     replies: &mut Replies<'_>,
@@ -51,7 +52,11 @@ pub(super) async fn check(
     }
     let requests: Vec<Request<'_>> = queries.iter().map(|it| it.request(&attributes)).collect();
     let since = daemon.now();
-    for (response, request) in daemon.engine.check_many(&requests).into_iter().zip(&requests) {
+    let responses = daemon.engine.check_many(&requests);
+    let responses_bytes = size_of_val(&*responses);
+    for (response, request) in responses.into_iter().zip(&requests) {
+        // What waits for the store: these replies and decisions.
+        permit.hold(BudgetKind::Unsent, replies.capacity() + responses_bytes);
         match response.await {
             Ok(report) => {
                 daemon.observe(Listener::Resp, request, &report);

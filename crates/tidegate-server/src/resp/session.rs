@@ -9,7 +9,7 @@ use super::transaction::{RunningTransaction, Transaction};
 use super::{connection_commands, policy_commands};
 use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
-use tidegate_listen::PeerId;
+use tidegate_listen::{BudgetKind, PeerId, Permit};
 
 /// The state of a connection.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub(super) struct Session {
     pub(super) daemon: SharedDaemon,
     pub(super) number: u64,
     pub(super) peer: PeerId,
+    /// Counts what the connection holds.
+    permit: Arc<Permit>,
     pub(super) version: Version,
     pub(super) name: Vec<u8>,
     pub(super) auth: AuthState,
@@ -39,11 +41,16 @@ pub(super) enum AuthState {
 }
 
 impl Session {
-    pub(super) fn new(daemon: &SharedDaemon, number: u64, peer: PeerId) -> Self {
+    pub(super) fn new(
+        daemon: &SharedDaemon,
+        number: u64,
+        (peer, permit): (PeerId, &Arc<Permit>),
+    ) -> Self {
         let mut session = Self {
             daemon: Arc::clone(daemon),
             number,
             peer,
+            permit: Arc::clone(permit),
             version: Version::default(),
             name: Vec::new(),
             auth: AuthState::Unauthenticated,
@@ -166,7 +173,8 @@ impl Session {
         match command.verb {
             CommandKind::Check => {
                 let found = (input, bytes);
-                policy_commands::check(&self.daemon, found, arguments, &mut replies).await
+                let context = (&*self.daemon, &*self.permit);
+                policy_commands::check(context, found, arguments, &mut replies).await
             }
             CommandKind::Peek
             | CommandKind::Reserve
@@ -175,6 +183,8 @@ impl Session {
             | CommandKind::Explain => {
                 let words: Vec<&[u8]> = arguments.iter(input).skip(1).collect();
                 let since = self.daemon.now();
+                // They wait for the store together with this one.
+                self.permit.hold(BudgetKind::Unsent, replies.capacity());
                 policy_commands::handle(&self.daemon, command.verb, &words, &mut replies).await;
                 self.daemon.observe_durations(Listener::Resp, since, 1);
                 bytes
@@ -206,3 +216,6 @@ pub(super) const REPLIES_BYTES_ENOUGH: usize = 256 << 10;
 /// The longest command of a client that is not authenticated.
 const UNAUTHENTICATED_BYTES_MAX: usize = 16 << 10;
 const NO_AUTH: (&str, &str) = ("NOAUTH", "Authentication required.");
+
+#[cfg(test)]
+mod tests;

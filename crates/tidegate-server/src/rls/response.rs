@@ -44,11 +44,17 @@ fn denies(rule: &RuleReport<'_>) -> bool {
     !rule.decision.is_allowed() && (rule.mode == Mode::Enforce || rule.is_quota)
 }
 
-/// Whether there are descriptors with rules in quota mode, and all of them are over the limit.
+/// Whether there are descriptors in quota mode, and all of them are over the limit.
+///
+/// Where all descriptors are in that mode, so are those without a limit, which are never over it;
+/// those that are unlimited are not.
 pub(super) fn is_over_all_quotas(report: &Report, descriptors: usize) -> bool {
-    let quota_of = |index| report.rules_of(index).find(|rule| rule.is_quota);
-    let mut quotas = (0..descriptors).filter_map(quota_of).peekable();
-    quotas.peek().is_some() && quotas.all(|rule| !rule.decision.is_allowed())
+    let is_over = |index| match report.rules_of(index).find(|rule| rule.is_quota) {
+        Some(rule) => Some(!rule.decision.is_allowed()),
+        None => (report.is_quota_mode_for_all() && !report.is_unlimited(index)).then_some(false),
+    };
+    let mut quotas = (0..descriptors).filter_map(is_over).peekable();
+    quotas.peek().is_some() && quotas.all(|is_over| is_over)
 }
 
 /// The precedence of a rule: denied before allowed, enforced before shadow, then the longest wait,

@@ -2,14 +2,16 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use tidegate_server::Listener;
+use tidegate_proto::ipc::encode_text;
+use tidegate_server::{Bounds, Listener};
 use tokio::net::TcpSocket;
 
 use crate::grpc_client::{Client, call};
 use crate::http_support::{self, Apart};
-use crate::running::until;
+use crate::running::{Running, ping, until};
 
 const POLICY: &str = "
 max_received_bytes = 8_388_608
@@ -197,4 +199,39 @@ fn exec_sends_replies_while_it_runs() {
     let (all, more) = (read.len() >> 10, daemon.most_resident_kb() - before);
     assert!(all > 8 << 10, "{all} KiB are enough for a test");
     assert!(more < 4 << 10, "{more} KiB for {all} KiB of replies");
+}
+
+#[test]
+fn unfinished_frames_of_the_local_socket_share_the_budget() {
+    // The least budget, and more connections than it has room for.
+    let policy =
+        "[server]\nmax_received_bytes = 4_194_304\n[[rule]]\nname = 'n'\ncooldown = '1s'\n";
+    let running = Running::start_with(policy, |settings| {
+        let mut bounds = Bounds::default();
+        (bounds.local_connections, bounds.received_bytes) = (1_000, 4 << 20);
+        settings.bounds(bounds)
+    })
+    .unwrap();
+    // All but the last byte of the longest frame.
+    let frame = encode_text(&" ".repeat(64 << 10)).unwrap();
+    let half = &frame[..frame.len() - 1];
+    let mut streams: Vec<UnixStream> = (0..100)
+        .map(|_| {
+            let mut stream = UnixStream::connect(running.folder.socket()).unwrap();
+            stream.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+            // The daemon may stop reading, or close it.
+            let _ = stream.write_all(half);
+            stream
+        })
+        .collect();
+    streams.iter().for_each(|it| it.set_nonblocking(true).unwrap());
+    let is_closed = |stream: &mut UnixStream| match stream.read(&mut [0; 64]) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+    };
+    until("connections are closed", || {
+        std::thread::yield_now();
+        streams.iter_mut().filter_map(|it| is_closed(it).then_some(())).count() >= 30
+    });
+    assert_eq!(running.caller().ask(&ping())["ok"], true, "others are served");
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use tidegate_server::{Listener, Server};
+use tidegate::policy::Policy;
+use tidegate_server::{Listener, Server, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -56,6 +57,8 @@ static_resources:
             virtual_hosts:
             - name: all
               domains: ["*"]
+              response_headers_to_add:
+              - header: {key: x-metadata, value: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit)%"}
               routes:
               - match: {prefix: /dear}
                 route: {cluster: upstream}
@@ -333,4 +336,31 @@ async fn envoy_enforces_the_decisions_of_the_daemon() {
     // Envoy allows requests when the daemon is down.
     server.stop().await;
     assert_eq!(envoy.statuses(&[("x-user", "ada")]).await, [200, 200]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn envoy_gets_the_metadata_of_descriptors_that_passed() {
+    let limits = "
+domain: edge
+descriptors:
+  - key: user
+    metadata: {pool: {name: blue, size: 3}, kind: user}
+    rate_limit: {unit: day, requests_per_unit: 1}
+  - {key: item, metadata: {kind: item}, rate_limit: {unit: day, requests_per_unit: 9}}
+";
+    let policy = Policy::load("edge.yaml", limits.as_bytes()).unwrap().policy;
+    let settings = Settings::on_free_ports(policy).response_metadata(true);
+    let server = Server::start(settings).await.unwrap();
+    let envoy = Envoy::start("envoy-metadata", upstream().await, &server).await;
+    let reply = envoy.get(&[("x-user", "ada"), ("x-item", "pen")]).await;
+    assert_eq!(reply.status, 200, "{}", reply.head);
+    let metadata = reply.header("x-metadata").unwrap_or_else(|| panic!("{}", reply.head));
+    let metadata: serde_json::Value = serde_json::from_str(metadata).unwrap();
+    let expected = serde_json::json!({
+        "domain": "edge",
+        "descriptors": [{"entries": ["user=ada"]}, {"entries": ["item=pen"]}],
+        "metadata": {"pool": {"name": "blue", "size": 3}, "kind": "user"},
+    });
+    assert_eq!(metadata, expected);
+    server.stop().await;
 }

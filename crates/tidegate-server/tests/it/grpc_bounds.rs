@@ -58,6 +58,33 @@ async fn large_messages_share_a_memory_budget() {
 }
 
 #[tokio::test]
+async fn messages_that_are_announced_and_not_sent_do_not_delay_others() {
+    // Longer than the test.
+    let server = daemon_with(POLICY, |bounds| bounds.request_time = LONG * 10).await;
+    let address = server.address(Listener::Grpc).unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..4 {
+        let client = Client::at(address).await;
+        for _ in 0..20 {
+            // 4 MiB, of which one byte arrives.
+            let begun = half(Bytes::from_static(b"\0\0\x3f\xff\xffx"));
+            let mut client = client.clone();
+            silent.push(tokio::spawn(async move {
+                client.begin(SHOULD_RATE_LIMIT, "application/grpc", begun).await
+            }));
+        }
+        // Their heads have arrived when this has a response.
+        client.clone().ask(&call("d", &[&[("k", "v")]])).await.unwrap();
+    }
+    let large = call("d", &[&[("k", &"x".repeat(1 << 20))]]);
+    let mut other = Client::at(address).await;
+    let asked = tokio::time::timeout(LONG, other.ask(&large)).await;
+    asked.expect("it does not wait for the silent ones").unwrap();
+    silent.iter().for_each(|call| call.abort());
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn messages_small_in_bytes_but_large_in_memory_are_rejected() {
     let server = daemon_with(POLICY, |_| {}).await;
     let mut client = Client::new(&server).await;

@@ -10,6 +10,7 @@ mod grpc;
 mod grpc_bad_input;
 mod grpc_bounds;
 mod grpc_client;
+mod grpc_metadata;
 mod http;
 mod http_bad_input;
 mod http_behind;

@@ -283,7 +283,7 @@ impl<'a> Planning<'a, '_> {
         let compiled = self.rules.rule(number);
         let key = RequestLimitKey { family: compiled.family, request };
         let hash = spread(self.hash.hash_one(&key)).max(1);
-        let is_enforced = self.rules.is_enforced(hash);
+        let is_enforced = compiled.rule.mode == Mode::Enforce && self.rules.is_enforced(hash);
         Some(Charge {
             rule: number,
             tag: compiled.tag,

@@ -10,7 +10,7 @@ use super::error::CheckError;
 use super::planning::{EarlyDenial, RuleHit};
 use super::ruleset::{Domain, Ruleset};
 use crate::any_limit::{Decisions, INLINE};
-use crate::policy::{Cycle, Limit, Mode, OnError, duration_to_text};
+use crate::policy::{Cycle, Limit, Metadata, Mode, OnError, duration_to_text};
 use crate::request::Request;
 use crate::store::{DecideError, Decided, Durable, HoldId, KeyName, NewHold, Outage};
 
@@ -72,6 +72,8 @@ pub struct RuleReport<'a> {
     pub ends: Option<Duration>,
     /// The rule's fixed cost, in place of the request's own, if it has one.
     pub price: Option<u64>,
+    /// The rule's metadata.
+    pub metadata: Option<&'a Arc<Metadata>>,
 }
 
 impl Report {
@@ -211,6 +213,13 @@ impl Report {
         self.hits.iter().filter(is_its).map(|it| it.charge)
     }
 
+    /// Whether all descriptors are in quota mode, those without a rule included: see
+    /// [`ServerConfig::quota_mode`](crate::policy::ServerConfig::quota_mode).
+    #[must_use]
+    pub fn is_quota_mode_for_all(&self) -> bool {
+        self.rules.server.quota_mode
+    }
+
     fn rule_report<'r>(
         &'r self,
         (evaluated, decision): (&EvaluatedRule, &'r Decision),
@@ -233,6 +242,7 @@ impl Report {
             span: decision.span().or_else(by_calendar),
             ends,
             price: fixed.and_then(|cost| cost.cost("")),
+            metadata: rule.metadata.as_ref(),
         }
     }
 

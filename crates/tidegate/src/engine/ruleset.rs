@@ -135,7 +135,9 @@ impl Ruleset {
         let own: Vec<CompiledRule> = units
             .map(|unit| {
                 let family = store.hash().hash_one(("own limit", unit));
-                compiler.compile(request_limit_rule(unit), family, store)
+                let rule = request_limit_rule(unit);
+                let rule = if policy.server.quota_mode { rule.quota_mode() } else { rule };
+                compiler.compile(rule, family, store)
             })
             .collect();
         // A domain without rules may still have bans.

@@ -217,11 +217,8 @@ impl<'a> Source<'a> {
         let start = self.text.floor_char_boundary(problem.span.start);
         let end = self.text.ceil_char_boundary(problem.span.end).max(start);
         let (line, column) = self.line_and_column(start);
-        let note = problem.note.map(|note| {
-            let (line, column) =
-                self.line_and_column(self.text.floor_char_boundary(note.span.start));
-            format!("{} at {}:{line}:{column}", note.text, self.file)
-        });
+        let note = problem.note;
+        let note = note.map(|it| format!("{} at {}", it.text, self.position(it.span.start)));
         Diagnostic {
             severity: problem.severity,
             file: Arc::clone(&self.file),
@@ -233,6 +230,12 @@ impl<'a> Source<'a> {
             note,
             excerpt: Some(self.excerpt(start, end)),
         }
+    }
+
+    /// The position of a byte, as `file:line:column`.
+    pub(crate) fn position(&self, at: usize) -> String {
+        let (line, column) = self.line_and_column(self.text.floor_char_boundary(at));
+        format!("{}:{line}:{column}", self.file)
     }
 
     /// Line and column of a byte, from 1.

@@ -50,6 +50,8 @@ pub(crate) enum ValueKind {
     Patterns,
     /// A whole number, or an attribute (`by`) and a cost for each pattern.
     Cost,
+    /// A table of any values.
+    Metadata,
     /// A time: text as in RFC 3339, or a date-time of TOML.
     Time,
     /// A table with its own fields.
@@ -168,6 +170,11 @@ pub(crate) static RULE: Section = Section {
             "Names of rules of the domain that do not apply where this one does.",
         ),
         optional("effective", ValueKind::Choice(&["now", "next"]), "When an edit takes effect."),
+        optional(
+            "metadata",
+            ValueKind::Metadata,
+            "Values for Envoy's dynamic metadata, where `response_metadata` is on.",
+        ),
     ],
 };
 
@@ -329,6 +336,22 @@ pub(crate) static SERVER: Section = Section {
             ValueKind::Choice(&["decode", "keep"]),
             "What %2F and %5C in the attribute \"path\" become: a slash, or unchanged. Default: \
              \"decode\".",
+        ),
+        optional(
+            "merge_domains",
+            ValueKind::Bool,
+            "Whether several files of envoyproxy/ratelimit may have the same domain. Default: false.",
+        ),
+        optional(
+            "quota_mode",
+            ValueKind::Bool,
+            "Whether all descriptors of files of envoyproxy/ratelimit are in quota mode. Default: false.",
+        ),
+        optional(
+            "response_metadata",
+            ValueKind::Bool,
+            "Whether responses to Envoy have the domain, the descriptors and the metadata of the rules \
+             that allowed them. Default: false.",
         ),
         optional(
             "log_keys",

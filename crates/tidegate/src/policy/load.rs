@@ -1,10 +1,12 @@
 //! Loading policies in any format: TOML, or the YAML of envoyproxy/ratelimit and Limitador.
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 use std::{fs, io};
 
 use super::check;
-use super::diagnostic::{Diagnostic, PolicyErrors};
+use super::diagnostic::{Diagnostic, PolicyErrors, RawDiagnostic, Severity};
 use super::parse::{self, FileScope, MOST_BYTES, whole_file};
 use super::{Parsed, Policy, ServerConfig, diagnostic};
 
@@ -102,19 +104,53 @@ impl Policy {
     /// Parses several files as one policy. A domain is in one file only, and so are the daemon's
     /// settings; a file may have nothing but those.
     pub fn load_files(files: &[PolicyFile]) -> Result<Parsed, PolicyErrors> {
-        let [first, rest @ ..] = files else {
+        Self::load_files_with(files, YamlOptions::default())
+    }
+
+    /// Parses several files as one policy, with options for those of envoyproxy/ratelimit, which
+    /// have no place for settings. Options that are not set come from the `[server]` table.
+    ///
+    /// ```
+    /// use tidegate::policy::{Policy, PolicyFile, YamlOptions};
+    ///
+    /// let file = |name: &str, key: &str| PolicyFile {
+    ///     name: name.into(),
+    ///     bytes: format!(
+    ///         "domain: edge\ndescriptors:\n  - key: {key}\n    rate_limit: {{unit: second, \
+    ///          requests_per_unit: 10}}\n"
+    ///     )
+    ///     .into_bytes(),
+    /// };
+    /// let files = [file("a.yaml", "user"), file("b.yaml", "path")];
+    /// let error = Policy::load_files(&files).expect_err("the domain is in two files").to_string();
+    /// assert!(error.starts_with("b.yaml:1:9: error: domain `edge` appears twice"), "{error}");
+    /// assert!(error.contains("the first is at a.yaml:1:9"), "{error}");
+    /// let merged = Policy::load_files_with(&files, YamlOptions::default().merge_domains(true))?;
+    /// assert_eq!(merged.policy.rules().len(), 2);
+    /// # Ok::<(), tidegate::policy::PolicyErrors>(())
+    /// ```
+    pub fn load_files_with(
+        files: &[PolicyFile],
+        options: YamlOptions,
+    ) -> Result<Parsed, PolicyErrors> {
+        if files.is_empty() {
             return Err(whole_file("", 0..0, "no policy file".into(), None));
-        };
-        let extent = if rest.is_empty() { FileScope::Whole } else { FileScope::Part };
-        let mut whole = load_as(&first.name, &first.bytes, extent);
-        let mut of_rules = vec![&first.name; whole.as_ref().map_or(0, |it| it.policy.rules.len())];
-        for file in rest {
-            let parsed = load_as(&file.name, &file.bytes, extent);
-            let rules = parsed.as_ref().map_or(0, |it| it.policy.rules.len());
-            whole = joined(whole, parsed, (&file.name, &of_rules));
-            of_rules.extend(std::iter::repeat_n(&file.name, rules));
         }
-        let whole = whole?;
+        let extent = if files.len() == 1 { FileScope::Whole } else { FileScope::Part };
+        let is_yaml =
+            |file: &&PolicyFile| FileFormat::of(&file.name, &file.bytes) == FileFormat::Yaml;
+        let (yaml, toml): (Vec<_>, Vec<_>) = files.iter().partition(is_yaml);
+        let toml = toml.into_iter().map(|file| parse::parse_part(&file.name, &file.bytes, extent));
+        let toml = toml.reduce(joined);
+        // The settings for files in YAML are in a file in TOML.
+        let server = toml.as_ref().and_then(|it| it.as_ref().ok());
+        let options = options.or(server.map(|it| &it.parsed.policy.server));
+        let yaml = (!yaml.is_empty()).then(|| yaml_rules(&yaml, extent, options));
+        let Some(whole) = toml.into_iter().chain(yaml).reduce(joined) else {
+            unreachable!("there is a file, in one of the formats")
+        };
+        let FileRules { parsed: mut whole, .. } = whole?;
+        options.put_into(&mut whole.policy.server);
         let rules = &whole.policy.rules;
         let found: Vec<_> =
             check::check(rules).into_iter().map(|it| diagnostic(it, rules)).collect();
@@ -122,19 +158,83 @@ impl Policy {
     }
 }
 
+/// How files of envoyproxy/ratelimit are read, where that is not in the files. What is not set
+/// here comes from the `[server]` table of a file in TOML.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct YamlOptions {
+    merge_domains: Option<bool>,
+    quota_mode: Option<bool>,
+}
+
+impl YamlOptions {
+    /// Whether several files may have the same domain. Its descriptors are then those of all of
+    /// them, in the order of the files; without it that is an error.
+    pub const fn merge_domains(self, is_on: bool) -> Self {
+        Self { merge_domains: Some(is_on), ..self }
+    }
+
+    /// Whether all descriptors are in quota mode, whatever the files say.
+    pub const fn quota_mode(self, is_on: bool) -> Self {
+        Self { quota_mode: Some(is_on), ..self }
+    }
+
+    fn or(self, server: Option<&ServerConfig>) -> Self {
+        Self {
+            merge_domains: self.merge_domains.or(server.map(|it| it.merge_domains)),
+            quota_mode: self.quota_mode.or(server.map(|it| it.quota_mode)),
+        }
+    }
+
+    pub(super) fn merges_domains(self) -> bool {
+        self.merge_domains.unwrap_or(false)
+    }
+
+    pub(super) fn is_quota_mode(self) -> bool {
+        self.quota_mode.unwrap_or(false)
+    }
+
+    fn put_into(self, server: &mut ServerConfig) {
+        (server.merge_domains, server.quota_mode) = (self.merges_domains(), self.is_quota_mode());
+    }
+}
+
+/// The policy of some files, and where each domain is first named.
+pub(super) struct FileRules {
+    /// The name of the file, or of the first.
+    pub(super) file: Box<str>,
+    pub(super) parsed: Parsed,
+    /// The error that it is, should the domain be in another file, too.
+    pub(super) domains: HashMap<Box<str>, Diagnostic>,
+}
+
+/// The error of a domain that another file has, too.
+pub(super) fn domain_twice(domain: &str, span: Range<usize>) -> RawDiagnostic {
+    let message = format!("domain `{domain}` appears twice");
+    let mut problem = RawDiagnostic::new(Severity::Error, span, message);
+    problem.hint = Some(
+        "put all rules of a domain into one file; files of envoyproxy/ratelimit are merged with \
+         `merge_domains = true` under `[server]`, or with --merge-domains"
+            .into(),
+    );
+    problem
+}
+
 fn load_as(file_name: &str, bytes: &[u8], extent: FileScope) -> Result<Parsed, PolicyErrors> {
     match FileFormat::of(file_name, bytes) {
         FileFormat::Toml => parse::parse(file_name, bytes, extent),
-        FileFormat::Yaml => yaml(file_name, bytes, extent),
+        FileFormat::Yaml => {
+            let file = PolicyFile { name: file_name.into(), bytes: bytes.into() };
+            yaml_rules(&[&file], extent, YamlOptions::default()).map(|it| it.parsed)
+        }
     }
 }
 
 /// Two files as one, with the errors of both.
 fn joined(
-    whole: Result<Parsed, PolicyErrors>,
-    next: Result<Parsed, PolicyErrors>,
-    (name, of_rules): (&str, &[&String]),
-) -> Result<Parsed, PolicyErrors> {
+    whole: Result<FileRules, PolicyErrors>,
+    next: Result<FileRules, PolicyErrors>,
+) -> Result<FileRules, PolicyErrors> {
     let (mut whole, next) = match (whole, next) {
         (Ok(whole), Ok(next)) => (whole, next),
         (Ok(_), Err(errors)) | (Err(errors), Ok(_)) => return Err(errors),
@@ -144,40 +244,55 @@ fn joined(
             return Err(PolicyErrors::new(both.collect(), left_out));
         }
     };
-    let rules = &whole.policy.rules;
-    let twice = next.policy.rules.iter().find_map(|rule| {
-        let index = rules.iter().position(|known| known.domain == rule.domain)?;
-        Some((&rule.domain, of_rules.get(index)?))
+    let twice = next.domains.iter().filter_map(|(domain, there)| {
+        let Diagnostic { file, line, column, .. } = whole.domains.get(domain)?;
+        let note = Some(format!("the first is at {file}:{line}:{column}"));
+        let mut twice = there.clone();
+        twice.note = note;
+        Some(twice)
     });
-    if let Some((domain, other)) = twice {
-        let message = format!("domain `{domain}` is already in `{other}`");
-        let hint = "put all rules of a domain into one file".into();
-        return Err(whole_file(name, 0..0, message, Some(hint)));
+    let mut twice: Vec<Diagnostic> = twice.collect();
+    if !twice.is_empty() {
+        twice.sort_by(|a, b| (&a.file, a.span.start).cmp(&(&b.file, b.span.start)));
+        let left_out = twice.len().saturating_sub(PolicyErrors::MOST);
+        twice.truncate(PolicyErrors::MOST);
+        return Err(PolicyErrors::new(twice, left_out));
     }
-    if next.policy.server != ServerConfig::default() {
-        if whole.policy.server != ServerConfig::default() {
+    let (policy, of_next) = (&mut whole.parsed.policy, next.parsed.policy);
+    if of_next.server != ServerConfig::default() {
+        if policy.server != ServerConfig::default() {
             let message = "another file already has a `[server]` table".into();
             let hint = "put `[server]` into one file".into();
-            return Err(whole_file(name, 0..0, message, Some(hint)));
+            return Err(whole_file(&next.file, 0..0, message, Some(hint)));
         }
-        whole.policy.server = next.policy.server;
+        policy.server = of_next.server;
     }
-    whole.policy.rules.extend(next.policy.rules);
-    whole.warnings.extend::<Vec<Diagnostic>>(next.warnings);
-    whole.left_out += next.left_out;
+    policy.rules.extend(of_next.rules);
+    whole.parsed.warnings.extend::<Vec<Diagnostic>>(next.parsed.warnings);
+    whole.parsed.left_out += next.parsed.left_out;
+    whole.domains.extend(next.domains);
     Ok(whole)
 }
 
 #[cfg(feature = "yaml")]
-fn yaml(file_name: &str, bytes: &[u8], extent: FileScope) -> Result<Parsed, PolicyErrors> {
-    super::yaml::parse(file_name, bytes, extent)
+fn yaml_rules(
+    files: &[&PolicyFile],
+    extent: FileScope,
+    options: YamlOptions,
+) -> Result<FileRules, PolicyErrors> {
+    super::yaml::parse(files, extent, options)
 }
 
 #[cfg(not(feature = "yaml"))]
-fn yaml(file_name: &str, _bytes: &[u8], _extent: FileScope) -> Result<Parsed, PolicyErrors> {
+fn yaml_rules(
+    files: &[&PolicyFile],
+    _extent: FileScope,
+    _options: YamlOptions,
+) -> Result<FileRules, PolicyErrors> {
     let message = "this build does not read YAML".into();
     let hint = "build tidegate with the feature `yaml`, or write the policy in TOML".into();
-    Err(whole_file(file_name, 0..0, message, Some(hint)))
+    let name = files.first().map_or("", |file| &*file.name);
+    Err(whole_file(name, 0..0, message, Some(hint)))
 }
 
 /// How the first line of a policy in YAML begins, for files without an ending.

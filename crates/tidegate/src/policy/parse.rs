@@ -1,6 +1,6 @@
 //! From the bytes of a file to a policy, or to all of its errors.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use toml::Spanned;
@@ -10,7 +10,8 @@ use super::check::{self, Finding};
 use super::diagnostic::{
     Diagnostic, Origin, PolicyErrors, RawDiagnostic, RelatedSpan, Severity, Source,
 };
-use super::{Parsed, Policy, fields, lints};
+use super::load::{FileRules, domain_twice};
+use super::{Parsed, Policy, Rule, fields, lints};
 use crate::request_path::EncodedSlash;
 use diagnostic_sink::DiagnosticSink;
 use reader::TableReader;
@@ -18,6 +19,7 @@ use shape::{Shape, ShapeError};
 
 pub(super) mod diagnostic_sink;
 mod limits;
+mod metadata;
 pub(crate) mod overlay;
 mod reader;
 mod rule;
@@ -34,8 +36,17 @@ pub(crate) enum FileScope {
 
 /// The bytes of a file, parsed and checked.
 pub(crate) fn parse(file: &str, bytes: &[u8], extent: FileScope) -> Result<Parsed, PolicyErrors> {
+    parse_part(file, bytes, extent).map(|it| it.parsed)
+}
+
+/// The same, and where the domains of its rules are, should other files have the rest.
+pub(super) fn parse_part(
+    file: &str,
+    bytes: &[u8],
+    extent: FileScope,
+) -> Result<FileRules, PolicyErrors> {
     let BoundedText { text, skipped, shape } = readable(file, bytes)?;
-    parse_text(&Source::new(file, text, skipped), text, &shape, extent)
+    parse_text((file, &Source::new(file, text, skipped)), text, &shape, extent)
 }
 
 /// Text within the bounds for parsing it as TOML.
@@ -81,11 +92,11 @@ pub(super) fn readable_text<'b>(
 }
 
 fn parse_text(
-    source: &Source<'_>,
+    (file_name, source): (&str, &Source<'_>),
     text: &str,
     shape: &Shape,
     extent: FileScope,
-) -> Result<Parsed, PolicyErrors> {
+) -> Result<FileRules, PolicyErrors> {
     let mut report = DiagnosticSink::default();
     let table = read_toml(text, shape, &mut report);
     let mut file = TableReader::new(&mut report, table.get_ref(), 0..0, &fields::FILE);
@@ -118,10 +129,31 @@ fn parse_text(
     let has_errors = report.has_errors();
     let (diagnostics, left_out) = render(source, report);
     if has_errors {
-        Err(PolicyErrors::new(diagnostics, left_out))
-    } else {
-        Ok(Parsed { policy, warnings: diagnostics, left_out })
+        return Err(PolicyErrors::new(diagnostics, left_out));
     }
+    let domains = match extent {
+        FileScope::Whole => HashMap::new(),
+        FileScope::Part => domains(&policy.rules, &spans, source),
+    };
+    let parsed = Parsed { policy, warnings: diagnostics, left_out };
+    Ok(FileRules { file: file_name.into(), parsed, domains })
+}
+
+/// Where each domain is first named.
+fn domains(
+    rules: &[Rule],
+    spans: &[TableSpan<'_, '_>],
+    source: &Source<'_>,
+) -> HashMap<Box<str>, Diagnostic> {
+    let mut domains = HashMap::new();
+    for (rule, at) in rules.iter().zip(spans) {
+        if !domains.contains_key(&rule.domain) {
+            let span = at.table.get("domain").map_or_else(|| at.span.clone(), Spanned::span);
+            let place = source.diagnostic(domain_twice(&rule.domain, span));
+            domains.insert(rule.domain.clone(), place);
+        }
+    }
+    domains
 }
 
 /// The tables of the file, as far as it is TOML.

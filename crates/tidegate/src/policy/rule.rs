@@ -1,9 +1,10 @@
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::text::{LONGEST, TextError};
-use super::{Condition, CostTable, Grant, Key, Limit, Override};
+use super::{Condition, CostTable, Grant, Key, Limit, Metadata, Override};
 use crate::request::Attributes;
 
 /// A rule: which requests it matches, their key, and the limit.
@@ -31,6 +32,8 @@ pub struct Rule {
     /// Names of rules of its domain.
     pub(crate) replaces: Vec<Box<str>>,
     pub(crate) effective: Effective,
+    /// Never empty.
+    pub(crate) metadata: Option<Arc<Metadata>>,
 }
 
 impl Rule {
@@ -76,6 +79,7 @@ impl Rule {
             quota_mode: false,
             replaces: Vec::new(),
             effective: Effective::default(),
+            metadata: None,
         }
     }
 

@@ -84,6 +84,7 @@ fn kind(kind: &ValueKind) -> Json {
             ]);
             any([integer(1, MOST), rows])
         }
+        ValueKind::Metadata => object([("type", text("object"))]),
         // Tools pass the date-times of TOML on as text.
         ValueKind::Time => object([string(), ("format", text("date-time"))]),
         ValueKind::Table(section) => Json::Object(members(section)),

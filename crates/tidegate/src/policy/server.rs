@@ -26,6 +26,9 @@ pub struct ServerConfig {
     pub(crate) headers: Option<Box<str>>,
     pub(crate) user_header: Option<Box<str>>,
     pub(crate) encoded_slash: EncodedSlash,
+    pub(crate) merge_domains: bool,
+    pub(crate) quota_mode: bool,
+    pub(crate) response_metadata: bool,
     pub(crate) hides_keys: bool,
     pub(crate) max_connections: Option<u64>,
     pub(crate) max_connections_per_peer: Option<u64>,
@@ -160,6 +163,24 @@ impl ServerConfig {
         self.encoded_slash
     }
 
+    /// Whether several files of envoyproxy/ratelimit may have the same domain.
+    #[must_use]
+    pub const fn merge_domains(&self) -> bool {
+        self.merge_domains
+    }
+
+    /// Whether all descriptors of files of envoyproxy/ratelimit are in quota mode.
+    #[must_use]
+    pub const fn quota_mode(&self) -> bool {
+        self.quota_mode
+    }
+
+    /// Whether responses to Envoy have metadata.
+    #[must_use]
+    pub const fn response_metadata(&self) -> bool {
+        self.response_metadata
+    }
+
     /// Whether logs have hashes in place of keys.
     #[must_use]
     pub const fn hides_keys(&self) -> bool {
@@ -269,6 +290,9 @@ impl Default for ServerConfig {
             headers: None,
             user_header: None,
             encoded_slash: EncodedSlash::Decode,
+            merge_domains: false,
+            quota_mode: false,
+            response_metadata: false,
             hides_keys: false,
             max_connections: None,
             max_connections_per_peer: None,

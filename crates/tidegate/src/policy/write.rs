@@ -120,6 +120,7 @@ impl Rule {
                 Effective::Next => "next",
             })
         });
+        lines.add_some("metadata", self.metadata.as_deref().map(values::metadata));
     }
 }
 
@@ -179,6 +180,7 @@ fn server(server: &ServerConfig) -> TableWriter {
     lines.add_some("user_header", server.user_header.as_deref().map(text));
     lines
         .add_unless(server.encoded_slash == EncodedSlash::Decode, "encoded_slash", || word("keep"));
+    switches(server, &mut lines);
     lines.add_unless(!server.hides_keys, "log_keys", || word("hashed"));
     let numbers = [
         ("max_connections", server.max_connections),
@@ -206,6 +208,17 @@ fn server(server: &ServerConfig) -> TableWriter {
         ppm => lines.add("enforce", format!("0.{ppm:06}").trim_end_matches('0').into()),
     }
     lines
+}
+
+fn switches(server: &ServerConfig, lines: &mut TableWriter) {
+    let switches = [
+        ("merge_domains", server.merge_domains),
+        ("quota_mode", server.quota_mode),
+        ("response_metadata", server.response_metadata),
+    ];
+    for (name, is_on) in switches {
+        lines.add_unless(!is_on, name, || "true".into());
+    }
 }
 
 fn bounds(server: &ServerConfig, lines: &mut TableWriter) {

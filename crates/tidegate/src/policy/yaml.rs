@@ -1,14 +1,16 @@
 //! Policies in YAML: the files of envoyproxy/ratelimit and of Limitador. They become rules like any
 //! other, and appear nowhere else.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::check;
-use super::diagnostic::{PolicyErrors, Severity, Source};
+use super::diagnostic::{Diagnostic, PolicyErrors, RawDiagnostic, Severity, Source};
+use super::load::{FileRules, PolicyFile, YamlOptions, domain_twice};
 use super::parse::diagnostic_sink::DiagnosticSink;
 use super::parse::{FileScope, readable_text, whole_file};
 use super::representable;
 use super::{Parsed, Policy, Rule, ServerConfig, diagnostic};
+use envoy::DomainTrees;
 use names::UniqueNames;
 use node::{Node, NodeValue};
 
@@ -16,6 +18,7 @@ mod cel;
 mod envoy;
 mod fields;
 mod limitador;
+mod metadata;
 mod names;
 mod node;
 mod number;
@@ -50,86 +53,161 @@ impl Policy {
     /// assert_eq!(parsed.policy.rules()[0].name(), "remote_address");
     /// # Ok::<(), tidegate::policy::PolicyErrors>(())
     /// ```
-    pub fn from_envoy_yaml(files: &[super::PolicyFile]) -> Result<Parsed, PolicyErrors> {
-        for file in files {
-            parse_as(&file.name, &file.bytes, Some(YamlDialect::Envoy), FileScope::Part)?;
-        }
-        Self::load_files(files)
+    pub fn from_envoy_yaml(files: &[PolicyFile]) -> Result<Parsed, PolicyErrors> {
+        let files: Vec<_> = files.iter().collect();
+        let options = YamlOptions::default();
+        let read = parse_as(&files, Some(YamlDialect::Envoy), FileScope::Whole, options);
+        read.map(|it| it.parsed)
     }
 
     /// The policy of a file of Limitador. Conditions and variables may refer to the values of
     /// descriptors: equality, comparison, and several of them joined by `&&`.
     pub fn from_limitador_yaml(file_name: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
-        parse_as(file_name, bytes, Some(YamlDialect::Limitador), FileScope::Whole)
+        let file = PolicyFile { name: file_name.into(), bytes: bytes.into() };
+        let options = YamlOptions::default();
+        let read = parse_as(&[&file], Some(YamlDialect::Limitador), FileScope::Whole, options);
+        read.map(|it| it.parsed)
     }
 }
 
-/// Parses a file of either format.
+/// Parses files of either format.
 pub(super) fn parse(
-    file_name: &str,
-    bytes: &[u8],
+    files: &[&PolicyFile],
     extent: FileScope,
-) -> Result<Parsed, PolicyErrors> {
-    parse_as(file_name, bytes, None, extent)
+    options: YamlOptions,
+) -> Result<FileRules, PolicyErrors> {
+    parse_as(files, None, extent, options)
 }
 
 fn parse_as(
-    file_name: &str,
-    bytes: &[u8],
+    files: &[&PolicyFile],
     wanted: Option<YamlDialect>,
     extent: FileScope,
-) -> Result<Parsed, PolicyErrors> {
-    if bytes.len() > MOST_BYTES {
-        let message = format!("the file has more than {MOST_BYTES} bytes");
-        return Err(whole_file(file_name, 0..0, message, Some("split it".into())));
-    }
-    let (text, skipped) = readable_text(file_name, bytes)?;
-    let source = Source::new(file_name, text, skipped);
-    let mut report = DiagnosticSink::default();
-    let mut found = Vec::new();
-    match node::read(text) {
-        Err(error) => {
-            report.error(error.span, error.message).hint = error.hint;
+    options: YamlOptions,
+) -> Result<FileRules, PolicyErrors> {
+    let mut reading = Reading::new(options);
+    let (mut sources, mut unreadable) = (Sources::default(), Vec::new());
+    for file in files {
+        match text_of(file) {
+            Err(errors) => unreadable.extend_from_slice(errors.diagnostics()),
+            Ok((text, skipped)) => {
+                let base = sources.add(&file.name, text, skipped);
+                match node::read(text, base) {
+                    Err(error) => {
+                        reading.report.error(error.span, error.message).hint = error.hint;
+                    }
+                    Ok(documents) => reading.read_documents(&documents, wanted),
+                }
+            }
         }
-        Ok(documents) => read_documents(&documents, wanted, &mut report, &mut found),
     }
+    let Reading { trees, mut names, mut report, mut found } = reading;
+    let domains = trees.build(&mut names, &mut report, &mut found);
     check_rules(&found, extent, &mut report);
-    let has_errors = report.has_errors();
+    let has_errors = report.has_errors() || !unreadable.is_empty();
     let (mut problems, left_out) = report.into_parts();
     problems.sort_by_key(|problem| problem.span.start);
     let left_out = left_out + problems.len().saturating_sub(PolicyErrors::MOST);
     problems.truncate(PolicyErrors::MOST);
-    let diagnostics = problems.into_iter().map(|problem| source.diagnostic(problem)).collect();
+    let found_there = problems.into_iter().map(|problem| sources.diagnostic(problem));
+    let diagnostics: Vec<_> = unreadable.into_iter().chain(found_there).collect();
     if has_errors {
         return Err(PolicyErrors::new(diagnostics, left_out));
     }
+    let domains = domains.into_iter().map(|(domain, span)| {
+        let place = sources.diagnostic(domain_twice(&domain, span));
+        (domain.into(), place)
+    });
+    let domains = if extent == FileScope::Part { domains.collect() } else { HashMap::new() };
     let rules = found.into_iter().map(|found| found.rule).collect();
     let policy = Policy { server: ServerConfig::default(), rules, takes_own_limits: false };
-    Ok(Parsed { policy, warnings: diagnostics, left_out })
+    let parsed = Parsed { policy, warnings: diagnostics, left_out };
+    let file = files.first().map_or("", |file| &*file.name).into();
+    Ok(FileRules { file, parsed, domains })
 }
 
-/// The rules of all documents, each in one of the formats.
-fn read_documents(
-    documents: &[Node],
-    wanted: Option<YamlDialect>,
-    report: &mut DiagnosticSink,
-    found: &mut Vec<ImportedRule>,
-) {
-    let (mut domains, mut names) = (HashSet::new(), UniqueNames::default());
-    for document in documents {
-        let dialect = wanted.or_else(|| dialect_of(document));
-        match dialect {
-            Some(YamlDialect::Envoy) => {
-                envoy::read(document, (&mut domains, &mut names), report, found);
+/// The text of a file, and how many bytes in front of it are not part of it.
+fn text_of(file: &PolicyFile) -> Result<(&str, usize), PolicyErrors> {
+    if file.bytes.len() > MOST_BYTES {
+        let message = format!("the file has more than {MOST_BYTES} bytes");
+        return Err(whole_file(&file.name, 0..0, message, Some("split it".into())));
+    }
+    readable_text(&file.name, &file.bytes)
+}
+
+/// Several files, as if they were one text: the spans of each begin at a base of its own.
+#[derive(Default)]
+struct Sources<'a> {
+    files: Vec<(usize, Source<'a>)>,
+    next_base: usize,
+}
+
+impl<'a> Sources<'a> {
+    /// Adds a file, and returns its base.
+    fn add(&mut self, name: &str, text: &'a str, skipped: usize) -> usize {
+        let base = self.next_base;
+        self.files.push((base, Source::new(name, text, skipped)));
+        // The end of a file is not the start of the next one.
+        self.next_base = base + text.len() + 1;
+        base
+    }
+
+    fn file(&self, at: usize) -> Option<(usize, &Source<'a>)> {
+        let index = self.files.partition_point(|(base, _)| *base <= at).checked_sub(1)?;
+        self.files.get(index).map(|(base, source)| (*base, source))
+    }
+
+    fn diagnostic(&self, mut problem: RawDiagnostic) -> Diagnostic {
+        let note = problem.note.take().and_then(|note| {
+            let (base, source) = self.file(note.span.start)?;
+            Some(format!("{} at {}", note.text, source.position(note.span.start - base)))
+        });
+        let mut diagnostic = match self.file(problem.span.start) {
+            None => Source::new("", "", 0).diagnostic(problem),
+            Some((base, source)) => {
+                problem.span = problem.span.start - base..problem.span.end.saturating_sub(base);
+                source.diagnostic(problem)
             }
-            Some(YamlDialect::Limitador) => limitador::read(document, &mut names, report, found),
-            None => {
-                let problem = report.error(document.span.clone(), "this is not a policy");
-                problem.hint = Some(
-                    "a file of envoyproxy/ratelimit has `domain:` and `descriptors:`, a file of \
-                     Limitador is a list of limits, or has one under `limits:`"
-                        .into(),
-                );
+        };
+        diagnostic.note = note;
+        diagnostic
+    }
+}
+
+/// What was read of the files so far.
+struct Reading {
+    trees: DomainTrees,
+    names: UniqueNames,
+    report: DiagnosticSink,
+    found: Vec<ImportedRule>,
+}
+
+impl Reading {
+    fn new(options: YamlOptions) -> Self {
+        Self {
+            trees: DomainTrees::new(options),
+            names: UniqueNames::default(),
+            report: DiagnosticSink::default(),
+            found: Vec::new(),
+        }
+    }
+
+    /// Reads all documents of a file, each in one of the formats.
+    fn read_documents(&mut self, documents: &[Node], wanted: Option<YamlDialect>) {
+        for document in documents {
+            match wanted.or_else(|| dialect_of(document)) {
+                Some(YamlDialect::Envoy) => self.trees.read(document, &mut self.report),
+                Some(YamlDialect::Limitador) => {
+                    limitador::read(document, &mut self.names, &mut self.report, &mut self.found);
+                }
+                None => {
+                    let problem = self.report.error(document.span.clone(), "this is not a policy");
+                    problem.hint = Some(
+                        "a file of envoyproxy/ratelimit has `domain:` and `descriptors:`, a file of \
+                         Limitador is a list of limits, or has one under `limits:`"
+                            .into(),
+                    );
+                }
             }
         }
     }

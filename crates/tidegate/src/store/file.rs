@@ -30,6 +30,7 @@ use crate::table::WhenFull;
 use crate::transition::HoldItem;
 use edits::LoggedEdits;
 use log::{Log, WaitDurable};
+use marker::mark_begun;
 use recorder::Recorder;
 use recovery::{Recovered, recover};
 use writer::{SegmentSizes, SegmentWriter};
@@ -50,6 +51,8 @@ mod frame;
 mod keys;
 mod ledger;
 mod log;
+mod marker;
+mod names;
 mod reader;
 mod recorder;
 mod recovery;
@@ -200,6 +203,7 @@ impl FileOptions {
         if is_new {
             shared.begin()?;
         }
+        mark_begun(&*shared.disk)?;
         shared.finish_erasing(Times { now: last, wall: last })?;
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()

@@ -29,7 +29,7 @@ mod file;
 /// let after_power_loss = disk.crash(1);
 /// let after_kill = disk.kill();
 /// drop(store);
-/// assert_eq!(after_kill.names()?.len(), 1);
+/// assert_eq!(after_kill.names()?, ["0000000001.log", "begun"]);
 /// FileOptions::default().open_on(Arc::new(after_power_loss))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidegate::durable::{self, FileOptions, FileStore, OpenError};
+use tidegate::durable::{self, FileOptions, FileStore, OpenError, RepairAction};
 use tidegate::policy::Policy;
 use tidegate::{Engine, ManualClock, Report, Request, Timestamp};
 
@@ -189,4 +189,95 @@ fn a_link_that_leads_elsewhere_is_another_folder() {
     fs::create_dir(folder.path().join("other")).unwrap();
     std::os::unix::fs::symlink(folder.path().join("other"), &link).unwrap();
     assert!(check(&engine).is_outage());
+}
+
+/// A store with two older segments and a snapshot.
+fn begun_with_older_segments(name: &str) -> (TempFolder, PathBuf, Durable) {
+    let (folder, state, engine) = begun(name);
+    for _ in 0..2 {
+        engine.file_store().take_snapshot().unwrap();
+    }
+    assert_eq!(contents(&state).len(), 6, "three segments, a snapshot, the marker and the lock");
+    (folder, state, engine)
+}
+
+#[test]
+fn files_of_the_ledger_that_are_removed_while_in_use_are_an_outage() {
+    for file in ["0000000001.log", "0000000002.log", "0000000003.snapshot", "begun"] {
+        let (folder, state, engine) = begun_with_older_segments(&format!("removed-{file}"));
+        let away = folder.path().join("away");
+        fs::rename(state.join(file), &away).unwrap();
+        assert_refused(&engine, &format!("{file} was removed"));
+        fs::rename(&away, state.join(file)).unwrap();
+        engine.file_store().wait_until_it_works();
+        assert!(!check(&engine).is_outage());
+        assert!(engine.file_store().failure().is_none());
+        drop(engine);
+        assert_eq!(used(&open(&state).unwrap()), 4);
+        let report = durable::check(&state).unwrap();
+        assert!(report.start.is_none() && report.ledger.is_none(), "{report:?}");
+    }
+}
+
+#[test]
+fn other_files_may_come_and_go() {
+    let (_folder, state, engine) = begun_with_older_segments("others");
+    for file in ["0000000001.log.damaged-1", "segment.tmp", "notes.txt"] {
+        fs::write(state.join(file), "").unwrap();
+        assert!(!check(&engine).is_outage());
+        fs::remove_file(state.join(file)).unwrap();
+        assert!(!check(&engine).is_outage(), "{file}");
+    }
+    // The store removes files, too: the snapshot before, and segments that it rewrites.
+    assert_eq!(engine.erase("user", "ada").unwrap(), 1);
+    assert!(!check(&engine).is_outage());
+    assert!(engine.file_store().failure().is_none());
+}
+
+#[test]
+fn a_folder_whose_files_were_removed_does_not_count_as_new() {
+    for takes_snapshot in [false, true] {
+        let (_folder, state, engine) = begun(if takes_snapshot { "gone-all" } else { "gone" });
+        if takes_snapshot {
+            engine.file_store().take_snapshot().unwrap();
+        }
+        drop(engine);
+        for (name, _) in contents(&state) {
+            if name.ends_with(".log") || name.ends_with(".snapshot") {
+                fs::remove_file(state.join(name)).unwrap();
+            }
+        }
+        let before = contents(&state);
+        for _ in 0..2 {
+            let error = open(&state).unwrap_err();
+            assert!(matches!(error, OpenError::LogMissing), "{error}");
+            assert!(error.to_string().contains("repair"), "{error}");
+        }
+        let names = |files: &[(String, Vec<u8>)]| -> Vec<String> {
+            files.iter().map(|(name, _)| name.clone()).collect()
+        };
+        assert_eq!(names(&contents(&state)), names(&before), "nothing was begun");
+        let report = durable::check(&state).unwrap();
+        assert!(matches!(report.start, Some(OpenError::LogMissing)), "{report:?}");
+        assert!(matches!(report.ledger, Some(OpenError::LogMissing)), "{report:?}");
+        assert_eq!(durable::repair(&state).unwrap(), [RepairAction::StartsAnew]);
+        let engine = open(&state).unwrap();
+        assert_eq!(used(&engine), 0);
+        assert!(!check(&engine).is_outage());
+        drop(engine);
+        assert_eq!(used(&open(&state).unwrap()), 1);
+    }
+}
+
+#[test]
+fn a_ledger_without_a_marker_gets_one() {
+    let (_folder, state, engine) = begun("unmarked");
+    drop(engine);
+    fs::remove_file(state.join("begun")).unwrap();
+    drop(open(&state).unwrap());
+    for (name, _) in contents(&state).iter().filter(|(name, _)| name.ends_with(".log")) {
+        fs::remove_file(state.join(name)).unwrap();
+    }
+    let error = open(&state).unwrap_err();
+    assert!(matches!(error, OpenError::LogMissing), "{error}");
 }

@@ -46,6 +46,7 @@ mod policy_text_any;
 mod policy_warnings;
 mod policy_yaml;
 mod policy_yaml_any;
+mod policy_yaml_files;
 mod policy_yaml_odd;
 mod ready;
 mod stories;

@@ -173,9 +173,6 @@ fn several_documents_and_files_are_several_domains() {
     let native = "[[rule]]\nname = \"n\"\nwindow = { max = 1, per = \"1s\" }\n".to_owned();
     let files = [file("a.yaml", one("a", 1)), file("n.toml", native)];
     assert_eq!(Policy::load_files(&files).expect("two domains").policy.rules().len(), 2);
-    let twice = [file("a.yaml", one("a", 1)), file("b.yml", one("a", 1))];
-    let error = Policy::load_files(&twice).expect_err("twice").to_string();
-    assert!(error.contains("b.yml:1:1: error: domain `a` is already in `a.yaml`"), "{error}");
 }
 
 #[test]
@@ -393,7 +390,7 @@ fn a_domain_without_limits_is_one() {
     let text = "domain: d\n";
     let parsed = Policy::load("f.yaml", text.as_bytes()).expect("a warning only");
     let warning = parsed.warnings[0].to_string();
-    assert!(warning.contains("1:1: warning: domain `d` has no limits"), "{warning}");
+    assert!(warning.contains("1:9: warning: domain `d` has no limits"), "{warning}");
     let engine = Engine::with_clock(parsed.policy.with_request_limits(), ManualClock::default());
     let limit = RequestLimit::new(1, WindowUnit::Year);
     let check = |domain| {

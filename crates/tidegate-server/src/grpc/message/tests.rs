@@ -4,13 +4,15 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 
-use super::{ConnectionState, MessageBudget, MessageError, percent_encoded, read_message};
+use super::{
+    ConnectionState, LargeCalls, MessageBudget, MessageError, percent_encoded, read_message,
+};
 
 async fn read(bytes: &[u8]) -> Result<Vec<u8>, MessageError> {
     let body = Full::new(Bytes::copy_from_slice(bytes));
-    read_message(body, 10, (&MessageBudget::new(0), &ConnectionState::default()))
-        .await
-        .map(|it| it.bytes.to_vec())
+    let (room, large) = (MessageBudget::new(0), LargeCalls::default());
+    let read = read_message(body, 10, (&room, &large), &ConnectionState::default()).await;
+    read.map(|it| it.bytes.to_vec())
 }
 
 #[tokio::test]
@@ -38,13 +40,9 @@ async fn a_message_in_several_frames_is_joined() {
         Ok::<_, std::convert::Infallible>(Frame::data(Bytes::copy_from_slice(&[*byte])))
     });
     let body = StreamBody::new(tokio_stream::iter(pieces)).boxed();
-    assert_eq!(
-        &read_message(body, 10, (&MessageBudget::new(0), &ConnectionState::default()))
-            .await
-            .unwrap()
-            .bytes[..],
-        b"abc"
-    );
+    let (room, large) = (MessageBudget::new(0), LargeCalls::default());
+    let read = read_message(body, 10, (&room, &large), &ConnectionState::default()).await;
+    assert_eq!(&read.unwrap().bytes[..], b"abc");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use tidegate_core::Cooldown;
 use toml::de::{DeTable, DeValue};
 
 use super::limits::{LimitDraft, report_invalid};
+use super::metadata;
 use super::reader::{SpannedValue, TableReader, whole};
 use crate::policy::diagnostic::Origin;
 use crate::policy::fields::{ALGORITHMS, MOST, OVERRIDE, overridable};
@@ -42,6 +43,7 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Rule {
     for name in table.list("replaces").unwrap_or_default() {
         rule.replaces.extend(table.text_in("replaces", name).map(Into::into));
     }
+    rule.metadata = metadata::read(table);
     read_choices(table, &mut rule);
     rule
 }

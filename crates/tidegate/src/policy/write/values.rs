@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::policy::diagnostic::is_invisible;
 use crate::policy::key::{V4_BITS, V6_BITS};
 use crate::policy::text::format_duration;
-use crate::policy::{Condition, CostTable, Key, KeyPart};
+use crate::policy::{Condition, CostTable, Key, KeyPart, Metadata, MetadataValue};
 
 /// The lines of one table, in the order in which they are written.
 #[derive(Debug, Default)]
@@ -111,6 +111,21 @@ pub(crate) fn duration(duration: Duration) -> String {
 pub(crate) fn time(unix_ns: u64) -> String {
     let time = jiff::Timestamp::from_nanosecond(unix_ns.into());
     text(&time.unwrap_or(jiff::Timestamp::MAX).to_string())
+}
+
+/// A table of any values.
+pub(crate) fn metadata(values: &Metadata) -> String {
+    fn value(it: &MetadataValue) -> String {
+        match it {
+            MetadataValue::Bool(is_true) => is_true.to_string(),
+            // With a point or an exponent it is a float of TOML, too.
+            MetadataValue::Number(number) => format!("{:?}", number.get()),
+            MetadataValue::Text(it) => text(it),
+            MetadataValue::List(items) => list(items.iter().map(value)),
+            MetadataValue::Table(values) => metadata(values),
+        }
+    }
+    table(values.iter().map(|(name, it)| (name, value(it))))
 }
 
 /// Attributes with a pattern or a list of patterns.

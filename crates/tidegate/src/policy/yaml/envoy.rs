@@ -7,52 +7,112 @@
 //! them. A node from which a request must not fall through to a later one gets a rule that limits
 //! nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
+use std::sync::Arc;
 
 use tidegate_core::Window;
 
 use super::ImportedRule;
 use super::fields::fields;
+use super::metadata;
 use super::names::UniqueNames;
 use super::node::{Node, NodeValue};
 use super::number;
 use crate::policy::descriptor::{DescriptorNames, MOST_ENTRIES};
-use crate::policy::diagnostic::{RawDiagnostic, Severity};
+use crate::policy::diagnostic::{RawDiagnostic, RelatedSpan, Severity};
 use crate::policy::key::{Key, KeyPart, attribute_name};
+use crate::policy::load::{YamlOptions, domain_twice};
 use crate::policy::parse::diagnostic_sink::DiagnosticSink;
-use crate::policy::{Condition, CostTable, Grant, Limit, Missing, Mode, Override, Pattern, Rule};
+use crate::policy::{
+    Condition, CostTable, Grant, Limit, Metadata, Missing, Mode, Override, Pattern, Rule,
+};
 use crate::request_limit::WindowUnit;
 
-/// Parses a document: one domain. `domains` are those of the earlier documents.
-pub(super) fn read(
-    document: &Node,
-    (domains, names): (&mut HashSet<String>, &mut UniqueNames),
-    report: &mut DiagnosticSink,
-    found: &mut Vec<ImportedRule>,
-) {
-    let Some(fields) = fields(document, "the file", &["domain", "descriptors"], report) else {
-        return;
-    };
-    let Some(domain) = fields.text("domain", report).filter(|domain| !domain.is_empty()) else {
-        let problem = report.error(document.span.clone(), "the file has no `domain`");
-        problem.hint = Some("begin it with `domain: name`".into());
-        return;
-    };
-    if !domains.insert(domain.clone()) {
-        let message = format!("domain `{domain}` appears twice");
-        report.error(document.span.clone(), message).hint = Some("merge the two".into());
-        return;
+/// The trees of all domains.
+pub(super) struct DomainTrees {
+    options: YamlOptions,
+    trees: Vec<DomainTree>,
+    by_name: HashMap<String, usize>,
+}
+
+/// The descriptors of a domain, of one document or of several that are merged.
+struct DomainTree {
+    domain: String,
+    /// Where it is first named.
+    span: Range<usize>,
+    nodes: Vec<DescriptorNode>,
+    known: KnownNodes,
+}
+
+/// Where each key and value of a level is.
+type KnownNodes = HashMap<(String, Option<String>), Range<usize>>;
+
+impl DomainTrees {
+    pub(super) fn new(options: YamlOptions) -> Self {
+        Self { options, trees: Vec::new(), by_name: HashMap::new() }
     }
-    let nodes = fields.get("descriptors").map_or_else(Vec::new, |it| nodes(it, 1, report));
-    let before = found.len();
-    let named = NamedLimits::default();
-    let mut rules = RuleBuilder { domain, report, found, names, named, bytes: 0 };
-    rules.add(&nodes, &mut Vec::new());
-    rules.resolve_replaced();
-    if rules.found.len() == before && !rules.report.has_errors() {
-        rules.add_nothing(document);
+
+    /// Parses a document: one domain.
+    pub(super) fn read(&mut self, document: &Node, report: &mut DiagnosticSink) {
+        let Some(fields) = fields(document, "the file", &["domain", "descriptors"], report) else {
+            return;
+        };
+        let Some(domain) = fields.text("domain", report).filter(|domain| !domain.is_empty()) else {
+            let problem = report.error(document.span.clone(), "the file has no `domain`");
+            problem.hint = Some("begin it with `domain: name`".into());
+            return;
+        };
+        let span = fields.get("domain").unwrap_or(document).span.clone();
+        let index = match self.by_name.get(&domain) {
+            Some(index) if self.options.merges_domains() => *index,
+            Some(index) => {
+                let first = self.trees[*index].span.clone();
+                report.push(domain_twice(&domain, span)).note = Some(at_first(first));
+                return;
+            }
+            None => {
+                let (nodes, known) = (Vec::new(), KnownNodes::new());
+                self.by_name.insert(domain.clone(), self.trees.len());
+                self.trees.push(DomainTree { domain, span, nodes, known });
+                self.trees.len() - 1
+            }
+        };
+        if let Some(list) = fields.get("descriptors") {
+            let tree = &mut self.trees[index];
+            let mut level = Level { depth: 1, options: self.options, known: &mut tree.known };
+            tree.nodes.extend(level.nodes(list, report));
+        }
     }
+
+    /// Adds the rules of all domains; returns where each is first named.
+    pub(super) fn build(
+        self,
+        names: &mut UniqueNames,
+        report: &mut DiagnosticSink,
+        found: &mut Vec<ImportedRule>,
+    ) -> Vec<(String, Range<usize>)> {
+        let mut domains = Vec::with_capacity(self.trees.len());
+        for DomainTree { domain, span, nodes, .. } in self.trees {
+            let before = found.len();
+            let named = NamedLimits::default();
+            let of_rules = domain.clone();
+            let mut rules = RuleBuilder { domain: of_rules, report, found, names, named, bytes: 0 };
+            rules.add(&nodes, &mut Vec::new());
+            rules.resolve_replaced();
+            if rules.found.len() == before && !rules.report.has_errors() {
+                rules.add_nothing(&span);
+            }
+            domains.push((domain, span));
+        }
+        domains
+    }
+}
+
+/// Where something was, of which there is a second.
+const fn at_first(span: Range<usize>) -> RelatedSpan {
+    RelatedSpan { span, text: "the first is" }
 }
 
 /// A descriptor of the tree.
@@ -64,6 +124,7 @@ struct DescriptorNode {
     mode: DescriptorMode,
     /// Whether all values that it matches share one counter.
     is_shared: bool,
+    metadata: Option<Arc<Metadata>>,
     span: Range<usize>,
 }
 
@@ -222,7 +283,8 @@ impl<'a> RuleBuilder<'a> {
             DescriptorMode::Shadow => rule.mode(Mode::Shadow),
             DescriptorMode::Quota => rule.quota_mode(),
         };
-        let rule = rule.charge_refused();
+        let mut rule = rule.charge_refused();
+        rule.metadata.clone_from(&descriptor.metadata);
         self.push(rule, &descriptor.span);
     }
 
@@ -257,15 +319,15 @@ impl<'a> RuleBuilder<'a> {
 
     /// A rule that limits nothing, so that a domain without limits is known: limits sent with
     /// descriptors apply in it.
-    fn add_nothing(&mut self, document: &Node) {
+    fn add_nothing(&mut self, span: &Range<usize>) {
         let message = format!("domain `{}` has no limits", self.domain);
-        let mut problem = RawDiagnostic::new(Severity::Warning, document.span.clone(), message);
+        let mut problem = RawDiagnostic::new(Severity::Warning, span.clone(), message);
         problem.hint = Some("only limits sent with descriptors apply in it".into());
         self.report.push(problem);
         let name = self.names.reserve(&self.domain, "no limit", "");
         let mut rule = Rule::new(&name, second_of(1)).missing(Missing::Skip);
         rule.key = Key::of_placeholder();
-        self.push(rule, &document.span);
+        self.push(rule, span);
     }
 
     fn push(&mut self, rule: Rule, span: &Range<usize>) {
@@ -303,70 +365,86 @@ fn second_of(max: u32) -> Limit {
     window(max, WindowUnit::Second)
 }
 
-/// The descriptors of a level.
-fn nodes(list: &Node, depth: usize, report: &mut DiagnosticSink) -> Vec<DescriptorNode> {
-    if list.is_nothing() {
-        return Vec::new();
-    }
-    let NodeValue::List(items) = &*list.value else {
-        let message = format!("`descriptors` is a list, not {}", list.kind());
-        report.error(list.span.clone(), message);
-        return Vec::new();
-    };
-    if depth > MOST_ENTRIES {
-        let message = format!("descriptors are nested deeper than {MOST_ENTRIES}");
-        report.error(list.span.clone(), message);
-        return Vec::new();
-    }
-    let mut known = HashSet::new();
-    let mut nodes = Vec::new();
-    for item in items {
-        let Some(node) = node(item, depth, report) else { continue };
-        if known.insert((node.key.clone(), node.value.clone())) {
-            nodes.push(node);
-        } else {
-            let label = node.label();
-            let message = format!("descriptor `{label}` appears twice at this level");
-            report.error(item.span.clone(), message).hint = Some("remove one".into());
-        }
-    }
-    nodes
+/// A level of a tree that is being read.
+struct Level<'k> {
+    depth: usize,
+    options: YamlOptions,
+    known: &'k mut KnownNodes,
 }
 
-fn node(item: &Node, depth: usize, report: &mut DiagnosticSink) -> Option<DescriptorNode> {
-    let fields = fields(item, "a descriptor", &DESCRIPTOR_FIELDS, report)?;
-    let Some(key) = fields.text("key", report).filter(|key| !key.is_empty()) else {
-        report.error(item.span.clone(), "the descriptor has no `key`");
-        return None;
-    };
-    let value = fields.text("value", report).filter(|value| !value.is_empty());
-    if let Err(error) = attribute_name(&key) {
-        report.error(item.span.clone(), error.message);
+impl Level<'_> {
+    /// The descriptors of a list.
+    fn nodes(&mut self, list: &Node, report: &mut DiagnosticSink) -> Vec<DescriptorNode> {
+        if list.is_nothing() {
+            return Vec::new();
+        }
+        let NodeValue::List(items) = &*list.value else {
+            let message = format!("`descriptors` is a list, not {}", list.kind());
+            report.error(list.span.clone(), message);
+            return Vec::new();
+        };
+        if self.depth > MOST_ENTRIES {
+            let message = format!("descriptors are nested deeper than {MOST_ENTRIES}");
+            report.error(list.span.clone(), message);
+            return Vec::new();
+        }
+        let mut nodes = Vec::new();
+        for item in items {
+            let Some(node) = self.node(item, report) else { continue };
+            match self.known.entry((node.key.clone(), node.value.clone())) {
+                Entry::Vacant(entry) => {
+                    entry.insert(node.span.clone());
+                    nodes.push(node);
+                }
+                Entry::Occupied(entry) => {
+                    let label = node.label();
+                    let message = format!("descriptor `{label}` appears twice at this level");
+                    let problem = report.error(item.span.clone(), message);
+                    problem.hint = Some("remove one".into());
+                    problem.note = Some(at_first(entry.get().clone()));
+                }
+            }
+        }
+        nodes
     }
-    let (is_shadow, is_quota) =
-        (fields.flag("shadow_mode", report), fields.flag("quota_mode", report));
-    let is_shared = fields.flag("share_threshold", report);
-    if is_shared && !value.as_ref().is_some_and(|value| value.contains('*')) {
-        let message = "`share_threshold` is for values with a `*`";
-        report.error(item.span.clone(), message);
+
+    fn node(&self, item: &Node, report: &mut DiagnosticSink) -> Option<DescriptorNode> {
+        let fields = fields(item, "a descriptor", &DESCRIPTOR_FIELDS, report)?;
+        let Some(key) = fields.text("key", report).filter(|key| !key.is_empty()) else {
+            report.error(item.span.clone(), "the descriptor has no `key`");
+            return None;
+        };
+        let value = fields.text("value", report).filter(|value| !value.is_empty());
+        if let Err(error) = attribute_name(&key) {
+            report.error(item.span.clone(), error.message);
+        }
+        let is_shadow = fields.flag("shadow_mode", report);
+        let is_quota = fields.flag("quota_mode", report) || self.options.is_quota_mode();
+        let is_shared = fields.flag("share_threshold", report);
+        if is_shared && !value.as_ref().is_some_and(|value| value.contains('*')) {
+            let message = "`share_threshold` is for values with a `*`";
+            report.error(item.span.clone(), message);
+        }
+        // Metrics have the name of the rule in any case, and never a value of a request.
+        fields.flag("detailed_metric", report);
+        fields.flag("value_to_metric", report);
+        let mut below = KnownNodes::new();
+        let mut below = Level { depth: self.depth + 1, options: self.options, known: &mut below };
+        Some(DescriptorNode {
+            key,
+            value,
+            limit: fields.get("rate_limit").and_then(|limit| rate_limit(limit, report)),
+            children: fields.get("descriptors").map_or_else(Vec::new, |it| below.nodes(it, report)),
+            mode: match (is_shadow, is_quota) {
+                (true, _) => DescriptorMode::Shadow,
+                (false, true) => DescriptorMode::Quota,
+                (false, false) => DescriptorMode::Enforce,
+            },
+            is_shared,
+            metadata: fields.get("metadata").and_then(|it| metadata::read(it, report)),
+            span: item.span.clone(),
+        })
     }
-    fields.flag("detailed_metric", report);
-    fields.flag("value_to_metric", report);
-    Some(DescriptorNode {
-        key,
-        value,
-        limit: fields.get("rate_limit").and_then(|limit| rate_limit(limit, report)),
-        children: fields
-            .get("descriptors")
-            .map_or_else(Vec::new, |it| nodes(it, depth + 1, report)),
-        mode: match (is_shadow, is_quota) {
-            (true, _) => DescriptorMode::Shadow,
-            (false, true) => DescriptorMode::Quota,
-            (false, false) => DescriptorMode::Enforce,
-        },
-        is_shared,
-        span: item.span.clone(),
-    })
 }
 
 fn rate_limit(limit: &Node, report: &mut DiagnosticSink) -> Option<RateLimit> {

@@ -10,7 +10,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) value: Rc<NodeValue>,
-    /// In bytes of the text.
+    /// In bytes of the text, after the base.
     pub(super) span: Range<usize>,
     /// How deep it is nested, aliases included.
     depth: usize,
@@ -68,9 +68,9 @@ impl Node {
     }
 }
 
-/// The documents of a file. Empty ones are left out.
-pub(super) fn read(text: &str) -> Result<Vec<Node>, YamlError> {
-    let mut reader = YamlReader { offsets: ByteOffsets::of(text), ..YamlReader::default() };
+/// The documents of a file. Empty ones are left out. `base` is added to all spans.
+pub(super) fn read(text: &str, base: usize) -> Result<Vec<Node>, YamlError> {
+    let mut reader = YamlReader { offsets: ByteOffsets::of(text, base), ..YamlReader::default() };
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|error| {
@@ -223,24 +223,29 @@ fn mapping(items: Vec<Node>) -> Result<NodeValue, YamlError> {
     Ok(NodeValue::Map(entries))
 }
 
-/// The byte offsets of characters; empty where each is a byte.
+/// The byte offsets of characters, after a base; no list where each is a byte.
 #[derive(Default)]
-struct ByteOffsets(Vec<usize>);
+struct ByteOffsets {
+    base: usize,
+    offsets: Vec<usize>,
+}
 
 impl ByteOffsets {
-    fn of(text: &str) -> Self {
-        if text.is_ascii() {
-            return Self::default();
-        }
+    fn of(text: &str, base: usize) -> Self {
         let ends = std::iter::once(text.len());
-        Self(text.char_indices().map(|(at, _)| at).chain(ends).collect())
+        let offsets = match text.is_ascii() {
+            true => Vec::new(),
+            false => text.char_indices().map(|(at, _)| at).chain(ends).collect(),
+        };
+        Self { base, offsets }
     }
 
     fn byte(&self, character: usize) -> usize {
-        match &*self.0 {
+        let at = match &*self.offsets {
             [] => character,
             offsets => offsets.get(character).or(offsets.last()).copied().unwrap_or(0),
-        }
+        };
+        self.base + at
     }
 }
 

@@ -5,8 +5,13 @@ use std::fs::{self, File, Metadata, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{self, Path, PathBuf};
+use std::sync::Mutex;
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, statat, unlinkat};
+
+use super::names::{ExpectedNames, FolderTimes};
+use crate::clock::{Clock, MonotonicClock};
+use crate::locks::lock;
 
 /// A folder of files.
 ///
@@ -39,8 +44,8 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Makes names durable: of new, renamed and removed files.
     fn sync_names(&self) -> io::Result<()>;
 
-    /// Fails if the folder is no longer where it was opened or is no longer locked, or if the log
-    /// has another file.
+    /// Fails if the folder is no longer where it was opened or is no longer locked, if the log has
+    /// another file, or if files of the ledger were removed. Called after every write.
     fn verify(&self, _log: Option<&NamedFile>) -> io::Result<()> {
         Ok(())
     }
@@ -97,6 +102,7 @@ pub struct Folder {
     identity: FileIdentity,
     /// Locked, and what file it is; `None` for readers.
     lock: Option<(File, FileIdentity)>,
+    expected: Mutex<ExpectedNames>,
 }
 
 impl Drop for Folder {
@@ -139,6 +145,10 @@ impl Folder {
         }
         let identity = FileIdentity::of(&lock.metadata()?);
         folder.lock = Some((lock, identity));
+        let names = folder.names()?;
+        let mut expected = crate::locks::lock(&folder.expected);
+        names.iter().for_each(|name| expected.add(name));
+        drop(expected);
         folder.verify(None)?;
         Ok(folder)
     }
@@ -151,7 +161,7 @@ impl Folder {
             return Err(io::ErrorKind::NotADirectory.into());
         }
         let (path, identity) = (path::absolute(path)?, FileIdentity::of(&metadata));
-        Ok(Self { path, folder, identity, lock: None })
+        Ok(Self { path, folder, identity, lock: None, expected: Mutex::default() })
     }
 
     fn is_in_use(&self) -> io::Error {
@@ -168,6 +178,24 @@ impl Folder {
         Ok(openat(&self.folder, name, flags, Mode::from_raw_mode(OWN_FILE))?.into())
     }
 
+    /// Fails if a file of the ledger was removed by another program.
+    fn verify_names(&self, metadata: &Metadata) -> io::Result<()> {
+        let (times, now) = (FolderTimes::of(metadata), MonotonicClock.now());
+        let mut expected = lock(&self.expected);
+        if !expected.is_due(times, now) {
+            return Ok(());
+        }
+        match expected.missing(&self.names()?, times, now) {
+            None => Ok(()),
+            Some(name) => Err(self.changed(&name, "was removed")),
+        }
+    }
+
+    fn changed(&self, name: &str, what: &str) -> io::Error {
+        let path = self.path.join(name);
+        io::Error::other(format!("{} {what} while in use: {WHAT_TO_DO}", path.display()))
+    }
+
     /// Fails unless a file of the folder is the one that it should be.
     fn verify_file(&self, name: &str, identity: FileIdentity, least_len: u64) -> io::Result<()> {
         let what = match statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -179,8 +207,7 @@ impl Folder {
             Err(rustix::io::Errno::NOENT) => "was removed",
             Err(error) => return Err(error.into()),
         };
-        let path = self.path.join(name);
-        Err(io::Error::other(format!("{} {what} while in use: {WHAT_TO_DO}", path.display())))
+        Err(self.changed(name, what))
     }
 }
 
@@ -217,15 +244,26 @@ impl Disk for Folder {
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        Ok(Box::new(self.open_file(name, flags)?))
+        // Locked until it is done: a list without it must not be compared with names that have it.
+        let mut expected = lock(&self.expected);
+        let file = self.open_file(name, flags)?;
+        expected.add(name);
+        Ok(Box::new(file))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        Ok(renameat(&self.folder, from, &self.folder, to)?)
+        let mut expected = lock(&self.expected);
+        renameat(&self.folder, from, &self.folder, to)?;
+        expected.remove(from);
+        expected.add(to);
+        Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        Ok(unlinkat(&self.folder, name, AtFlags::empty())?)
+        let mut expected = lock(&self.expected);
+        unlinkat(&self.folder, name, AtFlags::empty())?;
+        expected.remove(name);
+        Ok(())
     }
 
     fn cut(&self, name: &str, len: u64) -> io::Result<()> {
@@ -242,16 +280,20 @@ impl Disk for Folder {
         let path = self.path.display();
         let found = match fs::metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            found => Some(FileIdentity::of(&found?)),
+            found => Some(found?),
         };
-        if found != Some(self.identity) {
+        let metadata = found.as_ref().filter(|it| FileIdentity::of(it) == self.identity);
+        let Some(metadata) = metadata else {
             let what = if found.is_some() { "is another folder now" } else { "was removed" };
             return Err(io::Error::other(format!("{path} {what}, while in use: {WHAT_TO_DO}")));
-        }
+        };
         if let Some((_, identity)) = &self.lock {
             self.verify_file(LOCK, *identity, 0)?;
         }
-        log.map_or(Ok(()), |log| self.verify_file(&log.name, log.identity, log.least_len))
+        if let Some(log) = log {
+            self.verify_file(&log.name, log.identity, log.least_len)?;
+        }
+        self.verify_names(metadata)
     }
 }
 

@@ -39,6 +39,8 @@ pub enum OpenError {
         /// What is wrong.
         what: &'static str,
     },
+    /// A ledger had begun, and neither a segment of its log nor a snapshot is left.
+    LogMissing,
     /// There are more keys than the maximum.
     TooManyKeys,
     /// The stored edits are invalid.
@@ -74,6 +76,11 @@ impl fmt::Display for OpenError {
                 "{file} is damaged at byte {at}: {what}. Nothing was changed. Restore the folder from a \
                  backup; or see with `tidegate ledger FOLDER check` what can be read, and give up the \
                  rest with `tidegate ledger FOLDER repair`"
+            ),
+            Self::LogMissing => f.write_str(
+                "a ledger has begun in this folder, and all of its .log and .snapshot files are gone. \
+                 Nothing was changed. Restore the folder from a backup; or give up everything that was \
+                 charged with `tidegate ledger FOLDER repair`, and the next start begins a new ledger",
             ),
             Self::TooManyKeys => {
                 f.write_str("there are more keys than max_keys allows: raise max_keys")

@@ -10,6 +10,7 @@ use super::frame::{
     Batches, FileHeader, FileKind, HEADER_LEN, MIN_BATCH_LEN, SPACE_AFTER, SegmentEnd, fillers,
 };
 use super::ledger::{Filter, Ledger};
+use super::marker::unmark;
 use super::own;
 use super::recovery::{newest_snapshot, recover};
 use super::segments::{CountedEnd, SegmentLink, read_header, segment_numbers, successor};
@@ -82,6 +83,8 @@ pub enum RepairAction {
         /// Its name now.
         kept_as: String,
     },
+    /// Nothing is left of the log: the next start begins a new ledger.
+    StartsAnew,
 }
 
 /// Reads everything in a folder, and changes nothing.
@@ -139,6 +142,10 @@ pub fn repair_on(disk: &Arc<dyn Disk>) -> Result<Vec<RepairAction>, OpenError> {
                 if repair.done.len() == before {
                     return Err(OpenError::Damaged { file, at, what: "it cannot be repaired" });
                 }
+            }
+            Some(OpenError::LogMissing) => {
+                unmark(&**disk)?;
+                repair.done.push(RepairAction::StartsAnew);
             }
             Some(error) => return Err(error),
         }

@@ -7,6 +7,8 @@ use super::error::OpenError;
 use super::frame::{
     Batch, Batches, BatchesEnd, FileHeader, FileKind, HEADER_LEN, HeaderError, SegmentEnd,
 };
+use super::marker::has_begun;
+use super::recovery::newest_snapshot;
 use super::writer::ResumePoint;
 use crate::store::record::ByteReader;
 use crate::store::record::Record;
@@ -65,6 +67,11 @@ impl Segments {
     /// The segments whose headers can be read.
     pub(super) fn read_readable(disk: &dyn Disk, from: u64) -> Result<Self, OpenError> {
         let numbers = segment_numbers(disk)?;
+        if numbers.is_empty() && has_begun(disk)? {
+            // Without a snapshot nothing else says that there was a log.
+            let number = newest_snapshot(disk)?;
+            return Err(number.map_or(OpenError::LogMissing, missing_segment));
+        }
         let next_segment = numbers.last().map_or(1, |last| last + 1);
         let (mut headers, mut unreadable) = (BTreeMap::new(), Vec::new());
         for number in numbers.into_iter().filter(|number| *number >= from) {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::slot::SlotLine;
-use super::{Adoption, HoldItem, HoldTables, LimitsChange, MemoryStore, Several, SlotTable};
+use super::{
+    Adoption, HoldItem, HoldTables, LimitsChange, Locked, MemoryStore, Several, SlotTable,
+};
 use crate::cycle::Times;
 use crate::history::{Current, History, KeyRef, RuleHistory, StoredState};
 use crate::locks::{lock, read, write};
@@ -100,47 +102,54 @@ impl MemoryStore {
         times: Times,
         used: &mut HashSet<u32>,
     ) {
-        table.for_each_line(|line| {
-            let history = read(&self.history);
-            let occupied: Several<usize> = line.occupied().collect();
-            for slot in occupied {
-                let tag = line.line().tag(slot);
-                let Some(rule) = history.rule_of(tag) else { continue };
-                let (hash, is_pinned) = (line.fingerprint(slot), line.header.is_pinned(slot));
-                let held = if is_pinned { tables.held(hash) } else { 0 };
-                let hold = holds.get(&hash);
-                let state = line.line().load_state(slot, rule.common()).with_held(held);
-                let meets = |conditions: &[Condition]| hold.is_some_and(|it| it.meets(conditions));
-                let key = KeyRef { hash, meets: &meets };
-                let newest = rule.tag_at(times);
-                let current = rule.advance(StoredState { tag, state }, key, newest, times.now);
-                let is_known = is_pinned == (held > 0) && (hold.is_some() || !rule.has_patterns());
-                if !is_known || current.stuck.is_some() {
-                    used.insert(tag);
-                    continue;
-                }
-                let Current { tag, state, .. } = current;
-                line.store(slot, L::pack(tag, &state, line.line().decided_at(slot)));
-                if is_pinned {
-                    line.header.set_pinned(slot, state.held() > 0);
-                    tables.set_held(hash, state.held());
-                }
+        self.for_each_state(table, |line, slot, (tag, rule)| {
+            let (hash, is_pinned) = (line.fingerprint(slot), line.header.is_pinned(slot));
+            let held = if is_pinned { tables.held(hash) } else { 0 };
+            let hold = holds.get(&hash);
+            let state = line.line().load_state(slot, rule.common()).with_held(held);
+            let meets = |conditions: &[Condition]| hold.is_some_and(|it| it.meets(conditions));
+            let key = KeyRef { hash, meets: &meets };
+            let newest = rule.tag_at(times);
+            let current = rule.advance(StoredState { tag, state }, key, newest, times.now);
+            let is_known = is_pinned == (held > 0) && (hold.is_some() || !rule.has_patterns());
+            if !is_known || current.stuck.is_some() {
                 used.insert(tag);
+                return;
             }
+            let Current { tag, state, .. } = current;
+            line.store(slot, L::pack(tag, &state, line.line().decided_at(slot)));
+            if is_pinned {
+                line.header.set_pinned(slot, state.held() > 0);
+                tables.set_held(hash, state.held());
+            }
+            used.insert(tag);
         });
     }
 
     /// Gives states that refer to dropped versions the number of the oldest one.
     fn leave_cut_versions<L: SlotLine>(&self, table: &SlotTable<L>) {
+        self.for_each_state(table, |line, slot, (tag, rule)| {
+            if let Some(cut) = rule.cut_tag(tag).filter(|cut| tag < *cut) {
+                let state = line.line().load_state(slot, rule.common());
+                line.store(slot, L::pack(cut, &state, line.line().decided_at(slot)));
+            }
+        });
+    }
+
+    /// Calls a function for every state of a known rule: its line, its slot, and the number that it
+    /// was written under with the history of its rule.
+    fn for_each_state<L: SlotLine>(
+        &self,
+        table: &SlotTable<L>,
+        mut then: impl FnMut(&mut Locked<'_, L>, usize, (u32, &RuleHistory)),
+    ) {
         table.for_each_line(|line| {
             let history = read(&self.history);
             let occupied: Several<usize> = line.occupied().collect();
             for slot in occupied {
                 let tag = line.line().tag(slot);
-                let Some(rule) = history.rule_of(tag) else { continue };
-                if let Some(cut) = rule.cut_tag(tag).filter(|cut| tag < *cut) {
-                    let state = line.line().load_state(slot, rule.common());
-                    line.store(slot, L::pack(cut, &state, line.line().decided_at(slot)));
+                if let Some(rule) = history.rule_of(tag) {
+                    then(line, slot, (tag, rule));
                 }
             }
         });
