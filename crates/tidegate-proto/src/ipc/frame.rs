@@ -113,14 +113,19 @@ fn finish(mut frame: Vec<u8>) -> Result<Vec<u8>, IpcError> {
     }
 }
 
-/// Parses the text of a frame.
+/// Parses the text of a frame. A message is a JSON object: an array of its values is none.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, IpcError> {
-    serde_json::from_str(text).map_err(|error| {
-        // A parser of a message may stop before it has seen that the text is not JSON.
-        match serde_json::from_str::<IgnoredAny>(text) {
-            Ok(IgnoredAny) => IpcError::WrongShape { reason: short(&error) },
-            Err(error) => IpcError::NotJson { reason: short(&error) },
-        }
+    let is_object = text.trim_start_matches([' ', '\t', '\n', '\r']).starts_with('{');
+    let parsed = serde_json::from_str(text).map_err(|error| short(&error));
+    let reason = match parsed {
+        Ok(message) if is_object => return Ok(message),
+        Ok(_) => "expected an object".into(),
+        Err(reason) => reason,
+    };
+    // A parser of a message may stop before it has seen that the text is not JSON.
+    Err(match serde_json::from_str::<IgnoredAny>(text) {
+        Ok(IgnoredAny) => IpcError::WrongShape { reason },
+        Err(error) => IpcError::NotJson { reason: short(&error) },
     })
 }
 
