@@ -193,6 +193,9 @@ fn overrides_bans_resets_and_rounds() {
     daemon.admin(&[&of[..], &["--drop"]].concat()).with(1).err(&["no such override"]);
     daemon.admin(&of).with(1).err(&["override"]);
     daemon.admin(&["reset", "--domain", "api", "--attr", "user=ada"]).with(0).out(&["state reset"]);
+    daemon.admin(&["reset", "--all", "--domain", "api"]).with(0).out(&["reset"]);
+    daemon.admin(&["reset", "--all"]).with(0).out(&["state of 0 keys reset"]);
+    daemon.admin(&["reset", "--all", "--attr", "user=ada"]).with(2).err(&["cannot be used with"]);
     assert!(daemon.check("api", "ada"));
     let of = ["--domain", "api", "--match", "user=ada", "--match", "user=eve"];
     daemon.admin(&[&["ban"], &of[..], &["--for", "1h", "--reason", "no"]].concat()).with(0);

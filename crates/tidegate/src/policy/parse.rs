@@ -98,7 +98,7 @@ fn parse_text(
         })
         .collect();
     let server = server.unwrap_or_default();
-    let policy = Policy { server, rules, takes_own_limits: false };
+    let policy = Policy { server, rules, takes_own_limits: false, found: None };
     for finding in check::check(&policy.rules) {
         // Rules that could not be parsed have been reported, and other files may have rules.
         if finding.rule.is_some() || !report.has_errors() && extent == FileScope::Whole {
@@ -120,7 +120,7 @@ fn parse_text(
     if has_errors {
         Err(PolicyErrors::new(diagnostics, left_out))
     } else {
-        Ok(Parsed { policy, warnings: diagnostics, left_out })
+        Ok(Parsed::new(policy, diagnostics, left_out))
     }
 }
 

@@ -104,8 +104,9 @@ fn parse_as(
         return Err(PolicyErrors::new(diagnostics, left_out));
     }
     let rules = found.into_iter().map(|found| found.rule).collect();
-    let policy = Policy { server: ServerConfig::default(), rules, takes_own_limits: false };
-    Ok(Parsed { policy, warnings: diagnostics, left_out })
+    let server = ServerConfig::default();
+    let policy = Policy { server, rules, takes_own_limits: false, found: None };
+    Ok(Parsed::new(policy, diagnostics, left_out))
 }
 
 /// The rules of all documents, each in one of the formats.

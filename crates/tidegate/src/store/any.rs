@@ -10,8 +10,8 @@ use tidegate_core::Timestamp;
 use super::file::{FileOptions, FileStore, OpenError};
 use super::memory::MemoryStore;
 use super::{
-    Adoption, Deciding, HoldId, NowOrLater, Outage, Plan, RefundFailure, SettleFailure, Settled,
-    Settlement, StoredEdits, sealed,
+    Adoption, Deciding, ForgetScope, HoldId, NowOrLater, Outage, Plan, RefundFailure,
+    SettleFailure, Settled, Settlement, StoredEdits, sealed,
 };
 use crate::any_limit::Decisions;
 use crate::clock::SystemClock;
@@ -99,6 +99,14 @@ impl sealed::Store for AnyStore {
 
     fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>> {
         either!(self, it => it.forget(plan, times))
+    }
+
+    fn forget_all(
+        &self,
+        scope: ForgetScope<'_>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
+        either!(self, it => it.forget_all(scope, times))
     }
 
     fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {

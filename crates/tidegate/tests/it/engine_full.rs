@@ -298,3 +298,16 @@ fn slots_are_free_again_after_an_edit_of_a_rule_with_patterns() {
         assert_eq!(others, 4, "{limit}");
     }
 }
+
+/// Keys without a slot are forgotten, too.
+#[test]
+fn forgetting_all_empties_the_overflow_counters() {
+    for rest in ["window = { max = 3, per = \"1h\" }", "sliding = { max = 3, per = \"1h\" }"] {
+        let (engine, _) =
+            engine("share", &format!("[[rule]]\nname = \"r\"\nkey = [\"user\"]\n{rest}"));
+        let fresh = crowd(&engine);
+        while crowd(&engine) > 0 {}
+        assert_eq!(engine.forget_all().wait(), Ok(4), "{rest}");
+        assert_eq!(crowd(&engine), fresh, "{rest}");
+    }
+}
