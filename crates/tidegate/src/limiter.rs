@@ -272,7 +272,9 @@ where
     /// # Ok::<(), tidegate::LimitError>(())
     /// ```
     pub fn forget_all(&self) -> usize {
-        self.table.forget_all()
+        let forgotten = self.table.forget_all();
+        self.wake_all();
+        forgotten
     }
 
     /// The hash of a key. 0 stands for a free slot.
