@@ -26,6 +26,9 @@ import { NOW_MS } from "./support/fake-web-socket.js";
 import { denial } from "./support/simulated-relay.js";
 import { uncaught } from "./support/uncaught.js";
 
+/** The address of the public key of 32 zero bytes. */
+const YOU = "pinch:111111111111111111111111111111113cpqAU@h";
+
 interface Bench extends Attempt {
   readonly connection: RelayConnection;
   readonly problems: RelayError[];
@@ -50,7 +53,7 @@ async function connected(
 }
 
 function named(name: string): Envelope {
-  return envelope({ type: MessageType.MESSAGE, messageId: utf8(name), toAddress: "pinch:me@h" });
+  return envelope({ type: MessageType.MESSAGE, messageId: utf8(name), toAddress: YOU });
 }
 
 function nameOf(message: Envelope | undefined): string {
@@ -59,11 +62,11 @@ function nameOf(message: Envelope | undefined): string {
 
 test("missing fields of a message are filled in", async () => {
   const { connection, socket } = await connected({ randomBytes: (n) => new Uint8Array(n).fill(5) });
-  const sent = await connection.send({ to: "pinch:you@h" });
+  const sent = await connection.send({ to: YOU });
   assert.deepEqual(decodeEnvelope(socket.sent[0] ?? hex("")), {
     version: 1,
     fromAddress: "pinch:me@h",
-    toAddress: "pinch:you@h",
+    toAddress: YOU,
     type: MessageType.MESSAGE,
     messageId: new Uint8Array(16).fill(5),
     timestampMs: NOW_MS,
@@ -78,18 +81,18 @@ test("missing fields of a message are filled in", async () => {
 
 test("ids are random by default", async () => {
   const { connection } = await connected();
-  const first = await connection.send({ to: "pinch:you@h" });
-  const second = await connection.send({ to: "pinch:you@h" });
+  const first = await connection.send({ to: YOU });
+  const second = await connection.send({ to: YOU });
   assert.equal(first.messageId.length, 16);
   assert.notEqual(toHex(first.messageId), toHex(second.messageId));
 });
 
 test("a message that the relay would drop silently is an error", async () => {
   const { connection, socket } = await connected({ envelopeBytesMax: 50 });
-  const foreign = { ...named("a"), fromAddress: "pinch:you@h" };
+  const foreign = { ...named("a"), fromAddress: YOU };
   await assert.rejects(connection.send(foreign), InvalidError);
   const large = { field: 10, bytes: new Uint8Array(50) };
-  await assert.rejects(connection.send({ to: "pinch:you@h", payload: large }), TooLargeError);
+  await assert.rejects(connection.send({ to: YOU, payload: large }), TooLargeError);
   await assert.rejects(connection.send({ to: "\ud800" }), InvalidError);
   assert.equal(socket.sent.length, 0);
 });
@@ -97,9 +100,9 @@ test("a message that the relay would drop silently is an error", async () => {
 test("a full socket buffer accepts no more", async () => {
   const { connection, socket } = await connected({ bufferedBytesMax: 1_000 });
   socket.bufferedAmount = 990;
-  await assert.rejects(connection.send({ to: "pinch:you@h" }), QueueFullError);
+  await assert.rejects(connection.send({ to: YOU }), QueueFullError);
   socket.bufferedAmount = 0;
-  await connection.send({ to: "pinch:you@h" });
+  await connection.send({ to: YOU });
 });
 
 test("a denial is logged, not delivered, and the message is sent again", async () => {
@@ -257,7 +260,7 @@ test("closing twice closes once, with the same end for every listener", async ()
   connection.onClose((end) => ends.push(end));
   connection.onClose((end) => ends.push(end))();
   const [first, second] = [connection.close(), connection.close()];
-  await assert.rejects(connection.send({ to: "pinch:you@h" }), ClosedError);
+  await assert.rejects(connection.send({ to: YOU }), ClosedError);
   const end = await first;
   assert.equal(await second, end);
   assert.equal(await connection.close(), end);
@@ -297,7 +300,7 @@ test("an unexpected end is an error with the relay's reason", async () => {
     "the connection is closed, code 1008: go\\u{a}away (cable\\u{a}cut)",
   );
   assert.deepEqual([unsent.map(nameOf), uncertain.map(nameOf)], [["a"], ["b"]]);
-  await assert.rejects(connection.send({ to: "pinch:you@h" }), error);
+  await assert.rejects(connection.send({ to: YOU }), error);
 });
 
 test("a closing socket accepts no message, and loses none that is queued", async () => {

@@ -4,59 +4,77 @@ import { test } from "node:test";
 import { RateLimitedHandler, type SendLimits } from "tidegate/relay";
 
 // Not exported by the package.
-import { Pace } from "../dist/relay/pace.js";
+import { Pace, type Lesson } from "../dist/relay/pace.js";
 import { Random } from "./support/bytes.js";
 import { FakeClock } from "./support/fake-clock.js";
 import { message, SimulatedRelay } from "./support/simulated-relay.js";
 
-test("near a relay, one message at a time; after some rounds without denials, a little sooner", () => {
-  const pace = new Pace(60_000);
-  pace.denied({ waitMs: 400, message: { sinceLastMs: 600, roundTripMs: 10, inRound: true } });
-  pace.denied({ waitMs: 900, message: { sinceLastMs: 0, roundTripMs: 10, inRound: true } });
-  for (let round = 0; round < 32; round++) {
-    assert.deepEqual(pace.round(), { count: 1, pauseMs: 1_000 });
-  }
-  assert.deepEqual(pace.round(), { count: 1, pauseMs: 875 });
-  pace.denied({ waitMs: 125, message: { sinceLastMs: 875, roundTripMs: 10, inRound: true } });
-  assert.deepEqual(pace.round(), { count: 1, pauseMs: 1_000 });
-});
+/** What a denial of a message reveals; nothing was sent after it. */
+function lesson(sentAtMs: number, waitMs: number, rest: Partial<Lesson["message"]> = {}): Lesson {
+  const after = { count: 0, lastSentAtMs: sentAtMs };
+  const message = { sentAtMs, sinceLastMs: 0, after, together: 0, paced: true, ...rest };
+  return { nowMs: sentAtMs + 300, waitMs, message };
+}
 
-test("far from a fast relay, rounds grow by one and are halved once by a denied round", () => {
+test("as long as nothing is denied there is no pace to keep", () => {
   const pace = new Pace(60_000);
-  const lesson = { waitMs: 5, message: { sinceLastMs: 0, roundTripMs: 100, inRound: true } };
-  pace.denied(lesson);
-  for (const count of [1, 2, 3, 4, 5]) {
-    assert.deepEqual(pace.round(), { count, pauseMs: 200 });
-  }
-  for (let denied = 0; denied < 4; denied++) pace.denied(lesson);
-  for (const count of [3, 4]) assert.deepEqual(pace.round(), { count, pauseMs: 200 });
-});
-
-test("pauses are bounded, and the learned pace can be reset", () => {
-  const pace = new Pace(60_000);
-  pace.denied({ waitMs: 60_000, message: { sinceLastMs: 9_999, roundTripMs: 0, inRound: true } });
-  assert.deepEqual(pace.round(), { count: 1, pauseMs: 60_000 });
+  assert.equal(pace.grant(0, 1_000), 1_000);
+  pace.denied({ nowMs: 0, waitMs: 7 });
+  assert.deepEqual([pace.grant(6, 10), pace.grant(7, 10), pace.nextMs], [0, 1, 14]);
   pace.reset();
-  pace.denied({ waitMs: 1, message: { sinceLastMs: 0, roundTripMs: 5_000, inRound: true } });
-  assert.deepEqual(pace.round(), { count: 1, pauseMs: 2_000 });
-  pace.reset();
-  pace.denied({ waitMs: 7 });
-  assert.deepEqual(pace.round(), { count: 1, pauseMs: 7 });
+  assert.equal(pace.grant(8, 1_000), 1_000);
 });
 
-test("the distance is that of the quickest of a flood, then that of the last denied round", () => {
+test("the next token is there as long after the denied message was sent as the relay says", () => {
   const pace = new Pace(60_000);
-  const after = (inRound: boolean, ...roundTripsMs: number[]): number => {
-    for (const roundTripMs of roundTripsMs) {
-      pace.denied({ waitMs: 1, message: { sinceLastMs: 0, roundTripMs, inRound } });
-    }
-    return pace.round().pauseMs;
-  };
-  assert.equal(after(false, 700, 60, 400), 120);
-  assert.equal(after(true, 30, 40, 20), 80);
-  assert.equal(after(true, 10, 15), 30);
-  // At least what a busy machine needs.
-  assert.equal(after(true, 1), 10);
+  pace.denied(lesson(1_000, 100));
+  // A little later, because the network varies.
+  assert.deepEqual([pace.grant(1_124, 9), pace.grant(1_125, 9), pace.nextMs], [0, 1, 1_225]);
+});
+
+test("tokens that came during the round trip are used, as many as were accepted at once", () => {
+  const pace = new Pace(60_000);
+  pace.denied(lesson(0, 100, { together: 6, paced: false }));
+  // Five have come, and three are certain to be there.
+  assert.equal(pace.grant(600, 9), 3);
+  assert.equal(pace.grant(699, 9), 0);
+  assert.equal(pace.grant(700, 9), 1);
+});
+
+test("messages on their way behind a denied one may have taken the next tokens", () => {
+  const pace = new Pace(60_000);
+  pace.denied(lesson(0, 100, { after: { count: 9, lastSentAtMs: 250 } }));
+  assert.equal(pace.nextMs, 100 + 2 * 100 + 25);
+  pace.denied(lesson(250, 50, { after: { count: 0, lastSentAtMs: 250 } }));
+  assert.equal(pace.nextMs, 300 + 25, "one of them was denied");
+});
+
+test("the time per message is the longest sum, until it turns out to be too long", () => {
+  const pace = new Pace(60_000);
+  pace.denied(lesson(0, 100, { sinceLastMs: 700, paced: false }));
+  assert.equal(pace.perMessageMs, 800);
+  for (let nowMs = 1_000; pace.perMessageMs > 104; nowMs += 10) {
+    assert.ok(nowMs < 40_000);
+    pace.grant(nowMs, 1);
+  }
+  assert.ok(pace.perMessageMs >= 100, "a wait is never too long");
+});
+
+test("a time per message that a denial confirms is kept", () => {
+  const pace = new Pace(60_000);
+  pace.denied(lesson(0, 100, { sinceLastMs: 700, paced: false }));
+  let nowMs = 1_000;
+  for (; pace.perMessageMs === 800; nowMs += 10) pace.grant(nowMs, 1);
+  pace.denied(lesson(nowMs, 400, { sinceLastMs: 400 }));
+  assert.equal(pace.perMessageMs, 800);
+  for (let message = 0; message < 60; message++, nowMs += 800) pace.grant(nowMs, 1);
+  assert.equal(pace.perMessageMs, 800);
+});
+
+test("times are bounded", () => {
+  const pace = new Pace(60_000);
+  pace.denied(lesson(0, 60_000, { sinceLastMs: 9_999 }));
+  assert.equal(pace.perMessageMs, 60_000);
 });
 
 test("a flood to a fast relay nearby ends nearly as soon as the relay allows, in order", () => {
@@ -78,24 +96,6 @@ test("a flood to a fast relay nearby ends nearly as soon as the relay allows, in
   assert.deepEqual(waited, waited.toSorted(byNumber));
   // 2 350 of them at 500 per second are 4.7 s.
   assert.ok(tookMs < 6_500, `${tookMs} ms`);
-});
-
-test("as long as nothing is denied there is no pace to keep", () => {
-  const pace = new Pace(60_000);
-  assert.deepEqual(pace.round(), { count: Infinity, pauseMs: 0 });
-  pace.cut(5);
-  pace.denied({ waitMs: 7 });
-  assert.deepEqual(pace.round(), { count: 1, pauseMs: 7 });
-  pace.reset();
-  assert.deepEqual(pace.round(), { count: Infinity, pauseMs: 0 });
-});
-
-test("rounds grow from the tried count, not from what there was no room for", () => {
-  const pace = new Pace(60_000);
-  pace.denied({ waitMs: 5, message: { sinceLastMs: 0, roundTripMs: 100, inRound: true } });
-  for (const count of [1, 2, 3, 4, 5]) assert.equal(pace.round().count, count);
-  pace.cut(2);
-  for (const count of [3, 4]) assert.equal(pace.round().count, count);
 });
 
 /** A sender and a relay with a real bucket, in simulated time. */
@@ -161,6 +161,46 @@ test("a fast relay far away is not used like a slow one, and order is kept", () 
   // One at a time, each with time for a denial to come back, would be 156 s.
   assert.ok(tookMs < 30_000, `${tookMs} ms`);
   assert.ok(world.relay.denials < 390 + 40, `${world.relay.denials} denials`);
+});
+
+/** The share of what the relay grants in a time that arrives, with lasting overload. */
+function usedShare(
+  bucket: { perMessageMs: number; burst: number },
+  latencyMs: () => number,
+  forMs: number,
+): { share: number; isOrdered: boolean; denials: number } {
+  const world = new World(bucket, latencyMs, { queueMessagesMax: 100_000 });
+  world.send(bucket.burst + Math.ceil((1.2 * forMs) / bucket.perMessageMs));
+  // The first message arrives after one way.
+  world.clock.advance(latencyMs() + forMs);
+  const { delivered, denials } = world.relay;
+  const granted = bucket.burst + forMs / bucket.perMessageMs;
+  const isOrdered = delivered.every((name, index) => name === String(index));
+  return { share: delivered.length / granted, isOrdered, denials };
+}
+
+test("with a round trip of 300 ms a sender uses nine tenths of what the relay grants, in order", () => {
+  for (const perMessageMs of [10, 20, 50, 100, 200, 500, 1_000]) {
+    for (const burst of [5, 10, 100]) {
+      for (const forMs of [10_000, 30_000]) {
+        const used = usedShare({ perMessageMs, burst }, () => 150, forMs);
+        const story = JSON.stringify({ perMessageMs, burst, forMs, ...used });
+        assert.ok(used.share >= 0.9 && used.share <= 1, story);
+        assert.ok(used.isOrdered, story);
+      }
+    }
+  }
+});
+
+test("rates that are no whole milliseconds, and a network that varies", () => {
+  for (const perMessageMs of [1_000 / 30, 1_000 / 7, 1_000 / 1.5]) {
+    for (const seed of [1, 2, 3]) {
+      const random = new Random(seed);
+      const used = usedShare({ perMessageMs, burst: 10 }, () => 140 + random.below(20), 30_000);
+      const story = JSON.stringify({ perMessageMs, seed, ...used });
+      assert.ok(used.share >= 0.9 && used.share <= 1.001, story);
+    }
+  }
 });
 
 test("a denied message is not overtaken by queued ones", () => {

@@ -10,8 +10,10 @@ import {
   encodeEnvelope,
   encrypted,
   envelope,
+  InvalidError,
   payload,
   readPayload,
+  RefusedError,
   RelayConnection,
   TooLargeError,
   type ConnectOptions,
@@ -21,6 +23,7 @@ import {
 import { WebSocket } from "ws";
 
 import { fromUtf8, toHex, utf8 } from "./support/bytes.js";
+import { startProxy } from "./support/proxy.js";
 import { HOST, startRelay } from "./support/relay-process.js";
 
 const SEEDS = { ada: new Uint8Array(32).fill(1), bob: new Uint8Array(32).fill(2) };
@@ -355,8 +358,8 @@ test("no WebSocket behind the address: no connection", async (context) => {
   const relay = await startRelay(context);
   const url = relay.url.replace(/ws$/, "health");
   await assert.rejects(connect(context, url, SEEDS.ada), (error) => {
-    assert.ok(error instanceof ClosedError);
-    assert.match(error.message, /200/);
+    assert.ok(error instanceof RefusedError);
+    assert.equal(error.status, 200);
     return true;
   });
 });
@@ -395,4 +398,100 @@ test("2500 messages at once, far above the burst: all arrive once, and none is s
   const last = { toAddress: bob.address, messageId: utf8("2500"), payload: secret("last") };
   await ada.send(envelope(last));
   assert.deepEqual(await take(messages, 1), ["last"]);
+});
+
+test("with a round trip of 300 ms a sender uses nine tenths of what the relay grants", async (context) => {
+  const [perSecond, burst, count] = [20, 10, 110];
+  const relay = await startRelay(context, {
+    PINCH_RELAY_RATE_LIMIT: String(perSecond),
+    PINCH_RELAY_RATE_BURST: String(burst),
+  });
+  const far = await startProxy(context, relay.url, { oneWayMs: 150 });
+  const bob = await connect(context, relay.url, SEEDS.bob);
+  const ada = await connect(context, far, SEEDS.ada, { logger: () => {} });
+  const inbox = bob.messages();
+  for (const text of numbers(0, count)) await ada.send({ to: bob.address, payload: secret(text) });
+  const received = await take(inbox, 1);
+  const sinceMs = performance.now();
+  received.push(...(await take(inbox, count - 1)));
+  const tookMs = performance.now() - sinceMs;
+  assert.deepEqual(received, numbers(0, count));
+  const share = (((count - burst) / perSecond) * 1_000) / tookMs;
+  context.diagnostic(`${share.toFixed(3)} of what the relay grants`);
+  assert.ok(share >= 0.9, `${share} of what the relay grants, in ${tookMs} ms`);
+});
+
+test("a refused attempt to connect has the wait that the relay's guard requests", async (context) => {
+  const relay = await startRelay(context, { PINCH_RELAY_GUARD: "on" });
+  const attempt = (): Promise<RelayConnection> =>
+    connect(context, relay.url, crypto.getRandomValues(new Uint8Array(32)), { timeoutMs: 900 });
+  for (let number = 0; number < 20; number++) await (await attempt()).close();
+  await assert.rejects(attempt(), (error) => {
+    assert.ok(error instanceof RefusedError, String(error));
+    assert.deepEqual([error.code, error.status], ["refused", 429]);
+    const waitMs = error.retryAfterMs ?? 0;
+    assert.ok(waitMs >= 1_000 && waitMs <= 6_000, `${waitMs} ms`);
+    return true;
+  });
+});
+
+test("a refused attempt is repeated after the wait, and not before", async (context) => {
+  const relay = await startRelay(context);
+  const refusals = [
+    "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nConnection: close\r\n\r\n",
+    "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 0\r\nConnection: close\r\n\r\n",
+  ];
+  const url = await startProxy(context, relay.url, { refusals });
+  const log: string[] = [];
+  const sinceMs = performance.now();
+  const ada = await connect(context, url, SEEDS.ada, { logger: (line) => log.push(line) });
+  assert.ok(performance.now() - sinceMs >= 1_000);
+  assert.deepEqual(log, [
+    "Rate limited by relay: connection refused. Retry after 1000ms",
+    "Rate limited by relay: connection refused. Retry after 0ms",
+  ]);
+  assert.equal(ada.waiting, 0);
+});
+
+test("a refusal without a wait, or with one beyond the time-out, ends the attempt", async (context) => {
+  const relay = await startRelay(context);
+  for (const [head, status, waitMs] of [
+    ["429 Too Many Requests\r\nRetry-After: 60", 429, 60_000],
+    ["429 Too Many Requests", 429, undefined],
+    ["429 Too Many Requests\r\nRetry-After: soon", 429, undefined],
+    ["401 Unauthorized\r\nRetry-After: 1", 401, 1_000],
+  ] as const) {
+    const refusal = `HTTP/1.1 ${head}\r\nConnection: close\r\n\r\n`;
+    const url = await startProxy(context, relay.url, { refusals: [refusal] });
+    await assert.rejects(connect(context, url, SEEDS.ada), (error) => {
+      assert.ok(error instanceof RefusedError, String(error));
+      assert.deepEqual([error.status, error.retryAfterMs], [status, waitMs]);
+      return true;
+    });
+  }
+});
+
+test("what is not the address of a client is an error, and nothing is sent", async (context) => {
+  const relay = await startRelay(context);
+  const ada = await connect(context, relay.url, SEEDS.ada);
+  const typo = ada.address.replace(/.@/, (end) => (end === "x@" ? "y@" : "x@"));
+  for (const [to, problem] of [
+    ["", "pinch:"],
+    ["bob", "pinch:"],
+    ["pinch:bob", "host"],
+    [`${ada.address.split("@")[0]}@`, "host"],
+    ["pinch:0OIl@localhost", "base58"],
+    ["pinch:abc@localhost", "32 bytes"],
+    [`pinch:${"z".repeat(100_000)}@localhost`, "32 bytes"],
+    [typo, "typing error"],
+  ] as const) {
+    await assert.rejects(ada.send({ to, payload: secret("x") }), (error) => {
+      assert.ok(error instanceof InvalidError, String(error));
+      assert.ok(error.message.includes(problem), error.message);
+      return true;
+    });
+  }
+  const inbox = ada.messages();
+  await ada.send({ to: ada.address, payload: secret("hello") });
+  assert.deepEqual(await take(inbox, 1), ["hello"]);
 });

@@ -3,6 +3,7 @@
 use std::io;
 
 use serde_json::{Map, Value, json};
+use tidegate::policy::Rule;
 
 use crate::args::{AdminArgs, AdminCommand, Attribute, Format, KeyArgs};
 use crate::format;
@@ -107,11 +108,18 @@ fn daemon_request(command: &AdminCommand, io: &mut Io<'_>) -> Result<DaemonReque
             with("POST", "bans", body)
         }
         AdminCommand::Unban { target } => with("DELETE", "bans", ban(target)),
-        AdminCommand::Reset { attributes, domain } => with(
-            "POST",
-            "keys/reset",
-            json!({ "domain": domain.domain, "attributes": pairs(attributes) }),
-        ),
+        AdminCommand::Reset { all: true, domain, .. } => {
+            let mut body = json!({ "all": true });
+            if let Some(domain) = domain {
+                body["domain"] = json!(domain);
+            }
+            with("POST", "keys/reset", body)
+        }
+        AdminCommand::Reset { attributes, domain, .. } => {
+            let domain = domain.as_deref().unwrap_or(Rule::DEFAULT_DOMAIN);
+            let attributes = pairs(attributes);
+            with("POST", "keys/reset", json!({ "domain": domain, "attributes": attributes }))
+        }
         AdminCommand::Round { domain } => with("POST", "rounds/close", json!({ "domain": domain })),
         AdminCommand::Audit { since } => get(&format!("audit?since={since}")),
         AdminCommand::Top { count } => get(&format!("top?count={count}")),

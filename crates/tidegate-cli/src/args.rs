@@ -97,6 +97,7 @@ Examples:
   tidegate admin override search --domain api --key ip=192.0.2.7 --unlimited
   tidegate admin ban --domain api --match ip=198.51.100.0/24 --for 1h
   tidegate admin reset --domain api --attr ip=192.0.2.7
+  tidegate admin reset --all
   tidegate admin audit --format json"
     )]
     Admin(AdminArgs),

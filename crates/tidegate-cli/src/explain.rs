@@ -91,6 +91,9 @@ fn error_hint(error: &CheckError) -> Option<String> {
         CheckError::CostNotCovered { .. } => {
             Some("use a value that the table covers, or add a row for it".into())
         }
+        CheckError::EmptyAttribute { attribute, .. } => {
+            Some(format!("give `{attribute}` a value, or let the rule accept an empty one"))
+        }
         _ => None,
     }
 }

@@ -39,6 +39,8 @@ pub(crate) enum AuditAction {
     Edit(Box<Change>),
     /// The state of a key was dropped.
     Reset { domain: Box<str>, key: String },
+    /// The states of all keys were dropped, of one domain or of all.
+    ResetAll { domain: Option<Box<str>>, keys: u64 },
     /// A round was closed.
     Round { domain: Box<str>, closed: u64 },
 }
@@ -117,6 +119,11 @@ impl AuditEntry {
                 json["what"] = "reset".into();
                 json["domain"] = (**domain).into();
             }
+            AuditAction::ResetAll { domain, keys } => {
+                json["what"] = "reset".into();
+                json["domain"] = domain.as_deref().into();
+                json["keys"] = (*keys).into();
+            }
             AuditAction::Round { domain, closed } => {
                 json["what"] = "round".into();
                 json["domain"] = (**domain).into();
@@ -132,6 +139,10 @@ impl AuditAction {
     fn describe(&self) -> String {
         match self {
             Self::Reset { domain, key } => format!("in domain `{domain}` reset {key}"),
+            Self::ResetAll { domain: Some(domain), keys } => {
+                format!("in domain `{domain}` reset all keys ({keys})")
+            }
+            Self::ResetAll { domain: None, keys } => format!("reset all keys ({keys})"),
             Self::Round { domain, closed } => format!("round {closed} of domain `{domain}` closed"),
             Self::Edit(change) => change.description(),
         }

@@ -11,7 +11,7 @@ use tidegate::Timestamp;
 use tidegate_proto::ipc::{self, IpcError, PROTOCOL_VERSION, Request};
 
 pub use access::{Access, AccessEntry, AccessError};
-pub use frames::{Ended, FrameTimes, Frames};
+pub use frames::{Ended, FrameTimes, Frames, StopReceiving};
 pub use peer::PeerCredentials;
 pub use socket_file::{BindError, SocketFile};
 pub use socket_limits::RatesError;
@@ -121,18 +121,26 @@ impl Local {
         let Connection { io, mut shutdown, permit, .. } = connection;
         let io = BudgetedStream::new(io, Arc::clone(&permit));
         let mut frames = Frames::new(io, FrameTimes::from(&self.daemon.settings.bounds));
+        let mut is_stopping = false;
         loop {
             let frame = tokio::select! {
-                // A request that has arrived is handled even then.
                 biased;
+                () = shutdown.wanted(), if !is_stopping => {
+                    // Requests that have arrived are handled even then, and no others.
+                    if let Err(error) = frames.stop_receiving() {
+                        return Ended::Failed(error);
+                    }
+                    is_stopping = true;
+                    continue;
+                }
                 frame = frames.next() => frame,
-                () = shutdown.wanted() => return Ended::Stopping,
             };
             let reply = match frame {
                 Ok(frame) => {
                     permit.begin_request();
                     self.handle(peer, frame).await
                 }
+                Err(Ended::Left | Ended::LeftHalfway) if is_stopping => return Ended::Stopping,
                 Err(ended) => return ended,
             };
             // The request is gone; what is left is the beginning of others.
@@ -147,10 +155,6 @@ impl Local {
             permit.end_request();
             if reply.next == Next::Close {
                 return Ended::Dismissed;
-            }
-            // A busy peer must not delay shutdown.
-            if shutdown.is_wanted() && frames.is_empty() {
-                return Ended::Stopping;
             }
         }
     }

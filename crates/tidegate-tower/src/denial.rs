@@ -138,6 +138,7 @@ impl Denial {
     pub(crate) fn of_error(error: &CheckError) -> Self {
         let kind = match error {
             CheckError::CostNotCovered { .. }
+            | CheckError::EmptyAttribute { .. }
             | CheckError::OtherRequest
             | CheckError::NothingToReserve => DenialKind::Invalid,
             CheckError::TooManyHolds(_) => DenialKind::Unavailable,

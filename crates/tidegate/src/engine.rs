@@ -1,5 +1,6 @@
 //! Policy, store and clock: what a service or the daemon holds. Long, because every verb is here.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering;
@@ -27,8 +28,9 @@ use crate::cycle::Times;
 use crate::policy::Policy;
 use crate::request::Request;
 use crate::store::{
-    Charge, DecideError, Deciding, Durable, EnrolFailure, HoldFor, HoldId, IdempotencyKey,
-    MemoryStore, NowOrLater, Outage, Settled, Settlement, SnapshotError, Store, StoredEdits,
+    Charge, DecideError, Deciding, Durable, EnrolFailure, ForgetScope, HoldFor, HoldId,
+    IdempotencyKey, MemoryStore, NowOrLater, Outage, Settled, Settlement, SnapshotError, Store,
+    StoredEdits,
 };
 use crate::waiting::WaitQueues;
 use change::Changes;
@@ -553,6 +555,69 @@ impl<S: Store, C: Clock> Engine<S, C> {
             }
             Err(error) => NowOrLater::Now(Err(error)),
         }
+    }
+
+    /// Drops the states of all keys of all rules, and returns how many keys had one. Holds, slots,
+    /// overrides, bans, rounds and idempotency keys stay.
+    ///
+    /// Decisions continue meanwhile; a key that is charged before this returns may be forgotten or
+    /// not.
+    ///
+    /// ```
+    /// use tidegate::policy::Policy;
+    /// use tidegate::{Engine, Request};
+    ///
+    /// let engine = Engine::new(Policy::from_toml(r#"
+    ///     [[rule]]
+    ///     name     = "one-a-day"
+    ///     key      = ["user"]
+    ///     cooldown = "1d"
+    /// "#)?);
+    /// let ada = Request::new("default", &[("user", "ada")]);
+    /// assert!(engine.check(&ada).wait()?.is_allowed());
+    /// assert!(!engine.check(&ada).wait()?.is_allowed());
+    /// assert_eq!(engine.forget_all().wait()?, 1);
+    /// assert!(engine.check(&ada).wait()?.is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn forget_all(&self) -> NowOrLater<'_, Result<u64, Outage>> {
+        self.forget_scope(None, None)
+    }
+
+    /// [`forget_all`](Self::forget_all) for the rules of one domain; 0 if the policy has no such
+    /// domain.
+    pub fn forget_domain(&self, domain: &str) -> NowOrLater<'_, Result<u64, Outage>> {
+        self.forget_scope(Some(domain), None)
+    }
+
+    /// [`forget_all`](Self::forget_all), with a note for the ledger of a file store.
+    pub fn forget_all_noting(&self, note: &str) -> NowOrLater<'_, Result<u64, Outage>> {
+        self.forget_scope(None, Some(note))
+    }
+
+    /// [`forget_domain`](Self::forget_domain), with a note for the ledger of a file store.
+    pub fn forget_domain_noting(
+        &self,
+        domain: &str,
+        note: &str,
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
+        self.forget_scope(Some(domain), Some(note))
+    }
+
+    fn forget_scope(
+        &self,
+        domain: Option<&str>,
+        note: Option<&str>,
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
+        let (rules, times) = self.begin(None);
+        let families = domain.map(|domain| rules.families(domain));
+        if families.as_ref().is_some_and(HashSet::is_empty) {
+            return NowOrLater::Now(Ok(0));
+        }
+        let scope = ForgetScope { families: families.as_ref(), note };
+        let forgotten = self.shared.store.forget_all(scope, times);
+        self.shared.waiting.wake_all();
+        forgotten
     }
 
     /// Closes the round of a domain: quotas per round start over, with what they carry over.

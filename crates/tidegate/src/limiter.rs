@@ -256,6 +256,27 @@ where
         was_known
     }
 
+    /// Drops the states of all keys: the next request of each finds it as new.
+    ///
+    /// Returns how many keys had a state. Limits of single keys stay. A key that is charged while
+    /// this runs may be forgotten or not.
+    ///
+    /// ```
+    /// use tidegate::{Bucket, Limiter, Rate};
+    ///
+    /// let limiter: Limiter<str> = Limiter::new(Bucket::new(Rate::per_second(1)?, 1)?);
+    /// assert!(limiter.check("ada").is_allowed());
+    /// assert!(!limiter.check("ada").is_allowed());
+    /// assert_eq!(limiter.forget_all(), 1);
+    /// assert!(limiter.check("ada").is_allowed());
+    /// # Ok::<(), tidegate::LimitError>(())
+    /// ```
+    pub fn forget_all(&self) -> usize {
+        let forgotten = self.table.forget_all();
+        self.wake_all();
+        forgotten
+    }
+
     /// The hash of a key. 0 stands for a free slot.
     #[inline(always)]
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {

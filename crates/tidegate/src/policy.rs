@@ -56,7 +56,7 @@ pub use metadata::{Metadata, MetadataNumber, MetadataValue};
 pub use overrides::{Grant, Override};
 pub use pattern::{Condition, Network, Pattern};
 pub(crate) use pattern::{address_of, masked, v4_mask, v6_mask};
-pub use rule::{Durability, Effective, Missing, Mode, OnError, Rule, RuleError};
+pub use rule::{Durability, Effective, Empty, Missing, Mode, OnError, Rule, RuleError};
 pub use schema::schema;
 pub use server::{Listen, Secret, ServerConfig, Unmatched};
 
@@ -67,6 +67,8 @@ pub struct Policy {
     pub(crate) server: ServerConfig,
     pub(crate) rules: Vec<Rule>,
     pub(crate) takes_own_limits: bool,
+    /// The warnings of the file; `None` for a policy that was built in code.
+    pub(crate) found: Option<Arc<[Diagnostic]>>,
 }
 
 /// A valid policy, and warnings about probable mistakes.
@@ -81,8 +83,8 @@ pub struct Parsed {
     pub left_out: usize,
 }
 
-/// Compares the contents of the files; [`with_request_limits`](Policy::with_request_limits) is not
-/// part of them.
+/// Compares the contents of the files; [`with_request_limits`](Policy::with_request_limits) and
+/// warnings are not part of them.
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
         (&self.server, &self.rules) == (&other.server, &other.rules)
@@ -97,7 +99,25 @@ impl Policy {
         parse::parse(file_name, bytes, parse::FileScope::Whole)
     }
 
-    /// The policy in a text, without its warnings.
+    /// The policy in a text. Its [warnings](Self::warnings) come with it.
+    ///
+    /// ```
+    /// use tidegate::policy::Policy;
+    ///
+    /// let policy = Policy::from_toml(r#"
+    ///     [[rule]]
+    ///     name   = "user"
+    ///     key    = ["user"]
+    ///     window = { max = 10, per = "10s" }
+    ///
+    ///     [[rule]]
+    ///     name   = "global"
+    ///     window = { max = 9, per = "10s" }
+    /// "#)?;
+    /// let warning = policy.warnings()[0].to_string();
+    /// assert!(warning.starts_with("policy.toml:9:14: warning: "), "{warning}");
+    /// # Ok::<(), tidegate::policy::PolicyErrors>(())
+    /// ```
     pub fn from_toml(text: &str) -> Result<Self, PolicyErrors> {
         Self::parse("policy.toml", text.as_bytes()).map(|parsed| parsed.policy)
     }
@@ -115,7 +135,8 @@ impl Policy {
             }));
         }
         if found.is_empty() {
-            return Ok(Self { server: ServerConfig::default(), rules, takes_own_limits: false });
+            let server = ServerConfig::default();
+            return Ok(Self { server, rules, takes_own_limits: false, found: None });
         }
         let left_out = found.len().saturating_sub(PolicyErrors::MOST);
         found.truncate(PolicyErrors::MOST);
@@ -157,9 +178,14 @@ impl Policy {
         Arc::new(self)
     }
 
-    /// Probable mistakes, for a policy that was built in code.
+    /// Probable mistakes, such as a limit for all keys below the limit of one.
+    ///
+    /// For a policy from a file they are those of [`Parsed`], in its order and with positions.
     #[must_use]
     pub fn warnings(&self) -> Vec<Diagnostic> {
+        if let Some(found) = &self.found {
+            return found.to_vec();
+        }
         lints::lint(&self.rules, &[self.server.encoded_slash])
             .into_iter()
             .map(|finding| diagnostic(finding, &self.rules))
@@ -168,6 +194,12 @@ impl Policy {
 }
 
 impl Parsed {
+    /// A policy and its warnings, which it keeps.
+    pub(crate) fn new(mut policy: Policy, warnings: Vec<Diagnostic>, left_out: usize) -> Self {
+        policy.found = Some(warnings.clone().into());
+        Self { policy, warnings, left_out }
+    }
+
     /// The policy, if there are no warnings; else the warnings as errors.
     pub fn strict(mut self) -> Result<Policy, PolicyErrors> {
         if self.warnings.is_empty() {

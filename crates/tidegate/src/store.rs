@@ -1,5 +1,6 @@
 //! The store trait: one whole-decision operation, with its result now or later.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -317,6 +318,22 @@ pub struct Adoption {
     pub(crate) rules: Vec<Arc<RuleHistory>>,
 }
 
+/// Which keys to forget.
+#[derive(Clone, Copy, Debug)]
+pub struct ForgetScope<'a> {
+    /// Their rules, by family; `None`: all.
+    pub(crate) families: Option<&'a HashSet<u64>>,
+    /// A note for the ledger.
+    pub(crate) note: Option<&'a str>,
+}
+
+impl ForgetScope<'_> {
+    /// Whether keys of this rule are forgotten.
+    pub(crate) fn has(&self, family: u64) -> bool {
+        self.families.is_none_or(|families| families.contains(&family))
+    }
+}
+
 /// Stores states and applies whole decisions to them.
 ///
 /// This trait is sealed: the stores are part of this crate, and all of them make the same
@@ -327,9 +344,9 @@ impl<S: sealed::Store> Store for S {}
 
 pub(crate) mod sealed {
     use super::{
-        Adoption, Arc, AtomicU64, Change, Deciding, Decisions, EnrolFailure, History, HoldId,
-        KeyedHash, NowOrLater, Outage, Overlay, Plan, RefundFailure, SettleFailure, Settled,
-        Settlement, StoredEdits, Times, Timestamp, fmt,
+        Adoption, Arc, AtomicU64, Change, Deciding, Decisions, EnrolFailure, ForgetScope, History,
+        HoldId, KeyedHash, NowOrLater, Outage, Overlay, Plan, RefundFailure, SettleFailure,
+        Settled, Settlement, StoredEdits, Times, Timestamp, fmt,
     };
 
     pub trait Store: fmt::Debug + Send + Sync + 'static {
@@ -362,6 +379,14 @@ pub(crate) mod sealed {
 
         /// Drops the states of a plan's keys.
         fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>>;
+
+        /// Drops the states of all keys of these rules, or of all rules, and returns how many keys
+        /// had one. Holds stay.
+        fn forget_all(
+            &self,
+            scope: ForgetScope<'_>,
+            times: Times,
+        ) -> NowOrLater<'_, Result<u64, Outage>>;
 
         /// Adopts a new set of rules; the time is read once the rules are in force.
         fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times);

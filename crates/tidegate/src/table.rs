@@ -270,6 +270,33 @@ impl<A: KeyedLimit> Table<A> {
         true
     }
 
+    /// Drops the states of all keys, and returns how many had one. Their own limits stay.
+    pub(crate) fn forget_all(&self) -> usize {
+        // First the shared counters: a key that gets a slot from now on starts without them.
+        if let Some(sketch) = self.sketch() {
+            sketch.for_each_line(|line| {
+                (0..A::Line::SLOTS).for_each(|slot| line.store(slot, Default::default()));
+            });
+        }
+        let mut forgotten = 0;
+        self.table.for_each_line(|line| {
+            for slot in 0..A::Line::SLOTS {
+                if line.fingerprint(slot) == 0 {
+                    continue;
+                }
+                if line.header.is_pinned(slot) {
+                    forgotten += usize::from(line.load(slot) != Default::default());
+                    line.store(slot, Default::default());
+                } else {
+                    line.clear(slot);
+                    self.table.uncount_keys(1);
+                    forgotten += 1;
+                }
+            }
+        });
+        forgotten
+    }
+
     /// Puts another limit into force. Charges stay.
     ///
     /// When this returns every key is under the new limit; until then each is under one of both.

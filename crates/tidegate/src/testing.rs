@@ -75,13 +75,14 @@ pub fn scenarios<S: Store>() -> Vec<Scenario<S>> {
             waits_that_do_not_help;
         rules: all_or_nothing longest_wait_is_reported shadow_rules_deny_nothing groups_apply_the_first
             missing_attributes enforcement_can_be_switched_off charge_refused_charges
-            unmatched_can_be_denied bans_deny several_requests_are_one_decision forgetting;
+            unmatched_can_be_denied bans_deny several_requests_are_one_decision forgetting
+            forgetting_all empty_keys_can_be_rejected;
         holds: holds_shrink_capacity settlements_can_be_repeated reserve_and_cancel_is_the_identity commits_of_less_and_more
             expiry_comes_at_its_own_time refunds_are_never_more_than_charged
             closed_windows_refund_nothing_to_holds idempotency_keys_make_repeats_free
             idempotency_keys_make_refunds_happen_once
             repeats_survive_edits slots_are_never_more_than_there_are forgetting_keeps_holds
-            all_rules_are_held_or_none voided_holds_leave_no_cooldown repeats_are_reported;
+            forgetting_all_keeps_holds all_rules_are_held_or_none voided_holds_leave_no_cooldown repeats_are_reported;
         quotas: calendar_days_follow_the_zone rounds_carry_over cost_tables_price
             calendars_can_be_changed debt_is_paid_by_the_next_rounds holds_end_with_their_round
             forgotten_keys_keep_holds_of_earlier_rounds enrolled_keys_carry_over

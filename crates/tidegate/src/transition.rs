@@ -270,6 +270,19 @@ pub(crate) fn forget(view: &mut View<'_>, index: usize, plan: &Plan<'_>) -> bool
     true
 }
 
+/// Makes the key of a hold's item unknown, but for its units on hold. Returns whether it was known.
+pub(crate) fn forget_item(view: &mut View<'_>, index: usize, item: &HoldItem) -> bool {
+    if view.keys[index].stored.is_none() {
+        return false;
+    }
+    let newest = |rule: &RuleHistory, times| rule.tag_at(times);
+    let _ = update(view, (index, newest), item, |limit, state, (_, decided_at)| {
+        *state = limit.forgotten(state, decided_at.period);
+        0
+    });
+    true
+}
+
 /// Changes the state of a hold's item as of now, and returns it. For an unknown key only the
 /// result is computed.
 fn update(

@@ -4,7 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{
+    ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
+};
 use tidegate::policy::{RuleError, duration_from_text};
 use tracing::Level;
 
@@ -64,8 +68,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "GROUP", env = "TIDEGATE_LOCAL_ALLOW_GROUP", value_delimiter = ',')]
     pub(crate) allow_group: Vec<String>,
     /// Accept all users
-    #[arg(long, env = "TIDEGATE_LOCAL_ALLOW_EVERYBODY", value_parser = FalseyValueParser::new(),
-        conflicts_with_all = ["allow_user", "allow_group"])]
+    #[arg(long, env = "TIDEGATE_LOCAL_ALLOW_EVERYBODY", value_parser = FalseyValueParser::new())]
     pub(crate) allow_everybody: bool,
     /// Log level: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info", env = "TIDEGATE_LOCAL_LOG")]
@@ -110,10 +113,9 @@ pub(crate) struct LimitArgs {
     pub(crate) global_burst: Option<u64>,
     /// Read all limits from the domain `ipc` of a policy file
     #[arg(long, value_name = "FILE", env = "TIDEGATE_LOCAL_POLICY", value_hint = ValueHint::FilePath,
-        conflicts_with_all = ["user_max", "user_per", "user_burst", "user_override", "global_max",
-            "global_per", "global_burst"])]
+        conflicts_with_all = LIMITS)]
     pub(crate) policy: Option<PathBuf>,
-    /// No limits
+    /// No limits; cannot be combined with a setting of a limit
     #[arg(long, env = "TIDEGATE_LOCAL_NO_LIMIT", value_parser = FalseyValueParser::new())]
     pub(crate) no_limit: bool,
 }
@@ -174,7 +176,41 @@ pub(crate) enum Format {
     Json,
 }
 
+impl Cli {
+    /// The command line of this process, with the environment.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        let cli = Self::from_arg_matches(&matches)?;
+        if let (Command::Serve(args), Some(matches)) =
+            (&cli.command, matches.subcommand_matches("serve"))
+            && let Some((flag, other)) = args.contradiction(matches)
+        {
+            let flags = [flag, other].map(|id| id.replace('_', "-"));
+            let message =
+                format!("the argument '--{}' cannot be used with '--{}'", flags[0], flags[1]);
+            return Err(command.error(ErrorKind::ArgumentConflict, message));
+        }
+        Ok(cli)
+    }
+}
+
 impl ServeArgs {
+    /// A switch, and a setting that contradicts it.
+    ///
+    /// The parser's own check would take a variable that switches off (`0`) for the switch.
+    fn contradiction(&self, matches: &ArgMatches) -> Option<(&'static str, &'static str)> {
+        let is_set = |id: &&&str| {
+            matches.value_source(id).is_some_and(|source| source != ValueSource::DefaultValue)
+        };
+        let first = |others: &[&'static str]| others.iter().find(|id| is_set(id)).copied();
+        let limits = self.limits.no_limit.then(|| [&LIMITS[..], &["policy"]].concat());
+        let lists = self.allow_everybody.then(|| vec!["allow_user", "allow_group"]);
+        limits
+            .and_then(|others| Some(("no_limit", first(&others)?)))
+            .or_else(|| lists.and_then(|others| Some(("allow_everybody", first(&others)?))))
+    }
+
     /// Whether users or groups are listed.
     pub(crate) const fn is_allowing(&self) -> bool {
         !self.allow_user.is_empty() || !self.allow_group.is_empty()
@@ -184,3 +220,14 @@ impl ServeArgs {
 fn time(text: &str) -> Result<Duration, RuleError> {
     duration_from_text(text)
 }
+
+/// The settings of limits, by their fields.
+const LIMITS: [&str; 7] = [
+    "user_max",
+    "user_per",
+    "user_burst",
+    "user_override",
+    "global_max",
+    "global_per",
+    "global_burst",
+];

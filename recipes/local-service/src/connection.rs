@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tidegate::Clock;
 use tidegate_proto::ipc;
-use tidegate_server::local::{Ended, FrameTimes, Frames};
+use tidegate_server::local::{Ended, FrameTimes, Frames, StopReceiving};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
@@ -41,7 +41,8 @@ impl Timeouts {
 
 /// Serves a peer's requests one after another, until either side ends the connection.
 ///
-/// When `closing` becomes true it ends as soon as no request is pending.
+/// When `closing` becomes true, the peer can send no more; the requests that have arrived by then
+/// get their responses, and the connection ends.
 pub async fn serve_connection<S, C>(
     stream: S,
     peer: &PeerCredentials,
@@ -50,19 +51,26 @@ pub async fn serve_connection<S, C>(
     mut closing: watch::Receiver<bool>,
 ) -> Ended
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + StopReceiving + Unpin,
     C: Clock + Send + Sync + 'static,
 {
     let mut frames = Frames::new(stream, timeouts.of_frames());
+    let mut is_closing = false;
     loop {
         let frame = tokio::select! {
-            // A request that has arrived is served even then.
             biased;
+            _ = closing.wait_for(|is_closing| *is_closing), if !is_closing => {
+                if let Err(error) = frames.stop_receiving() {
+                    return Ended::Failed(error);
+                }
+                is_closing = true;
+                continue;
+            }
             frame = frames.next() => frame,
-            _ = closing.wait_for(|is_closing| *is_closing) => return Ended::Stopping,
         };
         let frame = match frame {
             Ok(frame) => frame,
+            Err(Ended::Left | Ended::LeftHalfway) if is_closing => return Ended::Stopping,
             Err(ended) => return ended,
         };
         let reply = service.handle(peer, frame.as_deref());

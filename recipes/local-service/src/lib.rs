@@ -33,7 +33,7 @@ pub use server::{Server, ServerSettings};
 pub use service::{Next, Reply, Service};
 pub use setting::SettingError;
 pub use tidegate_server::local::{
-    Access, AccessEntry, BindError, Ended, PeerCredentials, SocketFile,
+    Access, AccessEntry, BindError, Ended, PeerCredentials, SocketFile, StopReceiving,
 };
 
 /// The code of the guide, as doc tests.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate::policy::{self, Condition, Limit, Override, Policy, Rule};
+use tidegate::policy::{self, Condition, Empty, Limit, Override, Policy, Rule};
 use tidegate::{Bucket, LimitError, Rate, Window};
 
 use crate::SettingError;
@@ -79,6 +79,8 @@ impl Limits {
             return Err(SettingError::new(self.global_capacity_setting(), reason));
         }
         let mut user = Rule::new("user", user).domain(DOMAIN).key(["user"]).map_err(in_policy)?;
+        // A user without a name shares no budget with others.
+        user = user.empty(Empty::Reject);
         for exception in &self.overrides {
             user = user.overridden(self.overriding(exception, &global)?);
         }

@@ -4,7 +4,6 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
 use tidegate::SystemClock;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -19,7 +18,7 @@ use crate::{
 ///
 /// The exit code is 0, 1 if a ping was denied, or 2 if the command failed.
 pub fn main() -> ExitCode {
-    let command = match Cli::try_parse() {
+    let command = match Cli::read() {
         Ok(Cli { command }) => command,
         Err(error) => {
             let _ = error.print();
@@ -84,16 +83,17 @@ fn limiter(
     args: &LimitArgs,
     clock: SystemClock,
 ) -> Result<RequestLimiter<SystemClock>, SettingError> {
-    // Invalid numbers prevent the start even if they are not used.
+    if args.no_limit {
+        return Ok(RequestLimiter::open());
+    }
+    if let Some(path) = &args.policy {
+        return Ok(RequestLimiter::new(policy_from_file(path)?, clock));
+    }
     let user = LimitNumbers { max: args.user_max, per: args.user_per, burst: args.user_burst };
     let global =
         LimitNumbers { max: args.global_max, per: args.global_per, burst: args.global_burst };
     let policy = Limits { user, global, overrides: args.user_override.clone() }.policy()?;
-    Ok(match &args.policy {
-        _ if args.no_limit => RequestLimiter::open(),
-        Some(path) => RequestLimiter::new(policy_from_file(path)?, clock),
-        None => RequestLimiter::new(policy, clock),
-    })
+    Ok(RequestLimiter::new(policy, clock))
 }
 
 fn access(args: &ServeArgs) -> Result<Access, SettingError> {

@@ -1,5 +1,5 @@
 use std::future::Future;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,8 +34,14 @@ pub struct ServerSettings {
 pub struct Server<C> {
     listener: UnixListener,
     file: SocketFile,
+    connections: Connections<C>,
+}
+
+/// The connections of a server, and their slots.
+#[derive(Debug)]
+struct Connections<C> {
     limits: ConnectionLimits<C>,
-    connections: JoinSet<()>,
+    tasks: JoinSet<()>,
     shared: Arc<ServerInner<C>>,
 }
 
@@ -64,11 +70,13 @@ impl<C: Clock + Send + Sync + 'static> Server<C> {
             })?;
         let (closing, _) = watch::channel(false);
         let shared = Arc::new(ServerInner { service, timeouts: settings.timeouts, closing });
-        Ok(Self { listener, file, limits, connections: JoinSet::new(), shared })
+        let connections = Connections { limits, tasks: JoinSet::new(), shared };
+        Ok(Self { listener, file, connections })
     }
 
-    /// Serves until the future is ready, then shuts down: no new connections, the socket's file is
-    /// removed, requests that have arrived get responses.
+    /// Serves until the future is ready, then shuts down: the socket's file is removed, so that no
+    /// client can connect any more, and requests that have arrived get responses, also those of
+    /// connections that are not accepted yet.
     pub async fn run(mut self, until: impl Future<Output = ()>) {
         info!("Listening on {:?}", self.file.path());
         let mut until = std::pin::pin!(until);
@@ -76,9 +84,9 @@ impl<C: Clock + Send + Sync + 'static> Server<C> {
             tokio::select! {
                 biased;
                 () = &mut until => break,
-                Some(ended) = self.connections.join_next() => note(ended),
+                Some(ended) = self.connections.tasks.join_next() => note(ended),
                 accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => self.admit(stream).await,
+                    Ok((stream, _)) => self.connections.admit(stream).await,
                     // Out of file descriptors, for example. That is temporary and no reason to
                     // stop.
                     Err(error) => {
@@ -94,18 +102,51 @@ impl<C: Clock + Send + Sync + 'static> Server<C> {
         self.close().await;
     }
 
-    async fn close(mut self) {
+    async fn close(self) {
         info!("Closing");
-        drop(self.listener);
-        drop(self.file);
-        self.shared.closing.send_replace(true);
+        let Self { listener, file, mut connections } = self;
+        let close_timeout = connections.shared.timeouts.close;
+        // From now on no connection can be made, so that the queue of the listener ends.
+        drop(file);
+        connections.shared.closing.send_replace(true);
         let all_ended = async {
-            while let Some(ended) = self.connections.join_next().await {
+            match listener.into_std() {
+                Ok(listener) => connections.admit_queued(&listener).await,
+                Err(error) => warn!("Cannot accept the connections that wait: {error}"),
+            }
+            while let Some(ended) = connections.tasks.join_next().await {
                 note(ended);
             }
         };
-        if timeout(self.shared.timeouts.close, all_ended).await.is_err() {
+        if timeout(close_timeout, all_ended).await.is_err() {
             warn!("Dropping connections that did not end in time");
+        }
+    }
+}
+
+impl<C: Clock + Send + Sync + 'static> Connections<C> {
+    /// Admits the connections that the system has made and that were not accepted yet.
+    ///
+    /// The listener is called without the runtime, which may not have noticed the last ones.
+    async fn admit_queued(&mut self, listener: &std::os::unix::net::UnixListener) {
+        loop {
+            let stream = listener.accept().and_then(|(stream, _)| {
+                stream.set_nonblocking(true)?;
+                UnixStream::from_std(stream)
+            });
+            match stream {
+                Ok(stream) => self.admit(stream).await,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // Out of file descriptors, for example: connections that end free some.
+                    warn!("Cannot accept a connection: {error}");
+                    match self.tasks.join_next().await {
+                        Some(ended) => note(ended),
+                        None => return,
+                    }
+                }
+            }
         }
     }
 
@@ -120,7 +161,7 @@ impl<C: Clock + Send + Sync + 'static> Server<C> {
             warn!("Too many connections of client: uid:{uid}");
             return turn_away(stream);
         };
-        self.connections.spawn(serve(stream, (uid, gid), permit, Arc::clone(&self.shared)));
+        self.tasks.spawn(serve(stream, (uid, gid), permit, Arc::clone(&self.shared)));
     }
 }
 

@@ -37,14 +37,20 @@ export interface CheckOptions {
 export interface RateLimitResult {
   /** Whether to proceed. Denied messages do not count. */
   readonly allowed: boolean;
-  /** How many more messages of cost 1 would be allowed now; `Infinity` if unlimited. */
-  readonly remaining: number;
+  /**
+   * How many more messages of cost 1 would be allowed now; `Infinity` if unlimited. Undefined if
+   * the count could not be read.
+   */
+  readonly remaining: number | undefined;
   /** The capacity of the limit that decided; `Infinity` if unlimited. */
   readonly limit: number;
   /** The wait before the next attempt; 0 when allowed, `null` when no wait helps. */
   readonly retryAfterMs: number | null;
-  /** Time until the limit is fresh again without further messages. */
-  readonly resetAfterMs: number;
+  /**
+   * Time until the limit is fresh again without further messages. Undefined if the count could not
+   * be read.
+   */
+  readonly resetAfterMs: number | undefined;
   /** Allowed, although the store could not be read or written. */
   readonly failedOpen: boolean;
 }
@@ -125,7 +131,7 @@ export class KvRateLimiter {
       known = stored === null ? fresh : plan.outcome(stored);
     } catch (error) {
       this.#log(user, fresh.decision, `cannot be read: ${textOfError(error)}`);
-      return resultOf(fresh.decision, true);
+      return unreadable(fresh.decision);
     }
     const outcome = known ?? fresh;
     // The count is unknown. Counting starts anew, so that one bad value does no more harm.
@@ -133,7 +139,8 @@ export class KvRateLimiter {
       this.#log(user, outcome.decision, `has no count under ${printable(key)}`);
     }
     const isStored = await this.#keep(key, outcome, user);
-    return resultOf(outcome.decision, known === undefined || !isStored);
+    if (known === undefined) return unreadable(outcome.decision);
+    return resultOf(outcome.decision, !isStored);
   }
 
   /** Whether the outcome is stored. */
@@ -189,6 +196,11 @@ function resultOf(decision: Decision, storeFailed: boolean): RateLimitResult {
     resetAfterMs: wholeMs(resetNs ?? CLOCK_END_NS),
     failedOpen: storeFailed && allowed,
   };
+}
+
+/** The result where the count is unknown: what a fresh one would leave would be a guess. */
+function unreadable(decision: Decision): RateLimitResult {
+  return { ...resultOf(decision, true), remaining: undefined, resetAfterMs: undefined };
 }
 
 /** Rounded up, so that no retry comes too early. */

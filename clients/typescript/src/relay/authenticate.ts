@@ -3,7 +3,7 @@
 import { AuthError, TimeoutError } from "./errors.js";
 import { signedResponse, readChallenge, readResult, type Identity } from "./handshake.js";
 import type { Settings } from "./options.js";
-import { closedError, type Socket } from "./socket.js";
+import { connectError, type Socket } from "./socket.js";
 
 /**
  * Authenticates on a socket, and resolves with the result of `made` for the address.
@@ -16,6 +16,7 @@ export function authenticate<T>(
   identity: Identity,
   settings: Settings,
   made: (address: string) => T,
+  timeoutMs: number,
 ): Promise<T> {
   return new Promise((resolve, reject) => {
     const { signal, relayHost } = settings.options;
@@ -34,7 +35,7 @@ export function authenticate<T>(
       reject(error);
     };
     const abort = (): void => fail(signal?.reason);
-    const cancelTimer = settings.clock.after(settings.timeoutMs, () => {
+    const cancelTimer = settings.clock.after(timeoutMs, () => {
       const missing = step === "challenge" ? "challenge" : "response to the signed challenge";
       fail(new TimeoutError(`no ${missing} from the relay within ${settings.timeoutMs} ms`));
     });
@@ -72,7 +73,7 @@ export function authenticate<T>(
       badFrame(cause) {
         fail(new AuthError("unexpected", "the relay sent a malformed message", { cause }));
       },
-      end: (end) => fail(closedError(end)),
+      end: (end) => fail(connectError(end)),
     };
   });
 }

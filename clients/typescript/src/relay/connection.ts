@@ -11,6 +11,8 @@ import {
 } from "./envelope.js";
 import { ClosedError, InvalidError, QueueFullError, TooLargeError, WireError } from "./errors.js";
 import { loadIdentity } from "./handshake.js";
+import { checkAddress } from "./address.js";
+import { untilAdmitted } from "./admission.js";
 import { Inbox, type MessageListener } from "./inbox.js";
 import { MessageType } from "./messages.js";
 import { checkOptions, type ConnectOptions, type Settings } from "./options.js";
@@ -62,8 +64,11 @@ export class RelayConnection implements AsyncIterable<Envelope> {
   /**
    * Connects to `ws(s)://host/ws` and authenticates.
    *
-   * Rejects with an `AuthError`, a `TimeoutError`, a `ClosedError`, an `InvalidError` for invalid
-   * options, or the reason of the signal.
+   * Where the relay refuses the attempt and says how long to wait (429 or 503 with `Retry-After`),
+   * it waits as long and tries again, if that is within `timeoutMs`.
+   *
+   * Rejects with an `AuthError`, a `TimeoutError`, a `RefusedError`, a `ClosedError`, an
+   * `InvalidError` for an invalid URL or invalid options, or the reason of the signal.
    */
   static async connect(url: string | URL, options: ConnectOptions): Promise<RelayConnection> {
     const settings = checkOptions(options);
@@ -71,9 +76,11 @@ export class RelayConnection implements AsyncIterable<Envelope> {
     options.signal?.throwIfAborted();
     const identity = await loadIdentity(options.key);
     options.signal?.throwIfAborted();
-    const socket = new Socket(open(settings, address), settings.clock);
-    return authenticate(socket, identity, settings, (assigned) => {
-      return new RelayConnection(assigned, socket, settings);
+    return untilAdmitted(settings, (timeoutMs) => {
+      const socket = new Socket(open(settings, address), settings.clock);
+      const made = (assigned: string): RelayConnection =>
+        new RelayConnection(assigned, socket, settings);
+      return authenticate(socket, identity, settings, made, timeoutMs);
     });
   }
 
@@ -195,6 +202,7 @@ export class RelayConnection implements AsyncIterable<Envelope> {
         `the envelope is from ${message.fromAddress}, not from ${this.address}`,
       );
     }
+    checkRecipient(message);
     return {
       ...message,
       fromAddress: this.address,
@@ -232,6 +240,12 @@ function open({ WebSocket }: Settings, address: string): WebSocketLike {
   } catch (cause) {
     throw new InvalidError(`the platform cannot open a WebSocket to ${address}`, { cause });
   }
+}
+
+/** Throws an `InvalidError` for a recipient that the relay cannot have: it would drop the message. */
+function checkRecipient({ toAddress, type }: Envelope): void {
+  // Some envelopes are for the relay itself.
+  if (toAddress !== "" || type === MessageType.MESSAGE) checkAddress(toAddress);
 }
 
 function fromNew({ to, type, payload }: NewMessage): Envelope {

@@ -12,6 +12,7 @@ export type RelayErrorCode =
   | "inbox-full"
   | "auth"
   | "timeout"
+  | "refused"
   | "closed";
 
 /** The base of all errors of this client. */
@@ -98,6 +99,24 @@ export class AuthError extends RelayError {
 /** The relay did not respond in time. */
 export class TimeoutError extends RelayError {
   readonly code = "timeout";
+}
+
+/**
+ * The relay responded to the attempt to connect with an HTTP status, such as 429: too many attempts
+ * of this address. Only WebSockets that show the response have it; those of browsers do not.
+ */
+export class RefusedError extends RelayError {
+  readonly code = "refused";
+  readonly status: number;
+  /** How long the relay says to wait before the next attempt, if it says so. */
+  readonly retryAfterMs: number | undefined;
+
+  constructor(status: number, retryAfterMs: number | undefined) {
+    const wait = retryAfterMs === undefined ? "" : `; retry after ${retryAfterMs} ms`;
+    super(`the relay refused the connection with status ${status}${wait}`);
+    this.status = status;
+    this.retryAfterMs = retryAfterMs;
+  }
 }
 
 /** The connection is closed, or could not be opened. */

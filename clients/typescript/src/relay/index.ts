@@ -17,6 +17,7 @@ export {
   InboxFullError,
   InvalidError,
   QueueFullError,
+  RefusedError,
   RelayError,
   TimeoutError,
   TooLargeError,

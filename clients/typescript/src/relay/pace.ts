@@ -1,108 +1,200 @@
 /**
- * How fast to send again after a denial. Pure: it receives events, and returns what to do.
+ * How fast to send after a denial. Pure: it receives events, and returns what to do.
  *
  * The relay acknowledges nothing: that a message was accepted shows only in that no denial comes
- * back. So messages are sent in rounds, and the pause after a round is long enough for a denial to
- * come back. If a part of a round is denied, it is the end of it: nothing is sent behind it that
- * could overtake it. Only where the relay's bucket gains a token within the round, the next message
- * of the same round may.
+ * back. Waiting for that after each message would waste the round trip. So this keeps a model of
+ * the relay's bucket, and sends when the model has a token, however many messages are on their way.
  *
- * The pause is at least the time in which the relay grants one message, as far as that is known:
- * the longest time between a denied message and the one before it, plus the wait that the relay
- * requested. With an honest relay this is exact after one or two denials, and then there are no
- * more.
+ * A denial reveals two things:
  *
- * A round is one message, unless the relay grants more in the time that a denial takes to come
- * back. Then rounds grow one by one, and are halved by a denial. This costs a fast relay far away
- * some of its speed, but keeps the rounds in order.
+ * - The next token. The message was denied when it arrived, and the wait counts from then. A message
+ *   that is sent as much later takes as long to arrive, and finds the token. So times are compared
+ *   as times of sending, and the distance does not matter.
+ * - The time per token: at least the wait, and, if the message before took the last token, exactly
+ *   the time since that message plus the wait. The longest such sum counts. With an honest relay
+ *   it is right after one or two denials, and then there are no more.
  *
- * The time of a denial is that of the last round that was denied. Before the first one, it is that
- * of the quickest of all that were sent at once.
+ * Tokens that the relay gains while the sender waits are used at once, up to as many as it was seen
+ * to accept at once.
+ *
+ * The network can make a sum too long. It is shortened towards the longest wait, which the network
+ * cannot change, until a denial confirms it; and now and then by an eighth, because the relay may
+ * grant more than before.
  */
 
 /** What one denial reveals. */
 export interface Lesson {
+  /** When it arrived. */
+  readonly nowMs: number;
   /** The wait that the relay requests. */
   readonly waitMs: number;
   /** The denied message, if it is known. */
   readonly message?: {
-    /** From the message before it to this one. */
-    readonly sinceLastMs: number;
-    /** From sending it to its denial. */
-    readonly roundTripMs: number;
-    /** Whether it was sent in a round, or before the first denial. */
-    readonly inRound: boolean;
+    readonly sentAtMs: number;
+    /** From the message before it to this one; undefined if that one was denied, too. */
+    readonly sinceLastMs: number | undefined;
+    /** The messages that were sent after it; undefined if one of them was denied before it. */
+    readonly after: { readonly count: number; readonly lastSentAtMs: number } | undefined;
+    /** How many messages were accepted within twice the wait before it. */
+    readonly together: number;
+    /** Whether it was sent at this pace, or before the first denial. */
+    readonly paced: boolean;
   };
 }
 
-/** This many messages now, then a pause. */
-export interface Round {
-  /** Infinite if nothing has been denied: then there is no pace to keep. */
-  readonly count: number;
-  readonly pauseMs: number;
-}
-
-/** The pace learned since the first denial. */
+/** A model of the relay's bucket, learned since the first denial. */
 export class Pace {
-  readonly #pauseMsMax: number;
+  readonly #perMessageMsMax: number;
   #anyDenied = false;
+  /** The time per token, as far as it is known. */
   #perMessageMs = 0;
-  #settleMs: number | undefined;
-  #count = 1;
-  /** Rounds since the last denial. */
+  /** The part of it that is certain. */
+  #certainMs = 0;
+  /** The time per token before it was shortened. */
+  #beforeMs: number | undefined;
+  /** How many tokens the relay keeps, as far as it is known. */
+  #burst = 1;
+  /** When the next token is there, as a time of sending. */
+  #nextMs = 0;
+  #roundTripMs: number | undefined;
+  /** Messages since the last denial, or since the pace was last changed, and when that was. */
   #quiet = 0;
+  #quietSinceMs = 0;
+  #quietSinceDenial = 0;
 
-  constructor(pauseMsMax: number) {
-    this.#pauseMsMax = pauseMsMax;
+  constructor(perMessageMsMax: number) {
+    this.#perMessageMsMax = perMessageMsMax;
   }
 
   /** Resets everything: nothing is queued any more. */
   reset(): void {
     this.#anyDenied = false;
     this.#perMessageMs = 0;
-    this.#settleMs = undefined;
-    this.#count = 1;
+    this.#certainMs = 0;
+    this.#beforeMs = undefined;
+    this.#burst = 1;
+    this.#nextMs = 0;
+    this.#roundTripMs = undefined;
     this.#quiet = 0;
+    this.#quietSinceDenial = 0;
   }
 
-  denied({ waitMs, message }: Lesson): void {
-    this.#anyDenied = true;
-    const perMessageMs = waitMs + (message?.sinceLastMs ?? 0);
-    this.#perMessageMs = Math.min(Math.max(this.#perMessageMs, perMessageMs), this.#pauseMsMax);
-    if (message !== undefined) this.#learnSettle(message.roundTripMs, message.inRound);
-    // A whole round may be denied, one by one. It is halved once.
-    if (this.#quiet > 0) this.#count = Math.ceil(this.#count / 2);
-    this.#quiet = 0;
+  /** When the next message may be sent. */
+  get nextMs(): number {
+    return this.#nextMs;
   }
 
-  #learnSettle(roundTripMs: number, inRound: boolean): void {
-    const settleMs = Math.max(settledInMs(roundTripMs), SETTLE_MS_MIN);
-    const known = this.#settleMs;
-    // Of many that were sent at once, most have waited for each other: the quickest shows the
-    // distance. A round is small, and shows the current distance.
-    if (!inRound) this.#settleMs = Math.min(known ?? settleMs, settleMs);
-    else if (this.#quiet > 0) this.#settleMs = settleMs;
-    else this.#settleMs = Math.max(known ?? settleMs, settleMs);
+  /** How long after it was sent a message is decided, as far as it is known. */
+  get settleMs(): number {
+    return Math.max(settledInMs(this.#roundTripMs ?? 0), SETTLE_MS_MIN);
   }
 
-  /** What to send now. Call it when the pause of the previous round is over. */
-  round(): Round {
-    if (!this.#anyDenied) return { count: Infinity, pauseMs: 0 };
-    if (this.#quiet >= QUIET_ROUNDS) {
-      // A hiccup of the network looks like a slow relay. It must not last forever.
-      this.#perMessageMs -= this.#perMessageMs / HASTE;
-      this.#quiet = 1;
+  /** The time per message. */
+  get perMessageMs(): number {
+    return this.#perMessageMs;
+  }
+
+  denied({ nowMs, waitMs, message }: Lesson): void {
+    const sumMs = Math.min(waitMs + this.#sinceLastMs(message), this.#perMessageMsMax);
+    this.#certainMs = Math.max(this.#certainMs, Math.min(waitMs, this.#perMessageMsMax));
+    if (this.#beforeMs !== undefined && sumMs * HASTE >= this.#beforeMs * (HASTE - 1)) {
+      // It was right before it was shortened.
+      this.#certainMs = Math.max(this.#certainMs, Math.min(sumMs, this.#beforeMs));
     }
-    const settleMs = this.#settleMs ?? 0;
-    if (settleMs <= this.#perMessageMs) this.#count = 1;
-    else if (this.#quiet > 0) this.#count++;
-    this.#quiet++;
-    return { count: this.#count, pauseMs: Math.max(this.#perMessageMs, settleMs) };
+    this.#beforeMs = undefined;
+    this.#perMessageMs = Math.max(this.#perMessageMs, sumMs);
+    if (message === undefined) {
+      this.#nextMs = Math.max(this.#nextMs, nowMs + waitMs);
+    } else {
+      this.#learnRoundTrip(nowMs - message.sentAtMs, message.paced);
+      // Up to three tokens come in twice the wait.
+      if (!this.#anyDenied) this.#burst = Math.max(1, message.together - 3);
+      else if (message.paced && this.#quietSinceDenial > 0 && message.sinceLastMs === 0) {
+        this.#burst = Math.ceil(this.#burst / 2);
+      }
+      const slackMs = Math.min(this.#roundTripMs ?? 0, SLACK_MS_MAX);
+      const tokenMs = message.sentAtMs + waitMs;
+      const nextMs = tokenMs + this.#takenAfter(tokenMs, message.after) * this.#perMessageMs;
+      // The relay knows better than the model.
+      this.#nextMs = message.after ? nextMs + slackMs : Math.max(this.#nextMs, nextMs + slackMs);
+    }
+    this.#anyDenied = true;
+    this.#quietSinceDenial = 0;
+    this.#noteChange(nowMs);
   }
 
-  /** The last round was cut short, to at least one message. Rounds grow from the tried count. */
-  cut(count: number): void {
-    if (this.#anyDenied) this.#count = count;
+  /** How many of so many messages to send now. They count as sent. */
+  grant(nowMs: number, messages: number): number {
+    if (!this.#anyDenied) return messages;
+    // What the relay's bucket gains beyond its burst is lost.
+    this.#nextMs = Math.max(this.#nextMs, nowMs - (this.#burst - 1) * this.#perMessageMs);
+    if (nowMs < this.#nextMs) return 0;
+    const due = Math.floor((nowMs - this.#nextMs) / this.#perMessageMs) + 1;
+    const count = Math.min(due, messages);
+    this.#nextMs += count * this.#perMessageMs;
+    this.#quiet += count;
+    this.#quietSinceDenial += count;
+    this.#hasten(nowMs);
+    return count;
+  }
+
+  /** So many of the last messages were not sent. */
+  unsent(count: number): void {
+    if (this.#anyDenied) this.#nextMs -= count * this.#perMessageMs;
+  }
+
+  /** The time since the message before, as far as it says something about the time per token. */
+  #sinceLastMs(message: Lesson["message"]): number {
+    if (message === undefined) return 0;
+    const { paced, sinceLastMs } = message;
+    // Only an accepted message can have taken the last token.
+    if (sinceLastMs === undefined) return 0;
+    // After a pause the relay has tokens, unless the network has moved messages together.
+    return paced && sinceLastMs > this.#perMessageMs * PAUSE ? 0 : sinceLastMs;
+  }
+
+  /**
+   * How many tokens may have been taken, from a time on, by messages that were sent after a denied
+   * one. Each of them that is denied corrects this.
+   */
+  #takenAfter(tokenMs: number, after: NonNullable<Lesson["message"]>["after"]): number {
+    if (after === undefined || after.lastSentAtMs < tokenMs) return 0;
+    const tokens = Math.floor((after.lastSentAtMs - tokenMs) / this.#perMessageMs) + 1;
+    return Math.min(tokens, after.count);
+  }
+
+  #learnRoundTrip(roundTripMs: number, paced: boolean): void {
+    const known = this.#roundTripMs;
+    // Of many that were sent at once, most have waited for each other: the quickest shows the
+    // distance. Later ones show the current distance.
+    if (!paced) this.#roundTripMs = Math.min(known ?? roundTripMs, roundTripMs);
+    else if (this.#quietSinceDenial > 0) this.#roundTripMs = roundTripMs;
+    else this.#roundTripMs = Math.max(known ?? roundTripMs, roundTripMs);
+  }
+
+  /** Shortens the time per message, if there has been no denial for long enough. */
+  #hasten(nowMs: number): void {
+    const quietMs = nowMs - this.#quietSinceMs;
+    const uncertainMs = this.#perMessageMs - this.#certainMs;
+    if (uncertainMs > this.#perMessageMs / UNCERTAIN) {
+      if (this.#quiet < QUIET_MESSAGES || quietMs < (this.#roundTripMs ?? 0)) return;
+      this.#beforeMs = this.#perMessageMs;
+      this.#perMessageMs -= uncertainMs / 2;
+      // If it was too long, the relay has gained tokens since.
+      this.#nextMs -= (this.#quietSinceDenial * uncertainMs) / 2;
+    } else {
+      const enoughMs = Math.max(QUIET_ROUND_TRIPS * (this.#roundTripMs ?? 0), QUIET_MS_MIN);
+      if (this.#quiet < QUIET_MESSAGES_CERTAIN || quietMs < enoughMs) return;
+      this.#beforeMs = this.#perMessageMs;
+      this.#perMessageMs -= this.#perMessageMs / HASTE;
+      this.#certainMs = this.#perMessageMs;
+    }
+    this.#noteChange(nowMs);
+  }
+
+  #noteChange(nowMs: number): void {
+    this.#quiet = 0;
+    this.#quietSinceMs = nowMs;
   }
 }
 
@@ -111,10 +203,19 @@ export function settledInMs(roundTripMs: number): number {
   return Math.min(roundTripMs * ROUND_TRIPS, SETTLE_MS_MAX);
 }
 
-const QUIET_ROUNDS = 32;
+/** A pace is uncertain if more than this part of it is. */
+const UNCERTAIN = 32;
+const QUIET_MESSAGES = 4;
+const QUIET_MESSAGES_CERTAIN = 64;
+const QUIET_ROUND_TRIPS = 64;
+const QUIET_MS_MIN = 60_000;
 const HASTE = 8;
+/** A message that comes so many times later than the pace has it comes after a pause. */
+const PAUSE = 1.5;
 /** One is how long a denial has taken so far; the next may take longer. */
 const ROUND_TRIPS = 2;
 /** Even next to the relay, a busy machine needs time. */
 const SETTLE_MS_MIN = 10;
 const SETTLE_MS_MAX = 2_000;
+/** What the network may vary without a denial, where the relay's burst is not used up. */
+const SLACK_MS_MAX = 25;

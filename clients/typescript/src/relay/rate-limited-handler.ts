@@ -8,7 +8,7 @@ import { ClosedError, InvalidError } from "./errors.js";
 import { sendLimits, type SendLimits } from "./limits.js";
 import { denialLine } from "./log.js";
 import { MessageType, rateLimited, type RateLimited } from "./messages.js";
-import { Pace, settledInMs } from "./pace.js";
+import { Pace, settledInMs, type Lesson } from "./pace.js";
 import { Queue } from "./queue.js";
 import { keyOf, Recent, type Entry } from "./recent.js";
 
@@ -85,11 +85,18 @@ export class RateLimitedHandler {
   /** The queued messages, in order. While something is queued, a timer runs. */
   readonly #queue: Queue;
   #order = 0;
+  #transmissions = 0;
+  /** The newest transmission that was denied. */
+  #newestDenied = 0;
   #lastSentAtMs: number | undefined;
-  /** When a message was last sent by `send` itself. */
-  #lastDirectAtMs = 0;
-  #timer:
-    { readonly dueMs: number; readonly cause: Cause; readonly cancel: () => void } | undefined;
+  /** Nothing is sent before this time, whatever the pace: the relay's last wait. */
+  #notBeforeMs = 0;
+  /** Nor before this time: by then, everything that was sent is decided. */
+  #settledAtMs = 0;
+  /** When there is room to store another message, if there is none. */
+  #roomAtMs: number | undefined;
+  /** Runs while messages are queued, or may still be denied. */
+  #timer: { readonly dueMs: number; readonly cancel: () => void } | undefined;
   #stopped = false;
   #idle: { resolve: () => void; reject: (error: Error) => void }[] = [];
 
@@ -135,12 +142,12 @@ export class RateLimitedHandler {
     const entry = this.#newEntry(messageId, bytes);
     if (!this.backingOff && roomInMs === 0) {
       this.#transmit(entry, false);
-      this.#lastDirectAtMs = nowMs;
       return "sent";
     }
     this.#queue.checkRoom(bytes.length);
     this.#queue.insert(entry);
-    if (!this.backingOff) this.#wait(nowMs + roomInMs, "room");
+    if (!this.backingOff) this.#roomAtMs = nowMs + roomInMs;
+    this.#schedule();
     return "queued";
   }
 
@@ -200,7 +207,8 @@ export class RateLimitedHandler {
       attempts: 0,
       sentAtMs: 0,
       sinceLastMs: 0,
-      inRound: false,
+      transmission: 0,
+      paced: false,
     };
   }
 
@@ -208,16 +216,7 @@ export class RateLimitedHandler {
     const nowMs = this.#clock.monotonicMs();
     const entry = this.#recent.take(keyOf(messageId));
     const waitMs = this.#waitMs(limited.retryAfterMs, entry?.attempts ?? 1);
-    this.#pace.denied({
-      waitMs,
-      ...(entry && {
-        message: {
-          sinceLastMs: entry.sinceLastMs,
-          roundTripMs: nowMs - entry.sentAtMs,
-          inRound: entry.inRound,
-        },
-      }),
-    });
+    this.#pace.denied({ nowMs, waitMs, ...(entry && { message: this.#lessonOf(entry, waitMs) }) });
     let outcome: DenialOutcome = "unknown";
     if (entry !== undefined) {
       outcome = entry.attempts < this.#limits.attemptsMax ? "queued" : "gave-up";
@@ -225,14 +224,40 @@ export class RateLimitedHandler {
       // many of these as stored messages.
       if (outcome === "queued") this.#queue.insert(entry);
     }
-    this.#wait(nowMs + waitMs, "pace");
-    if (entry?.inRound === false) {
-      // All that was sent with it is decided first, so that a round measures only itself.
-      this.#wait(this.#lastDirectAtMs + settledInMs(nowMs - entry.sentAtMs), "pace");
-    }
+    // A denied message has freed some room, and every turn checks.
+    this.#roomAtMs = undefined;
+    this.#notBeforeMs = Math.max(this.#notBeforeMs, nowMs + waitMs);
+    if (entry !== undefined) this.#settle(entry, nowMs);
+    this.#schedule();
     notify(() => this.#log(denialLine(limited)));
     notify(() => this.#options.onRateLimited?.({ ...limited, waitMs, messageId, outcome }));
     if (entry !== undefined && outcome === "gave-up") notify(() => this.#options.onGaveUp?.(entry));
+  }
+
+  /** All that was sent after a denied message is decided first, so that none of it is overtaken. */
+  #settle({ paced, sentAtMs, transmission }: Entry, nowMs: number): void {
+    const decidedInMs = paced ? this.#pace.settleMs : settledInMs(nowMs - sentAtMs);
+    const lastSentAtMs = this.#lastSentAtMs ?? sentAtMs;
+    this.#settledAtMs = Math.max(this.#settledAtMs, lastSentAtMs + decidedInMs);
+    // It was the last one. Denials come in the order of the messages, so there are no others.
+    if (transmission === this.#transmissions) this.#settledAtMs = 0;
+  }
+
+  /** What the denial of a sent message reveals. */
+  #lessonOf(entry: Entry, waitMs: number): NonNullable<Lesson["message"]> {
+    const { sentAtMs, sinceLastMs, transmission, paced } = entry;
+    const isNewest = transmission > this.#newestDenied;
+    const isAlone = transmission !== this.#newestDenied + 1 || transmission === 1;
+    if (isNewest) this.#newestDenied = transmission;
+    return {
+      sentAtMs,
+      sinceLastMs: isAlone ? sinceLastMs : undefined,
+      after: isNewest
+        ? { count: this.#transmissions - transmission, lastSentAtMs: this.#lastSentAtMs ?? 0 }
+        : undefined,
+      together: this.backingOff ? 0 : this.#recent.countSent(sentAtMs - 2 * waitMs, transmission),
+      paced,
+    };
   }
 
   /**
@@ -246,74 +271,82 @@ export class RateLimitedHandler {
     return Math.min(Math.max(requested, waitMsMin) * 2 ** doublings, waitMsMax);
   }
 
-  /**
-   * Makes sure that the next turn is not before this time. It may be before a time that was set to
-   * wait for room: a denied message has freed some, and every turn checks.
-   */
-  #wait(untilMs: number, cause: Cause): void {
-    if (this.#timer?.cause === "pace" && this.#timer.dueMs >= untilMs) return;
+  /** Sets the timer for the next turn. */
+  #schedule(): void {
+    const dueMs = this.#dueMs();
+    if (this.#timer?.dueMs === dueMs) return;
     this.#timer?.cancel();
-    const delayMs = Math.max(0, untilMs - this.#clock.monotonicMs());
-    const cancel = this.#clock.after(delayMs, () => this.#turn());
-    this.#timer = { dueMs: untilMs, cause, cancel };
+    const delayMs = Math.max(0, dueMs - this.#clock.monotonicMs());
+    this.#timer = { dueMs, cancel: this.#clock.after(delayMs, () => this.#turn()) };
   }
 
-  /** Sends the next round, or ends the back-off if nothing is queued. */
+  /** When to send the next message; if none is queued, when all that were sent are decided. */
+  #dueMs(): number {
+    const paceMs = Math.max(this.#notBeforeMs, this.#settledAtMs, this.#pace.nextMs);
+    if (this.#queue.length > 0) return Math.max(paceMs, this.#roomAtMs ?? 0);
+    return Math.max(paceMs, (this.#lastSentAtMs ?? 0) + this.#pace.settleMs);
+  }
+
+  /** Sends what is due, or ends the back-off if nothing is queued. */
   #turn(): void {
     this.#timer = undefined;
+    this.#roomAtMs = undefined;
     const { first } = this.#queue;
     if (first === undefined) {
       this.#pace.reset();
+      this.#notBeforeMs = 0;
+      this.#settledAtMs = 0;
       for (const { resolve } of this.#idle.splice(0)) resolve();
       return;
     }
     const nowMs = this.#clock.monotonicMs();
     const roomInMs = this.#recent.makeRoom(1, first.bytes.length, nowMs);
-    if (roomInMs > 0) return this.#wait(nowMs + roomInMs, "room");
-    const { count, pauseMs } = this.#pace.round();
-    // The pause first: messages sent during this round have to queue.
-    this.#wait(nowMs + pauseMs, "pace");
-    this.#sendRound(this.#takeRound(count, nowMs));
+    if (roomInMs > 0) this.#roomAtMs = nowMs + roomInMs;
+    else this.#sendDue(nowMs);
+    this.#schedule();
   }
 
-  /** The next `count` queued messages, or as many as there is room to store. */
-  #takeRound(count: number, nowMs: number): Entry[] {
-    const round: Entry[] = [];
+  /** Sends the queued messages that are due, or as many as there is room to store. */
+  #sendDue(nowMs: number): void {
+    const count = this.#pace.grant(nowMs, this.#queue.length);
+    const due: Entry[] = [];
     let bytes = 0;
     for (let next = this.#queue.first; next !== undefined; next = this.#queue.first) {
-      if (round.length === count) break;
+      if (due.length === count) break;
       bytes += next.bytes.length;
-      if (this.#recent.makeRoom(round.length + 1, bytes, nowMs) > 0) {
-        this.#pace.cut(round.length);
-        break;
-      }
+      if (this.#recent.makeRoom(due.length + 1, bytes, nowMs) > 0) break;
       this.#queue.shift();
-      round.push(next);
+      due.push(next);
     }
-    return round;
-  }
-
-  #sendRound(round: readonly Entry[]): void {
-    for (const [index, entry] of round.entries()) {
-      try {
+    // A message that is sent by a callback of `transmit` has to queue.
+    this.#timer = { dueMs: Infinity, cancel: () => {} };
+    let sent = 0;
+    try {
+      for (const entry of due) {
         this.#transmit(entry, true);
-      } catch (error) {
-        for (const unsent of round.slice(index)) this.#queue.insert(unsent);
-        notify(() => this.#options.onTransmitError?.(error));
-        return;
+        sent++;
       }
+    } catch (error) {
+      for (const entry of due.slice(sent)) this.#queue.insert(entry);
+      this.#notBeforeMs = nowMs + Math.max(this.#pace.perMessageMs, this.#limits.waitMsMin);
+      notify(() => this.#options.onTransmitError?.(error));
+    } finally {
+      this.#timer = undefined;
+      this.#pace.unsent(count - sent);
     }
   }
 
-  #transmit(entry: Entry, inRound: boolean): void {
+  #transmit(entry: Entry, paced: boolean): void {
     const nowMs = this.#clock.monotonicMs();
     const sinceLastMs = nowMs - (this.#lastSentAtMs ?? nowMs);
+    const transmission = this.#transmissions + 1;
     this.#recent.add({
       ...entry,
       attempts: entry.attempts + 1,
       sentAtMs: nowMs,
       sinceLastMs,
-      inRound,
+      transmission,
+      paced,
     });
     try {
       this.#options.transmit(entry.bytes);
@@ -322,11 +355,9 @@ export class RateLimitedHandler {
       throw error;
     }
     this.#lastSentAtMs = nowMs;
+    this.#transmissions = transmission;
   }
 }
-
-/** What a turn waits for: the relay's pace, or room to store what is sent. */
-type Cause = "pace" | "room";
 
 /** How often the same message may be denied before the relay's waits are considered too short. */
 const ATTEMPTS_TRUSTED = 2;

@@ -13,8 +13,10 @@ export interface Entry {
   sentAtMs: number;
   /** From the message before it to this one. */
   sinceLastMs: number;
-  /** Whether it was sent in a round of the pace, or at once. */
-  inRound: boolean;
+  /** Which transmission it was, of all. */
+  transmission: number;
+  /** Whether it was sent at a learned pace, or at once. */
+  paced: boolean;
 }
 
 /** The bounds of a `Recent`. */
@@ -65,6 +67,16 @@ export class Recent {
 
   has(key: string): boolean {
     return this.#entries.has(key);
+  }
+
+  /** How many messages were sent from a time on, before the given transmission. */
+  countSent(fromMs: number, before: number): number {
+    let count = 0;
+    for (const { sentAtMs, transmission } of this.#entries.values()) {
+      if (transmission >= before) break;
+      if (sentAtMs >= fromMs) count++;
+    }
+    return count;
   }
 
   /** Removes and returns the message with this key. */

@@ -2,7 +2,7 @@
 
 import type { Clock } from "../shared/clock.js";
 import { printable } from "../shared/log.js";
-import { ClosedError, InvalidError, WireError } from "./errors.js";
+import { ClosedError, InvalidError, RefusedError, WireError } from "./errors.js";
 
 /**
  * The part of a WebSocket that this client uses: that of browsers, and that of the package `ws`.
@@ -31,6 +31,14 @@ export interface SocketEnd {
   readonly reason: string;
   /** The error that the WebSocket reported before it ended, if any. */
   readonly error?: unknown;
+  /** The relay's response to the upgrade, if it was not accepted and the platform shows it. */
+  readonly refusal?: Refusal;
+}
+
+/** A response to the upgrade other than an acceptance. */
+export interface Refusal {
+  readonly status: number;
+  readonly retryAfterMs: number | undefined;
 }
 
 /** The listener of a socket. */
@@ -50,12 +58,16 @@ export class Socket {
   readonly #clock: Clock;
   #closing: (() => void) | undefined;
   #error: unknown;
+  #refusal: Refusal | undefined;
   #ended = false;
 
   constructor(webSocket: WebSocketLike, clock: Clock) {
     this.#webSocket = webSocket;
     this.#clock = clock;
     webSocket.binaryType = "arraybuffer";
+    onUnexpectedResponse(webSocket, (status, header) => {
+      this.#refusal = { status, retryAfterMs: retryAfterMs(header, clock.wallMs()) };
+    });
     webSocket.addEventListener("message", (event) => this.#message(event.data));
     webSocket.addEventListener("error", (event) => (this.#error ??= errorOf(event)));
     webSocket.addEventListener("close", ({ code, reason }) => this.#end(code, reason));
@@ -104,6 +116,7 @@ export class Socket {
       code,
       reason,
       ...(this.#error !== undefined && { error: this.#error }),
+      ...(this.#refusal !== undefined && { refusal: this.#refusal }),
     });
   }
 }
@@ -137,6 +150,21 @@ export function relayUrl(given: string | URL): string {
   return url.href;
 }
 
+/** The error of a connection that could not be made. */
+export function connectError(end: SocketEnd): RefusedError | ClosedError {
+  const { refusal } = end;
+  return refusal ? new RefusedError(refusal.status, refusal.retryAfterMs) : closedError(end);
+}
+
+/** The milliseconds in a `Retry-After`: seconds, or a date. Rounded up, and never negative. */
+export function retryAfterMs(header: string | undefined, nowMs: number): number | undefined {
+  const text = header?.trim() ?? "";
+  if (/^[0-9]{1,15}$/.test(text)) return Number(text) * 1_000;
+  // Anything that begins with a digit would be read as a date, such as `1.5`.
+  const atMs = /^[A-Z]/.test(text) ? Date.parse(text) : NaN;
+  return Number.isNaN(atMs) ? undefined : Math.max(0, Math.ceil(atMs - nowMs));
+}
+
 /** The error of an unexpected end. */
 export function closedError(end: SocketEnd): ClosedError {
   const reason = end.reason === "" ? "" : `: ${printable(end.reason)}`;
@@ -148,6 +176,25 @@ export function closedError(end: SocketEnd): ClosedError {
 /** The package `ws` puts the error into the event; browsers hide it. */
 function errorOf(event: object): unknown {
   return "error" in event ? event.error : event;
+}
+
+/** The package `ws` has an event for it, and leaves the connection to its listener. */
+function onUnexpectedResponse(
+  webSocket: WebSocketLike,
+  listener: (status: number, retryAfter: string | undefined) => void,
+): void {
+  if (!("on" in webSocket) || typeof webSocket.on !== "function") return;
+  webSocket.on("unexpected-response", (_request: unknown, response: IncomingResponse) => {
+    const header = response.headers["retry-after"];
+    listener(response.statusCode ?? 0, typeof header === "string" ? header : undefined);
+    terminate(webSocket);
+  });
+}
+
+/** The part of Node's response that is used. */
+interface IncomingResponse {
+  readonly statusCode?: number;
+  readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
 }
 
 function terminate(webSocket: WebSocketLike): void {

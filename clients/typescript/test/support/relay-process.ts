@@ -4,7 +4,7 @@ import { createInterface } from "node:readline";
 import type { TestContext } from "node:test";
 import { fileURLToPath } from "node:url";
 
-/** The relay's program: that of the workspace's build, or TIDEGATE_RELAY_BIN. */
+/** The relay's program: TIDEGATE_RELAY_BIN, or that of the build in a clone of the repository. */
 const PROGRAM =
   process.env["TIDEGATE_RELAY_BIN"] ??
   fileURLToPath(new URL("../../../../target/debug/tidegate-relay", import.meta.url));
@@ -26,8 +26,8 @@ export async function startRelay(
 ): Promise<RelayProcess> {
   if (!existsSync(PROGRAM)) {
     throw new Error(
-      `no relay at ${PROGRAM}: build it with ` +
-        "`cargo build --locked -p tidegate-recipe-relay`, or set TIDEGATE_RELAY_BIN",
+      `no relay at ${PROGRAM}: in a clone of the repository, build it with ` +
+        "`cargo build --locked -p tidegate-recipe-relay`; elsewhere, set TIDEGATE_RELAY_BIN",
     );
   }
   const child = spawn(PROGRAM, {

@@ -66,6 +66,7 @@ export class SimulatedRelay {
     const nowMs = this.#clock.monotonicMs();
     const fullAtMs = Math.max(this.#fullAtMs, nowMs) + this.#perMessageMs;
     const waitMs = fullAtMs - nowMs - this.#burst * this.#perMessageMs;
+    // Times are sums of fractions, which the relay's are not.
     if (waitMs <= 1e-6) {
       this.#fullAtMs = fullAtMs;
       this.delivered.push(name);
@@ -73,7 +74,7 @@ export class SimulatedRelay {
     }
     this.denials++;
     this.#lastResponseMs = Math.max(this.#lastResponseMs, nowMs + this.#latencyMs());
-    this.#at(this.#lastResponseMs, () => this.onDenial(denial(name, Math.ceil(waitMs))));
+    this.#at(this.#lastResponseMs, () => this.onDenial(denial(name, Math.ceil(waitMs - 1e-6))));
   }
 
   #at(timeMs: number, callback: () => void): void {

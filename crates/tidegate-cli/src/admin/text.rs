@@ -19,6 +19,10 @@ pub(super) fn print(command: &AdminCommand, body: &Value, io: &mut Io<'_>) -> io
         AdminCommand::Ban { target, .. } if target.patterns.is_empty() => tables(body, "bans", io),
         AdminCommand::Audit { .. } => audit(body, io),
         AdminCommand::Top { .. } => top(body, io),
+        AdminCommand::Reset { all: true, .. } => {
+            let keys = usize::try_from(body["keys"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
+            writeln!(io.stdout, "state of {} reset", format::count(keys, "key"))
+        }
         AdminCommand::Reset { .. } => writeln!(
             io.stdout,
             "{}",

@@ -132,13 +132,17 @@ Examples:
         #[command(flatten)]
         target: KeyArgs,
     },
-    /// Reset the state that requests with these attributes are charged to
+    /// Reset the state that requests with these attributes are charged to, or all states
     Reset {
         /// Attribute of the requests; repeatable
         #[arg(long = "attr", short = 'a', value_name = "NAME=VALUE", value_parser = attribute)]
         attributes: Vec<Attribute>,
-        #[command(flatten)]
-        domain: DomainArgs,
+        /// Name of the domain [default: `default`; with --all: every domain]
+        #[arg(long, value_name = "NAME")]
+        domain: Option<String>,
+        /// Reset all keys of the domain, or of every domain. Reservations and slots stay
+        #[arg(long, conflicts_with = "attributes")]
+        all: bool,
     },
     /// Close the round of a domain: quotas per round start again
     Round {

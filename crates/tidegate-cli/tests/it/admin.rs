@@ -193,6 +193,9 @@ fn overrides_bans_resets_and_rounds() {
     daemon.admin(&[&of[..], &["--drop"]].concat()).with(1).err(&["no such override"]);
     daemon.admin(&of).with(1).err(&["override"]);
     daemon.admin(&["reset", "--domain", "api", "--attr", "user=ada"]).with(0).out(&["state reset"]);
+    daemon.admin(&["reset", "--all", "--domain", "api"]).with(0).out(&["reset"]);
+    daemon.admin(&["reset", "--all"]).with(0).out(&["state of 0 keys reset"]);
+    daemon.admin(&["reset", "--all", "--attr", "user=ada"]).with(2).err(&["cannot be used with"]);
     assert!(daemon.check("api", "ada"));
     let of = ["--domain", "api", "--match", "user=ada", "--match", "user=eve"];
     daemon.admin(&[&["ban"], &of[..], &["--for", "1h", "--reason", "no"]].concat()).with(0);
@@ -210,10 +213,10 @@ fn overrides_bans_resets_and_rounds() {
     daemon.admin(&["round", "elsewhere"]).with(1).err(&["no rule is in domain"]);
     let audit = daemon.admin(&["audit", "--format", "json"]).with(0).json();
     let changes = audit["changes"].as_array().unwrap();
-    assert_eq!(changes.len(), 7, "{audit}");
+    assert_eq!(changes.len(), 9, "{audit}");
     assert!(changes.iter().all(|it| it["actor"].as_str().unwrap().starts_with("user ")));
-    let audit = daemon.admin(&["audit", "--since", "6"]).with(0);
-    assert!(audit.out.starts_with("7 2") && audit.out.lines().count() == 1, "{audit:?}");
+    let audit = daemon.admin(&["audit", "--since", "8"]).with(0);
+    assert!(audit.out.starts_with("9 2") && audit.out.lines().count() == 1, "{audit:?}");
     daemon.admin(&["top", "--count", "1"]).with(0).out(&["busiest:", "denied most:", "ada"]);
     let status = daemon.admin(&["status"]).with(0);
     status.out(&[
@@ -222,7 +225,7 @@ fn overrides_bans_resets_and_rounds() {
         "admin     off",
     ]);
     let status = daemon.admin(&["status", "--format", "json"]).with(0).json();
-    assert_eq!(status["changes"], 7);
+    assert_eq!(status["changes"], 9);
 }
 
 #[test]

@@ -33,6 +33,21 @@ fn committed_vectors_are_up_to_date() {
     }
 }
 
+/// The TypeScript package has its own copies, so that it can be tested alone.
+#[test]
+fn copies_in_the_typescript_package_are_the_same() {
+    let copies =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/typescript/test/vectors");
+    for name in ["bucket.json", "window.json", "sliding.json", "cooldown.json"] {
+        let copy = std::fs::read_to_string(copies.join(name)).unwrap();
+        assert!(
+            copy == std::fs::read_to_string(file(name)).unwrap(),
+            "{name} of the TypeScript package is out of date: run\n\
+             cargo run -p tidegate-core --example vectors -- --write"
+        );
+    }
+}
+
 #[test]
 fn vectors_cover_every_operation_in_many_cases() {
     for name in ["bucket", "window", "sliding", "cooldown", "quota"] {

@@ -124,6 +124,9 @@ fn each_wrong_frame_has_its_own_error() {
     for text in [
         "{}",
         "[]",
+        r#"["ping"]"#,
+        r#"["ping",1]"#,
+        r#" [ "ping" , null ] "#,
         "null",
         "\"ping\"",
         r#"{"type":1}"#,

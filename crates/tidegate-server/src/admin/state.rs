@@ -6,7 +6,7 @@ use tidegate::{CheckError, Clock, Request};
 
 use super::AdminError;
 use super::edits::{domain, nothing_else, text};
-use super::payload::Payload;
+use super::payload::{Payload, TomlTable};
 use crate::audit::{AuditAction, AuditEntry};
 use crate::daemon::Daemon;
 use crate::listener::Listener;
@@ -88,6 +88,11 @@ pub(super) async fn reset(
     payload: Payload,
 ) -> Result<Value, AdminError> {
     let mut table = payload.table()?;
+    match table.remove("all") {
+        None | Some(Value::Bool(false)) => {}
+        Some(Value::Bool(true)) => return reset_all(daemon, actor, table).await,
+        Some(_) => return Err(AdminError::unfit("`all` is neither true nor false")),
+    }
     let domain = domain(&mut table)?;
     let named = match table.remove("attributes") {
         None => serde_json::Map::new(),
@@ -126,6 +131,42 @@ pub(super) async fn reset(
     Ok(json!({ "reset": was_there, "version": daemon.audit.last() }))
 }
 
+/// Drops the states of all keys, of one domain or of all.
+async fn reset_all(
+    daemon: &Daemon,
+    actor: &str,
+    mut table: TomlTable,
+) -> Result<Value, AdminError> {
+    let domain = match table.contains_key("domain") {
+        true => Some(text(&mut table, "domain")?),
+        false => None,
+    };
+    if table.contains_key("attributes") {
+        return Err(AdminError::unfit("`all` and `attributes` exclude each other"));
+    }
+    nothing_else(&table)?;
+    let note = format!("reset by {actor}");
+    let forgotten = match &domain {
+        Some(domain) => {
+            known_domain(daemon, domain)?;
+            daemon.engine.forget_domain_noting(domain, &note).await
+        }
+        None => daemon.engine.forget_all_noting(&note).await,
+    };
+    let keys = forgotten.map_err(|_| AdminError::outage())?;
+    let act = AuditAction::ResetAll { domain: domain.map(Into::into), keys };
+    daemon.audit.add(daemon.engine.clock().wall(), actor, act);
+    Ok(json!({ "reset": keys > 0, "keys": keys, "version": daemon.audit.last() }))
+}
+
+/// An error for a domain without rules.
+fn known_domain(daemon: &Daemon, domain: &str) -> Result<(), AdminError> {
+    if daemon.engine.policy().rules().iter().any(|rule| rule.domain_name() == domain) {
+        return Ok(());
+    }
+    Err(AdminError::new(404, "Not Found", format!("no rule is in domain {domain:?}")))
+}
+
 /// Closes the round of a domain.
 pub(super) async fn close_round(
     daemon: &Daemon,
@@ -135,11 +176,7 @@ pub(super) async fn close_round(
     let mut table = payload.table()?;
     let domain = text(&mut table, "domain")?;
     nothing_else(&table)?;
-    let policy = daemon.engine.policy();
-    if !policy.rules().iter().any(|rule| rule.domain_name() == domain) {
-        let detail = format!("no rule is in domain {domain:?}");
-        return Err(AdminError::new(404, "Not Found", detail));
-    }
+    known_domain(daemon, &domain)?;
     let note = format!("closed by {actor}");
     let closed = daemon.engine.close_round_noting(&domain, &note).await;
     let rounds = closed.map_err(|_| AdminError::outage())?;

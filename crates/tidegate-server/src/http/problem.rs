@@ -71,7 +71,8 @@ impl RequestProblem {
         };
         let problem = Self::new(status, error.to_string());
         match error {
-            CheckError::CostNotCovered { attribute, .. } => {
+            CheckError::CostNotCovered { attribute, .. }
+            | CheckError::EmptyAttribute { attribute, .. } => {
                 problem.at(format!("/attributes/{}", escaped(attribute)))
             }
             CheckError::NothingToReserve => problem.at("/cost"),

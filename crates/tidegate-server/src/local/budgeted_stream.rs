@@ -5,9 +5,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use tidegate_listen::{BudgetKind, Permit, ReadGate};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use tidegate_listen::{BudgetKind, Permit, ReadGate};
+use super::frames::StopReceiving;
 
 /// A stream that charges what it reads, and does not read while the budget is exceeded. The reader
 /// releases what it has handled.
@@ -21,6 +22,12 @@ pub(super) struct BudgetedStream<I> {
 impl<I> BudgetedStream<I> {
     pub(super) fn new(io: I, permit: Arc<Permit>) -> Self {
         Self { io, permit, gate: ReadGate::default() }
+    }
+}
+
+impl<I: StopReceiving> StopReceiving for BudgetedStream<I> {
+    fn stop_receiving(&self) -> io::Result<()> {
+        self.io.stop_receiving()
     }
 }
 

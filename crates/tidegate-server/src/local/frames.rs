@@ -2,14 +2,18 @@
 
 use std::fmt;
 use std::io;
+use std::net::Shutdown;
 use std::ops::Range;
 use std::time::Duration;
 
+use socket2::SockRef;
 use tidegate_proto::ipc::{Decoder, IpcError};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use crate::settings::Bounds;
+use tidegate_listen::PeerStream;
 
 /// The time-outs of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +69,28 @@ impl fmt::Display for Ended {
     }
 }
 
+/// A stream whose peer can be kept from sending more.
+pub trait StopReceiving {
+    /// Ends the direction from the peer. The bytes that have arrived can still be read, followed by
+    /// the end of the stream; what the peer sends from now on fails on its side.
+    fn stop_receiving(&self) -> io::Result<()>;
+}
+
+impl StopReceiving for UnixStream {
+    fn stop_receiving(&self) -> io::Result<()> {
+        SockRef::from(self).shutdown(Shutdown::Read)
+    }
+}
+
+impl StopReceiving for PeerStream {
+    fn stop_receiving(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => SockRef::from(stream).shutdown(Shutdown::Read),
+            Self::Unix(stream) => stream.stop_receiving(),
+        }
+    }
+}
+
 /// The frames of a stream. It holds one at most.
 #[derive(Debug)]
 pub struct Frames<S> {
@@ -93,12 +119,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         timeout(frame, self.complete()).await.map_err(|_| Ended::SlowFrame)?
     }
 
-    /// Whether all bytes that were read are decoded.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.unread.is_empty() && self.decoder.is_between_frames()
-    }
-
     /// How many bytes were read and are not decoded yet.
     pub(crate) fn unread_len(&self) -> usize {
         self.unread.len()
@@ -111,6 +131,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
             Ok(Err(error)) => Err(Ended::Failed(error)),
             Ok(Ok(())) => Ok(()),
         }
+    }
+
+    /// Ends the direction from the peer, for a shutdown: [`next`](Self::next) returns the frames that
+    /// have arrived, and then that the peer has left.
+    ///
+    /// Reading until no byte is there would not do: the runtime learns later than the kernel that
+    /// bytes have arrived, and a close would discard them.
+    pub fn stop_receiving(&self) -> io::Result<()>
+    where
+        S: StopReceiving,
+    {
+        self.stream.stop_receiving()
     }
 
     async fn complete(&mut self) -> Result<Result<String, IpcError>, Ended> {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tidegate_server::Settings;
 
-use crate::running::{Folder, POLICY, Running};
+use crate::running::{Caller, Folder, POLICY, Running};
 
 fn check(running: &Running, user: &str) -> Value {
     running.caller().ask(&json!({ "type": "check", "attributes": { "user": user } }))
@@ -178,6 +178,31 @@ fn bans_expire_or_are_removed() {
     );
     assert!(!is_allowed(&running, "ada"), "both units of ada are consumed");
     assert_eq!(check(&running, "ada")["rule"], "per-user", "and the ban has expired");
+}
+
+#[test]
+fn all_keys_are_reset_of_a_domain_or_of_all() {
+    let policy = format!(
+        "{POLICY}\n[[rule]]\nname = 'gap'\ndomain = 'game'\nkey = ['user']\ncooldown = '1h'\n"
+    );
+    let running = Running::start(&policy);
+    let play = json!({ "type": "check", "domain": "game", "attributes": { "user": 7 } });
+    let mut caller = running.caller();
+    let reset = |body: &str| running.admin_ok("POST", "/admin/v1/keys/reset", body);
+    let charge_all = |caller: &mut Caller| {
+        while is_allowed(&running, "ada") {}
+        while caller.ask(&play)["allowed"] == true {}
+    };
+    charge_all(&mut caller);
+    let reply = reset(r#"{"all":true,"domain":"game"}"#);
+    assert_eq!((&reply["reset"], &reply["keys"]), (&json!(true), &json!(1)));
+    assert_eq!(caller.ask(&play)["allowed"], true);
+    assert!(!is_allowed(&running, "ada"), "another domain");
+    assert!(reset(r#"{"all":true}"#)["keys"].as_u64().unwrap() >= 2);
+    assert_eq!(caller.ask(&play)["allowed"], true);
+    assert!(is_allowed(&running, "ada"));
+    let audit = running.admin_ok("GET", "/admin/v1/audit", "").to_string();
+    assert!(audit.contains("in domain `game` reset all keys (1)"), "{audit}");
 }
 
 #[test]

@@ -27,6 +27,13 @@ pub enum CheckError {
         /// Its value, if the request has it.
         value: Option<Box<str>>,
     },
+    /// An attribute of a rule's key is empty, and the rule rejects that.
+    EmptyAttribute {
+        /// The rule.
+        rule: Box<str>,
+        /// The attribute.
+        attribute: Box<str>,
+    },
     /// The idempotency key was already used for a different request.
     OtherRequest,
     /// The store has no room for another reservation or lease.
@@ -91,6 +98,9 @@ impl fmt::Display for CheckError {
             }
             Self::CostNotCovered { rule, attribute, value: None } => {
                 write!(f, "the cost table of rule `{rule}` needs the attribute `{attribute}`")
+            }
+            Self::EmptyAttribute { rule, attribute } => {
+                write!(f, "rule `{rule}` needs a key: the attribute `{attribute}` is empty")
             }
             Self::OtherRequest => {
                 f.write_str("the idempotency key was already used for a different request")

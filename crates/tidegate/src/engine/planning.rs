@@ -14,7 +14,8 @@ use crate::any_limit::{AnyLimit, NO_PERIOD, Operation};
 use crate::cycle::Times;
 use crate::hash::{KeyedHash, spread};
 use crate::policy::{
-    Condition, KeyPart, Limit, Missing, Mode, Unmatched, address_of, masked, v4_mask, v6_mask,
+    Condition, Empty, KeyPart, Limit, Missing, Mode, Unmatched, address_of, masked, v4_mask,
+    v6_mask,
 };
 use crate::request::{Attributes, Request};
 use crate::request_limit::RequestLimit;
@@ -244,6 +245,11 @@ impl<'a> Planning<'a, '_> {
                 Missing::Share => {}
             }
         }
+        if rule.empty == Empty::Reject
+            && let Some(error) = compiled.empty_attribute(attributes)
+        {
+            return if is_enforced { Err(error) } else { Ok(Charged::None) };
+        }
         let (cost, is_by_request) = match (&rule.cost, &rule.limit) {
             // A request takes one slot, whatever it costs.
             (_, Limit::Slots(_)) => (1, false),
@@ -450,6 +456,15 @@ impl CompiledRule {
         let key = key_hash((self.family, &self.rule.key.parts), attributes, hash);
         let period = self.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(times));
         self.override_index((key, attributes), period, times)
+    }
+
+    /// The error of a request whose key has an empty text.
+    #[cold]
+    fn empty_attribute(&self, attributes: &Attributes<'_>) -> Option<CheckError> {
+        let mut names = self.rule.key.parts.iter().map(KeyPart::attribute);
+        let attribute = names.find(|name| attributes.get(name) == Some(""))?;
+        let rule = self.rule.name.clone();
+        Some(CheckError::EmptyAttribute { rule, attribute: attribute.into() })
     }
 
     pub(crate) fn not_covered(&self, attributes: &Attributes<'_>) -> CheckError {

@@ -182,6 +182,12 @@ impl Ruleset {
         self.domain_number(name).map(|number| &self.domains[number])
     }
 
+    /// The rules of a domain, by family.
+    pub(crate) fn families(&self, domain: &str) -> HashSet<u64> {
+        let is_of_domain = |it: &&CompiledRule| *it.rule.domain == *domain;
+        self.rules.iter().filter(is_of_domain).map(|it| it.family).collect()
+    }
+
     #[inline]
     pub(crate) fn rule(&self, number: u32) -> &CompiledRule {
         let number = number as usize;

@@ -149,6 +149,12 @@ pub(crate) static RULE: Section = Section {
             "What happens when an attribute of the key is absent. Default: \"refuse\".",
         ),
         optional(
+            "empty",
+            ValueKind::Choice(&["accept", "reject"]),
+            "Whether an empty attribute of the key is a key, or an error of the request. \
+             Default: \"accept\".",
+        ),
+        optional(
             "durability",
             ValueKind::Choice(&["memory", "flush", "fsync"]),
             "How durable a charge is before the response.",

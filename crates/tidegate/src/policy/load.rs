@@ -154,7 +154,11 @@ impl Policy {
         let rules = &whole.policy.rules;
         let found: Vec<_> =
             check::check(rules).into_iter().map(|it| diagnostic(it, rules)).collect();
-        if found.is_empty() { Ok(whole) } else { Err(PolicyErrors::new(found, 0)) }
+        let Parsed { policy, warnings, left_out } = whole;
+        match found.is_empty() {
+            true => Ok(Parsed::new(policy, warnings, left_out)),
+            false => Err(PolicyErrors::new(found, 0)),
+        }
     }
 }
 

@@ -109,7 +109,7 @@ fn parse_text(
         })
         .collect();
     let server = server.unwrap_or_default();
-    let policy = Policy { server, rules, takes_own_limits: false };
+    let policy = Policy { server, rules, takes_own_limits: false, found: None };
     for finding in check::check(&policy.rules) {
         // Rules that could not be parsed have been reported, and other files may have rules.
         if finding.rule.is_some() || !report.has_errors() && extent == FileScope::Whole {
@@ -135,7 +135,7 @@ fn parse_text(
         FileScope::Whole => HashMap::new(),
         FileScope::Part => domains(&policy.rules, &spans, source),
     };
-    let parsed = Parsed { policy, warnings: diagnostics, left_out };
+    let parsed = Parsed::new(policy, diagnostics, left_out);
     Ok(FileRules { file: file_name.into(), parsed, domains })
 }
 

@@ -24,6 +24,7 @@ pub struct Rule {
     /// `None` is the default of the limit: see [`Rule::without_store`].
     pub(crate) on_error: Option<OnError>,
     pub(crate) missing: Missing,
+    pub(crate) empty: Empty,
     /// `None`: the store's default for the limit.
     pub(crate) durability: Option<Durability>,
     pub(crate) reserve_for: Duration,
@@ -73,6 +74,7 @@ impl Rule {
             overrides: Vec::new(),
             on_error: None,
             missing: Missing::default(),
+            empty: Empty::default(),
             durability: None,
             reserve_for: Self::DEFAULT_RESERVE_FOR,
             charge_refused: false,
@@ -150,6 +152,25 @@ impl Rule {
     #[must_use]
     pub fn missing(self, missing: Missing) -> Self {
         Self { missing, ..self }
+    }
+
+    /// The same rule with another treatment of requests with an empty attribute of the key.
+    ///
+    /// ```
+    /// use tidegate::policy::{Empty, Limit, Policy, Rule};
+    /// use tidegate::{CheckError, Engine, Request, Window};
+    ///
+    /// let limit = Limit::Window(Window::new(10, std::time::Duration::from_secs(10))?);
+    /// let rule = Rule::new("user", limit).key(["user"])?.empty(Empty::Reject);
+    /// let engine = Engine::new(Policy::new([rule])?);
+    /// let unknown = engine.check(&Request::new("default", &[("user", "")])).wait();
+    /// assert!(matches!(unknown, Err(CheckError::EmptyAttribute { .. })));
+    /// assert!(engine.is_empty(), "nothing was charged");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn empty(self, empty: Empty) -> Self {
+        Self { empty, ..self }
     }
 
     /// The same rule with another durability of its charges.
@@ -303,6 +324,12 @@ impl Rule {
         self.missing
     }
 
+    /// What happens to a request whose attribute of the key is empty.
+    #[must_use]
+    pub const fn empty_attribute(&self) -> Empty {
+        self.empty
+    }
+
     /// How durable charges are; `None`: the store's default for the limit.
     #[must_use]
     pub const fn how_durable(&self) -> Option<Durability> {
@@ -426,6 +453,17 @@ pub enum Missing {
     Skip,
     /// All such requests share one key.
     Share,
+}
+
+/// What happens to a request with an empty text for an attribute of the key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Empty {
+    /// An empty text is a key like any other.
+    #[default]
+    Accept,
+    /// The request is an error, and no rule is charged: an identity that could not be determined
+    /// must not share a key with others.
+    Reject,
 }
 
 /// How durable a charge is before the decision is returned.

@@ -1,8 +1,8 @@
 //! Policies as text, which parses as the same policy again.
 
 use super::{
-    Durability, Effective, Grant, Listen, Missing, Mode, OnError, Override, Pattern, Policy, Rule,
-    ServerConfig, Unmatched,
+    Durability, Effective, Empty, Grant, Listen, Missing, Mode, OnError, Override, Pattern, Policy,
+    Rule, ServerConfig, Unmatched,
 };
 use crate::policy::text::format_rate;
 use crate::request_path::EncodedSlash;
@@ -98,6 +98,12 @@ impl Rule {
                 Missing::Refuse => "refuse",
                 Missing::Skip => "skip",
                 Missing::Share => "share",
+            })
+        });
+        lines.add_unless(self.empty == Empty::default(), "empty", || {
+            word(match self.empty {
+                Empty::Accept => "accept",
+                Empty::Reject => "reject",
             })
         });
         let durability = self.durability.map(|durability| match durability {

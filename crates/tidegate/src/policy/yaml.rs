@@ -120,8 +120,9 @@ fn parse_as(
     });
     let domains = if extent == FileScope::Part { domains.collect() } else { HashMap::new() };
     let rules = found.into_iter().map(|found| found.rule).collect();
-    let policy = Policy { server: ServerConfig::default(), rules, takes_own_limits: false };
-    let parsed = Parsed { policy, warnings: diagnostics, left_out };
+    let server = ServerConfig::default();
+    let policy = Policy { server, rules, takes_own_limits: false, found: None };
+    let parsed = Parsed::new(policy, diagnostics, left_out);
     let file = files.first().map_or("", |file| &*file.name).into();
     Ok(FileRules { file, parsed, domains })
 }

@@ -10,7 +10,7 @@ use tidegate_core::Timestamp;
 use super::file::{FileOptions, FileStore, OpenError};
 use super::memory::MemoryStore;
 use super::{
-    Adoption, Deciding, EnrolFailure, HoldId, NowOrLater, Outage, Plan, RefundFailure,
+    Adoption, Deciding, EnrolFailure, ForgetScope, HoldId, NowOrLater, Outage, Plan, RefundFailure,
     SettleFailure, Settled, Settlement, StoredEdits, sealed,
 };
 use crate::any_limit::Decisions;
@@ -103,6 +103,14 @@ impl sealed::Store for AnyStore {
 
     fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>> {
         either!(self, it => it.forget(plan, times))
+    }
+
+    fn forget_all(
+        &self,
+        scope: ForgetScope<'_>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
+        either!(self, it => it.forget_all(scope, times))
     }
 
     fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {

@@ -15,8 +15,8 @@ use tidegate_core::Timestamp;
 use super::memory::{MemoryStore, Undo};
 use super::record::{Record, RoundRecord};
 use super::{
-    Adoption, Charge, Decided, Deciding, Durable, EnrolFailure, HoldId, NowOrLater, Outage, Plan,
-    RefundFailure, SettleFailure, Settled, Settlement, StoredEdits, sealed,
+    Adoption, Charge, Decided, Deciding, Durable, EnrolFailure, ForgetScope, HoldId, NowOrLater,
+    Outage, Plan, RefundFailure, SettleFailure, Settled, Settlement, StoredEdits, sealed,
 };
 use crate::any_limit::{Decisions, Operation};
 use crate::cycle::Times;
@@ -518,6 +518,19 @@ impl sealed::Store for FileStore {
         }
         let forgotten = self.shared.memory.forget(plan, times).wait();
         let durable = self.wait_durable(durability);
+        NowOrLater::Later(Box::pin(async move { durable.await.and(forgotten) }))
+    }
+
+    fn forget_all(
+        &self,
+        scope: ForgetScope<'_>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
+        if self.is_failing(scope.note) {
+            return NowOrLater::Now(Err(Outage));
+        }
+        let forgotten = self.shared.memory.forget_all(scope, times).wait();
+        let durable = self.wait_durable(Durability::Fsync);
         NowOrLater::Later(Box::pin(async move { durable.await.and(forgotten) }))
     }
 

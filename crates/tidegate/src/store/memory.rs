@@ -24,9 +24,9 @@ pub(crate) use journal::{
 pub(crate) use state_image::{NoSlotForState, StateImage};
 
 use super::{
-    Adoption, Charge, DecideError, Decided, Deciding, EnrolFailure, FreedQueues, HoldId, NewHold,
-    NowOrLater, Outage, Plan, RefundFailure, SettleFailure, Settled, Settlement, StoreBounds,
-    sealed,
+    Adoption, Charge, DecideError, Decided, Deciding, EnrolFailure, ForgetScope, FreedQueues,
+    HoldId, NewHold, NowOrLater, Outage, Plan, RefundFailure, SettleFailure, Settled, Settlement,
+    StoreBounds, sealed,
 };
 use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
 use crate::cycle::Times;
@@ -46,6 +46,7 @@ use slot::{AnyLocked, SlotLine};
 mod durable;
 mod edits;
 mod fast;
+mod forget_all;
 mod hold_tables;
 mod holds;
 mod journal;
@@ -427,6 +428,14 @@ impl sealed::Store for MemoryStore {
 
     fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>> {
         NowOrLater::Now(Ok(self.forget_now(plan, times)))
+    }
+
+    fn forget_all(
+        &self,
+        scope: ForgetScope<'_>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
+        NowOrLater::Now(Ok(self.forget_all_now(scope, times)))
     }
 
     fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {

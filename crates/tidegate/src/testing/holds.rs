@@ -311,6 +311,20 @@ pub(super) fn forgetting_keeps_holds<S: Store>(make: Make<'_, S>) {
     }
 }
 
+pub(super) fn forgetting_all_keeps_holds<S: Store>(make: Make<'_, S>) {
+    for limit in TEN {
+        let desk = TestEngine::new(make, &rule(limit));
+        assert!(desk.allows(ADA, 3));
+        assert!(desk.allows(BOB, 3));
+        let ids = [desk.hold(ADA, 4), desk.hold(ADA, 1)];
+        assert_eq!(desk.engine.forget_all().wait(), Ok(2), "{limit}");
+        assert_eq!((desk.left(ADA, "r"), desk.left(BOB, "r")), (5, 10), "{limit}");
+        assert_eq!(desk.commit(ids[0], 4), 4);
+        desk.cancel(ids[1]);
+        assert_eq!(desk.left(ADA, "r"), 6, "{limit}");
+    }
+}
+
 pub(super) fn all_rules_are_held_or_none<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(
         make,

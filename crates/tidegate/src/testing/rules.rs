@@ -2,7 +2,7 @@
 
 use super::{ADA, BOB, Make, TestEngine, ms};
 use crate::policy::Mode;
-use crate::{Ban, Request, Store, Timestamp, Wait};
+use crate::{Ban, CheckError, Request, Store, Timestamp, Wait};
 
 const THREE: &str = r#"
     [[rule]]
@@ -265,4 +265,58 @@ pub(super) fn forgetting<S: Store>(make: Make<'_, S>) {
     assert_eq!(["user", "org", "all"].map(|rule| desk.left(attributes, rule)), [5, 4, 3]);
     assert!(desk.engine.is_empty());
     assert!(!desk.engine.forget(&Request::new("default", attributes)).wait().unwrap());
+}
+
+pub(super) fn forgetting_all<S: Store>(make: Make<'_, S>) {
+    let other = "[[rule]]\nname = \"user\"\ndomain = \"other\"\nkey = [\"user\"]\n\
+                 sliding = { max = 2, per = \"1h\" }\n";
+    let desk = TestEngine::new(make, &format!("{THREE}\n{other}"));
+    let users: Vec<String> = (0..300).map(|user| format!("user-{user}")).collect();
+    let charge_all = || {
+        for user in &users {
+            let attributes = [("user", user.as_str()), ("org", user.as_str())];
+            let _ = desk.check(&attributes, 1);
+            let request = Request::new("other", &attributes);
+            assert!(desk.engine.check(&request).wait().unwrap().is_allowed());
+        }
+    };
+    let attributes: &[(&str, &str)] = &[("user", "user-0"), ("org", "user-0")];
+    let left = || ["user", "org", "all"].map(|rule| desk.left(attributes, rule));
+    let left_in_other = || {
+        let report = desk.engine.peek(&Request::new("other", attributes)).wait().unwrap();
+        report.remaining().unwrap()
+    };
+    charge_all();
+    assert_eq!((left(), left_in_other()), ([4, 3, 0], 1));
+    let before = desk.engine.len() as u64;
+    let of_domain = desk.engine.forget_domain("default").wait().unwrap();
+    assert_eq!((left(), left_in_other()), ([5, 4, 3], 1), "only that domain");
+    assert_eq!(before - of_domain, 300);
+    assert_eq!(desk.engine.forget_domain("nowhere").wait(), Ok(0));
+    charge_all();
+    let all = desk.engine.forget_all().wait().unwrap();
+    assert_eq!((left(), left_in_other(), all), ([5, 4, 3], 2, before));
+    assert!(desk.engine.is_empty());
+    assert_eq!(desk.engine.forget_all().wait(), Ok(0));
+}
+
+pub(super) fn empty_keys_can_be_rejected<S: Store>(make: Make<'_, S>) {
+    let rule = |empty: &str| {
+        format!(
+            "[[rule]]\nname = \"all\"\nwindow = {{ max = 3, per = \"1h\" }}\n\
+             [[rule]]\nname = \"user\"\nkey = [\"org\", \"user\"]\n{empty}\n\
+             window = {{ max = 2, per = \"1h\" }}\n"
+        )
+    };
+    let nameless: &[(&str, &str)] = &[("org", "x"), ("user", "")];
+    let desk = TestEngine::new(make, &rule("empty = \"reject\""));
+    let error = desk.try_check(nameless, 1).unwrap_err();
+    let expected = CheckError::EmptyAttribute { rule: "user".into(), attribute: "user".into() };
+    assert_eq!(error, expected);
+    assert!(desk.engine.is_empty(), "no rule was charged");
+    assert!(desk.allows(&[("org", "x"), ("user", " ")], 1), "only empty text is empty");
+    for lenient in ["", "empty = \"accept\"", "empty = \"reject\"\nmode = \"shadow\""] {
+        let desk = TestEngine::new(make, &rule(lenient));
+        assert!(desk.allows(nameless, 2), "{lenient}");
+    }
 }

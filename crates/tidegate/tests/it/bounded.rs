@@ -202,3 +202,22 @@ fn an_override_does_not_revive_what_was_forgotten_at_a_later_time() {
     assert!(!limiter.allow_at(&1, secs(100)));
     assert!(limiter.remove_override_at(&1, secs(200)));
 }
+
+#[test]
+fn forgetting_all_leaves_limits_of_keys_and_nothing_else() {
+    fn forgets<A: KeyedLimit>(limit: A, own: A) {
+        let limiter = limiter(limit, 200, WhenFull::Share);
+        limiter.set_override_at(&7, own, secs(1)).unwrap();
+        let admitted = |key: u64| (0..20).filter(|_| limiter.allow_at(&key, secs(1))).count();
+        let before: Vec<usize> = (0..400).map(admitted).collect();
+        assert_eq!((before[6], before[7]), (3, 5));
+        assert_eq!(limiter.forget_all(), 200);
+        assert_eq!(limiter.len(), 1, "the key with its own limit has a slot");
+        let after: Vec<usize> = (0..400).map(admitted).collect();
+        assert_eq!(after[..199], before[..199]);
+        assert!(after[200..].iter().sum::<usize>() > 0, "the shared counters are empty");
+    }
+    forgets(one_per_day(3), one_per_day(5));
+    let window = |max| Window::new(max, seconds(86_400)).unwrap();
+    forgets(window(3), window(5));
+}

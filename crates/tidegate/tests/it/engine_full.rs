@@ -325,3 +325,16 @@ fn a_full_table_enrols_no_key() {
         }
     }
 }
+
+/// Keys without a slot are forgotten, too.
+#[test]
+fn forgetting_all_empties_the_overflow_counters() {
+    for rest in ["window = { max = 3, per = \"1h\" }", "sliding = { max = 3, per = \"1h\" }"] {
+        let (engine, _) =
+            engine("share", &format!("[[rule]]\nname = \"r\"\nkey = [\"user\"]\n{rest}"));
+        let fresh = crowd(&engine);
+        while crowd(&engine) > 0 {}
+        assert_eq!(engine.forget_all().wait(), Ok(4), "{rest}");
+        assert_eq!(crowd(&engine), fresh, "{rest}");
+    }
+}

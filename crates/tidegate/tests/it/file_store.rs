@@ -583,3 +583,41 @@ fn settled_holds_are_dropped_after_a_day_with_or_without_a_restart() {
         assert_eq!(desk.refund_hold(held, 1).wait(), Err(SettleError::Gone));
     }
 }
+
+/// A reset of everything is on disk before it is acknowledged, also in a snapshot, and is audited.
+#[test]
+fn forgotten_keys_stay_forgotten_after_a_restart() {
+    let policy = format!(
+        "{QUOTA}\n[[rule]]\nname = \"other\"\ndomain = \"other\"\nkey = [\"user\"]\n\
+         durability = \"flush\"\nwindow = {{ max = 2, per = \"1h\" }}\n"
+    );
+    // More keys than one record has.
+    let users: Vec<String> = (0..5_000).map(|user| format!("user-{user}")).collect();
+    let (folder, clock) = (TempFolder::new("forget-all"), ManualClock::default());
+    let desk = folder.open(&policy, &clock);
+    let other = |user| [("user", user)];
+    for user in &users {
+        drop(desk.check(&Request::new("other", &other(user.as_str()))));
+    }
+    assert!(desk.check(&ada(4)).wait().unwrap().is_allowed());
+    let held = desk.reserve(&ada(3)).wait().unwrap().hold().unwrap();
+    assert_eq!(desk.forget_domain_noting("other", "reset by ops").wait(), Ok(5_000));
+    assert_eq!(left(&desk, &ada(1)), 3);
+    drop(desk);
+
+    let desk = folder.open(&policy, &clock);
+    assert_eq!(desk.len(), 1, "only the key of the other domain");
+    assert_eq!(left(&desk, &ada(1)), 3);
+    for user in [&users[0], &users[4_999]] {
+        assert_eq!(left(&desk, &Request::new("other", &other(user.as_str()))), 2);
+    }
+    assert_eq!(desk.forget_all().wait(), Ok(1));
+    drop(desk);
+
+    let desk = folder.open(&policy, &clock);
+    assert_eq!(left(&desk, &ada(1)), 7, "what is on hold stays so");
+    assert_eq!(desk.commit(held, None).wait(), Ok(3));
+    let entries = desk.ledger().unwrap().entries(&Filter::new()).unwrap();
+    let notes = entries.filter_map(|entry| entry.unwrap().note);
+    assert!(notes.filter(|note| **note == *"reset by ops").count() > 0);
+}

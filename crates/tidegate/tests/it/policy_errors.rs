@@ -137,6 +137,7 @@ fn rules_that_are_wrong() {
         ("mode = 'shadwo'", 8, "cannot be `shadwo`"),
         ("mode = true", 8, "must be text"),
         ("missing = 'x'", 11, "cannot be `x`"),
+        ("empty = 'refuse'", 9, "cannot be `refuse`"),
         ("charge_refused = 'yes'", 18, "must be true or false"),
         ("reserve_for = '0s'", 15, "zero"),
         ("cost = 0", 8, "at least 1"),

@@ -94,6 +94,8 @@ fn every_field_of_a_rule_is_written_unless_it_is_the_default() {
         ("missing = 'refuse'", None),
         ("missing = 'skip'", Some(r#"missing = "skip""#)),
         ("missing = 'share'", Some(r#"missing = "share""#)),
+        ("empty = 'accept'", None),
+        ("empty = 'reject'", Some(r#"empty = "reject""#)),
         ("durability = 'memory'", Some(r#"durability = "memory""#)),
         ("durability = 'flush'", Some(r#"durability = "flush""#)),
         ("durability = 'fsync'", Some(r#"durability = "fsync""#)),

@@ -7,8 +7,8 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tidegate::policy::{
-    Condition, CostTable, Cycle, Durability, Effective, Grant, Limit, Missing, Mode, OnError,
-    Override, Pattern, Policy, Rule, Slots,
+    Condition, CostTable, Cycle, Durability, Effective, Empty, Grant, Limit, Missing, Mode,
+    OnError, Override, Pattern, Policy, Rule, Slots,
 };
 use tidegate::{
     Ban, Bucket, Carry, Cooldown, Debt, Engine, Overlay, Quota, Rate, Sliding, Timestamp, Window,
@@ -263,7 +263,10 @@ fn rule() -> impl Strategy<Value = Rule> {
     let choices = (
         select(vec![Mode::Enforce, Mode::Shadow]),
         select(vec![OnError::Allow, OnError::Deny]),
-        select(vec![Missing::Refuse, Missing::Skip, Missing::Share]),
+        (
+            select(vec![Missing::Refuse, Missing::Skip, Missing::Share]),
+            select(vec![Empty::Accept, Empty::Reject]),
+        ),
         of(select(vec![Durability::Memory, Durability::Flush, Durability::Fsync])),
         of(prop_oneof![duration(), Just(Duration::from_nanos(u64::MAX))]),
         any::<bool>(),
@@ -271,12 +274,20 @@ fn rule() -> impl Strategy<Value = Rule> {
     );
     let built = (texts, matched, limited, of(costs()), choices).prop_map(
         |((name, domain, deny, group), matched, (parts, own, overrides), costs, choices)| {
-            let (mode, on_error, missing, durability, reserve_for, charges_refused, effective) =
-                choices;
+            let (
+                mode,
+                on_error,
+                (missing, empty),
+                durability,
+                reserve_for,
+                charges_refused,
+                effective,
+            ) = choices;
             let mut rule = Rule::new(&name, own)
                 .mode(mode)
                 .on_error(on_error)
                 .missing(missing)
+                .empty(empty)
                 .effective(effective)
                 .key(parts.iter().map(String::as_str))
                 .unwrap();

@@ -6,7 +6,8 @@ use crate::policy::SAMPLE;
 
 fn warnings(text: &str) -> Vec<Diagnostic> {
     let parsed = Policy::parse("p.toml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(parsed.policy.warnings().len(), parsed.warnings.len(), "the same in code");
+    assert_eq!(parsed.policy.warnings(), parsed.warnings, "the policy keeps them");
+    assert_eq!(Policy::from_toml(text).unwrap().warnings().len(), parsed.warnings.len());
     let warnings = parsed.warnings.clone();
     assert_eq!(parsed.strict().is_err(), !warnings.is_empty());
     warnings

@@ -92,9 +92,10 @@ fn cost_that_never_fits_and_a_deadline_that_passes_are_errors() {
 
 #[test]
 fn refund_forget_and_another_limit_wake_waiters() {
-    let free: [fn(&Manual); 4] = [
+    let free: [fn(&Manual); 5] = [
         |limiter| assert_eq!(limiter.refund("ada", 1), 1),
         |limiter| assert!(limiter.forget("ada")),
+        |limiter| assert_eq!(limiter.forget_all(), 1),
         |limiter| {
             let limit = Bucket::new(Rate::per_second(1).unwrap(), 2).unwrap();
             limiter.set_limit(limit);

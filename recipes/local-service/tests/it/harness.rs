@@ -277,6 +277,11 @@ impl Running {
         (log.lines.clone(), found(&log))
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+    }
+
     /// Stops it by a signal; returns its exit status and whole log.
     pub(crate) fn stop(self, signal: Signal) -> (ExitStatus, Vec<String>) {
         self.stop_keeping(signal, |_| {})
@@ -288,7 +293,7 @@ impl Running {
         signal: Signal,
         look: impl FnOnce(&Folder),
     ) -> (ExitStatus, Vec<String>) {
-        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+        self.signal(signal);
         let status = self.child.wait().unwrap();
         let (log, changed) = &*self.log;
         let log = changed.wait_while(log.lock().unwrap(), |log| !log.is_over).unwrap();

@@ -11,6 +11,7 @@ mod harness;
 mod limits;
 mod order;
 mod settings;
+mod shutdown;
 mod socket_file;
 mod timeouts;
 mod users;

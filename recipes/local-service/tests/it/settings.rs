@@ -84,6 +84,43 @@ fn contradictory_settings_prevent_the_start() {
 }
 
 #[test]
+fn no_limit_contradicts_every_setting_of_a_limit() {
+    for (flag, value) in [
+        ("--user-max", "5"),
+        ("--user-per", "5s"),
+        ("--user-burst", "5"),
+        ("--user-override", "ada=5"),
+        ("--global-max", "50"),
+        ("--global-per", "5s"),
+        ("--global-burst", "50"),
+        ("--policy", "/nowhere.toml"),
+    ] {
+        let reason = format!("'--no-limit' cannot be used with '{flag}'");
+        let text = failed_start(&["--no-limit", flag, value], &[]);
+        assert!(text.contains(&reason), "{text}");
+        let variable = format!("TIDEGATE_LOCAL_{}", flag[2..].to_uppercase().replace('-', "_"));
+        let text = failed_start(&["--no-limit"], &[(&variable, value)]);
+        assert!(text.contains(&reason) && text.contains(&variable), "{text}");
+        let text = failed_start(&[flag, value], &[("TIDEGATE_LOCAL_NO_LIMIT", "1")]);
+        assert!(text.contains(&reason), "{text}");
+    }
+}
+
+/// A variable that switches something off contradicts nothing.
+#[test]
+fn switch_that_is_off_contradicts_nothing() {
+    for off in ["0", "false", "no", ""] {
+        let mut command = command();
+        command.env("TIDEGATE_LOCAL_NO_LIMIT", off).env("TIDEGATE_LOCAL_ALLOW_EVERYBODY", off);
+        let args = ["--user-max", "3", "--user-per", "1h", "--global-per", "1h"];
+        let args = [&args[..], &["--allow-user", "uid:0", "--allow-user"]].concat();
+        let me = format!("uid:{}", nix::unistd::geteuid());
+        let running = Running::start_in(Folder::new(), command, &[&args[..], &[&me]].concat());
+        assert_eq!(running.call().pings(10), 3, "{off:?}");
+    }
+}
+
+#[test]
 fn flags_change_the_limits() {
     let running = Running::start(&["--user-max", "3", "--user-per", "1h", "--global-per", "1h"]);
     assert_eq!(running.call().pings(10), 3);

@@ -1,11 +1,17 @@
 //! Time-outs of slow clients, in paused time.
 
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate::ManualClock;
-use tidegate_local_service::{Ended, Limits, Timeouts, serve_connection};
+use tidegate_local_service::{Ended, Limits, StopReceiving, Timeouts, serve_connection};
 use tidegate_proto::ipc::{FRAME_BYTES_MAX, encode_text};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
+};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -22,6 +28,50 @@ struct TestConnection {
     began: Instant,
 }
 
+/// A stream in memory. A Unix socket would do, but paused time passes while its bytes travel.
+struct Endable {
+    stream: DuplexStream,
+    has_ended: AtomicBool,
+}
+
+impl StopReceiving for Endable {
+    fn stop_receiving(&self) -> io::Result<()> {
+        self.has_ended.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl AsyncRead for Endable {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.stream).poll_read(context, buffer) {
+            Poll::Pending if self.has_ended.load(Ordering::Relaxed) => Poll::Ready(Ok(())),
+            read => read,
+        }
+    }
+}
+
+impl AsyncWrite for Endable {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
 impl TestConnection {
     fn new(room: usize) -> Self {
         let (stream, other) = duplex(room);
@@ -30,6 +80,7 @@ impl TestConnection {
         let ended = tokio::spawn(async move {
             let policy = Limits::default().policy().unwrap();
             let service = service(policy, &ManualClock::new(START));
+            let other = Endable { stream: other, has_ended: AtomicBool::new(false) };
             serve_connection(other, &peer("ada"), &service, Timeouts::default(), is_closing).await
         });
         Self { stream, ended, closing, began }

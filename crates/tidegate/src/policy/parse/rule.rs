@@ -12,7 +12,7 @@ use crate::policy::diagnostic::Origin;
 use crate::policy::fields::{ALGORITHMS, MOST, OVERRIDE, overridable};
 use crate::policy::text::{TextError, quoted};
 use crate::policy::{
-    Condition, CostTable, Durability, Effective, Grant, Key, Limit, Missing, Mode, OnError,
+    Condition, CostTable, Durability, Effective, Empty, Grant, Key, Limit, Missing, Mode, OnError,
     Override, Pattern, Rule, key,
 };
 
@@ -65,6 +65,9 @@ fn read_choices(table: &mut TableReader<'_, '_, '_>, rule: &mut Rule) {
         Some("share") => Missing::Share,
         _ => Missing::Refuse,
     };
+    if table.choice("empty") == Some("reject") {
+        rule.empty = Empty::Reject;
+    }
     rule.durability = match table.choice("durability") {
         Some("memory") => Some(Durability::Memory),
         Some("flush") => Some(Durability::Flush),

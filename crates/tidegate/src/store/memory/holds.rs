@@ -225,7 +225,7 @@ impl MemoryStore {
     }
 
     /// Changes the states of a hold's items, with all of them locked.
-    fn change<R>(
+    pub(super) fn change<R>(
         &self,
         tables: &mut HoldTables,
         (items, times): (&[HoldItem], Times),

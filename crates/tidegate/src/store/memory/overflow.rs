@@ -217,6 +217,16 @@ impl Overflow {
         }
     }
 
+    /// Drops the cells of rules.
+    pub(crate) fn forget(&mut self, is_meant: impl Fn(u64) -> bool) {
+        for cell in self.blocks.iter_mut().flatten() {
+            if cell.is_some_and(|cell| is_meant(cell.family)) {
+                *cell = None;
+            }
+        }
+        self.families.retain(|family, _| !is_meant(*family));
+    }
+
     /// The time for a decision about a key without a slot is not earlier than this: its state may
     /// have been dropped as idle.
     pub(crate) fn dropped_at(&self) -> Timestamp {
