@@ -115,7 +115,7 @@ impl Policy {
     ///     window = { max = 9, per = "10s" }
     /// "#)?;
     /// let warning = policy.warnings()[0].to_string();
-    /// assert!(warning.starts_with("policy.toml:9:14: warning: "), "{warning}");
+    /// assert!(warning.starts_with("policy.toml:8:14: warning: "), "{warning}");
     /// # Ok::<(), tidegate::policy::PolicyErrors>(())
     /// ```
     pub fn from_toml(text: &str) -> Result<Self, PolicyErrors> {

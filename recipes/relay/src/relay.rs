@@ -1,5 +1,6 @@
 //! The relay: the state that connections share, and its routes.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +11,6 @@ use axum::http::{Extensions, HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use serde_json::json;
 use tidegate::{Bucket, Clock, Limiter, SystemClock};
 use tidegate_listen::{PeerId, Permits, Warnings};
 use tidegate_tower::{ClientIp, UpgradeGuard};
@@ -148,7 +148,8 @@ impl<C> fmt::Debug for Relay<C> {
 
 /// Integers only, as existing monitors of such relays expect.
 async fn health<C: Clock + Clone + Send + Sync + 'static>(relay: State<Relay<C>>) -> Response {
-    Json(json!({ "connections": relay.connections(), "buckets": relay.buckets() })).into_response()
+    let counts = [("buckets", relay.buckets()), ("connections", relay.connections())];
+    Json(BTreeMap::from(counts)).into_response()
 }
 
 /// Upgrades a request, if the number of unauthenticated connections allows it.

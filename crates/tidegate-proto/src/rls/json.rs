@@ -12,6 +12,7 @@ use super::{
     HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit, Struct,
     Value,
 };
+use crate::json::Object;
 
 /// Why a JSON text is not a request: the problem and its position.
 #[derive(Debug)]
@@ -27,10 +28,10 @@ impl std::error::Error for JsonError {}
 
 /// Parses a request from JSON.
 pub fn request_from_json(json: &[u8]) -> Result<RateLimitRequest, JsonError> {
-    let read: Request = serde_json::from_slice(json).map_err(JsonError)?;
+    let Object::<Request>(read) = serde_json::from_slice(json).map_err(JsonError)?;
     Ok(RateLimitRequest {
         domain: read.domain.unwrap_or_default().into_bytes(),
-        descriptors: list(read.descriptors).map(Into::into).collect(),
+        descriptors: list(read.descriptors).map(|Object(read)| read.into()).collect(),
         hits_addend: read.hits_addend.map_or(0, |Narrow(number)| number),
     })
 }
@@ -52,7 +53,7 @@ pub fn response_to_json(response: &RateLimitResponse) -> String {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Request {
     domain: Option<String>,
-    descriptors: Option<Vec<Descriptor>>,
+    descriptors: Option<Vec<Object<Descriptor>>>,
     #[serde(alias = "hits_addend")]
     hits_addend: Option<Narrow>,
 }
@@ -60,8 +61,8 @@ struct Request {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Descriptor {
-    entries: Option<Vec<EntryOf>>,
-    limit: Option<Override>,
+    entries: Option<Vec<Object<EntryOf>>>,
+    limit: Option<Object<Override>>,
     #[serde(alias = "hits_addend")]
     hits_addend: Option<Wide>,
     #[serde(alias = "is_negative_hits")]
@@ -85,13 +86,13 @@ struct Override {
 
 impl From<Descriptor> for RateLimitDescriptor {
     fn from(read: Descriptor) -> Self {
-        let entry = |EntryOf { key, value }| Entry {
+        let entry = |Object(EntryOf { key, value })| Entry {
             key: key.unwrap_or_default().into_bytes(),
             value: value.unwrap_or_default().into_bytes(),
         };
         Self {
             entries: list(read.entries).map(entry).collect(),
-            limit: read.limit.map(|limit| RateLimitOverride {
+            limit: read.limit.map(|Object(limit)| RateLimitOverride {
                 requests_per_unit: limit.requests_per_unit.map_or(0, |Narrow(number)| number),
                 unit: limit.unit.map_or(0, |UnitOf(number)| number),
             }),

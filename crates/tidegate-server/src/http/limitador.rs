@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use tidegate::policy::{Condition, DescriptorNames, KeyPart, Limit, Pattern, Policy, Rule};
 use tidegate::{CheckError, Report, Request};
 use tidegate_proto::headers::Dialect;
+use tidegate_proto::json::Object;
 
 use super::BufferedRequest;
 use super::forward::percent_decoded;
@@ -74,7 +75,7 @@ pub(super) async fn report(call: &BufferedRequest<'_>) -> Result<HttpResponse, R
 
 impl<'b> LimitadorRequest<'b> {
     fn read(body: &'b [u8]) -> Result<Self, RequestProblem> {
-        let fields: Self = serde_json::from_slice(body)
+        let Object::<Self>(fields) = serde_json::from_slice(body)
             .map_err(|error| RequestProblem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
         if fields.values.len() > MOST_VALUES {
             let detail = format!("more than {MOST_VALUES} values");

@@ -1,6 +1,6 @@
 //! What all connections together hold is bounded, and a flood closes its own connections.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
         match stream.read(&mut [0; 4096]) {
             Ok(0) => return true,
             Ok(_) => {}
-            Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
+            Err(error) => return error.kind() != ErrorKind::WouldBlock,
         }
     }
 }
@@ -63,6 +63,17 @@ fn until_closed(streams: &mut [TcpStream], count: usize) {
         std::thread::yield_now();
         streams.iter_mut().filter_map(|stream| is_closed(stream).then_some(())).count() >= count
     });
+}
+
+/// Repeats a command until no more of it fits into the buffers; false if the daemon has closed the
+/// connection.
+fn writes_until_blocked(stream: &mut TcpStream, command: &[u8], sent: &mut usize) -> bool {
+    loop {
+        match stream.write(&command[*sent % command.len()..]) {
+            Ok(count) => *sent += count,
+            Err(error) => return error.kind() == ErrorKind::WouldBlock,
+        }
+    }
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -165,9 +176,12 @@ fn commands_and_replies_share_the_budgets() {
     until_closed(&mut streams, 40);
     // Replies that are not read.
     let echo = [b"*2\r\n$4\r\nECHO\r\n$60000\r\n", &[b'x'; 60_000][..], b"\r\n"].concat();
-    let echoes = echo.repeat(40);
-    let mut streams: Vec<_> = (0..120).map(|_| flood(daemon.address(), &echoes)).collect();
-    until_closed(&mut streams, 20);
+    let mut streams: Vec<_> = (0..120).map(|_| (connect(daemon.address()), 0)).collect();
+    streams.iter().for_each(|(stream, _)| stream.set_nonblocking(true).unwrap());
+    until("enough connections are closed", || {
+        streams.retain_mut(|(stream, sent)| writes_until_blocked(stream, &echo, sent));
+        streams.len() <= 100
+    });
     let mut other = TcpStream::connect(daemon.address()).unwrap();
     other.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     other.write_all(b"PING\r\n").unwrap();
@@ -227,7 +241,7 @@ fn unfinished_frames_of_the_local_socket_share_the_budget() {
     streams.iter().for_each(|it| it.set_nonblocking(true).unwrap());
     let is_closed = |stream: &mut UnixStream| match stream.read(&mut [0; 64]) {
         Ok(count) => count == 0,
-        Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
     };
     until("connections are closed", || {
         std::thread::yield_now();

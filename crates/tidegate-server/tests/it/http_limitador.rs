@@ -75,6 +75,14 @@ fn assert_headers(name: &str) {
 }
 
 #[test]
+fn array_is_no_request() {
+    let daemon = daemon(LIMITS);
+    let values = json!({ "method": "GET", "user": "ada" });
+    let body = json!(["toystore", values, 1, null]);
+    assert_eq!(daemon.post("/check_and_report", &body.to_string()).status, 400);
+}
+
+#[test]
 fn reports_are_charged_and_never_denied() {
     let daemon = daemon(LIMITS);
     assert_eq!(ask(&daemon, "/report", "ada", 0).status, 200);

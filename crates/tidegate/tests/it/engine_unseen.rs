@@ -40,7 +40,8 @@ fn dropping_an_override_refills_nothing_that_was_never_charged_under_it() {
     assert_eq!(engine.peek(&ada).wait().unwrap().remaining(), Some(0));
 }
 
-/// A peek at a key that no request has made known reports what a check would.
+/// A peek at a key that no request has made known reports what a check would. Only where several
+/// periods are needed it reports no wait: a key carries nothing over before its first request.
 #[test]
 fn peek_at_an_unknown_key_of_a_carrying_quota_reports_what_a_check_would() {
     let policy = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\n\
@@ -50,17 +51,22 @@ fn peek_at_an_unknown_key_of_a_carrying_quota_reports_what_a_check_would() {
     for (cost, wait) in [
         (2, None),
         (3, Some(Wait::After(Duration::from_secs(45)))),
-        (7, Some(Wait::Unknown)),
+        (7, Some(Wait::After(Duration::from_secs(45 + 60 + 60)))),
         (8, Some(Wait::Never)),
     ] {
         let user = cost.to_string();
         let attributes = [("user", user.as_str())];
         let request = Request::new("default", &attributes).cost(cost);
         let peeked = engine.peek(&request).wait().unwrap();
-        assert_eq!((peeked.wait(), peeked.remaining(), peeked.limit()), (wait, Some(2), Some(2)));
+        let of_peek = if cost == 7 { Some(Wait::Unknown) } else { wait };
+        assert_eq!(peeked.wait(), of_peek);
+        assert_eq!((peeked.remaining(), peeked.limit()), (Some(2), Some(2)));
         assert_eq!(engine.check(&request).wait().unwrap().wait(), wait, "cost {cost}");
     }
-    clock.advance(Duration::from_secs(45));
-    let request = Request::new("default", &[("user", "3")]).cost(3);
-    assert!(engine.check(&request).wait().unwrap().is_allowed(), "the wait was true");
+    for (seconds, user, cost) in [(45, "3", 3), (60 + 60, "7", 7)] {
+        clock.advance(Duration::from_secs(seconds));
+        let attributes = [("user", user)];
+        let request = Request::new("default", &attributes).cost(cost);
+        assert!(engine.check(&request).wait().unwrap().is_allowed(), "the wait was true");
+    }
 }

@@ -49,7 +49,7 @@ fn whole_numbers_in_any_spelling() {
 fn invalid_requests_are_errors_with_a_reason() {
     for (json, why) in [
         ("", "EOF"),
-        ("[]", "invalid length"),
+        ("[]", "expected an object"),
         (r#"{"domian":"d"}"#, "unknown field `domian`"),
         (r#"{"hitsAddend":-1}"#, "line 1"),
         (r#"{"hitsAddend":4294967296}"#, "exceeds 32 bits"),
@@ -83,4 +83,16 @@ fn responses_omit_empty_fields() {
         response_to_json(&response),
         r#"{"overallCode":"OVER_LIMIT","statuses":[{"code":"OK"},{"code":"OVER_LIMIT","currentLimit":{"name":"n","requestsPerUnit":10,"unit":"MINUTE"},"durationUntilReset":"7s"}],"responseHeadersToAdd":[{"key":"k","value":"v"}]}"#
     );
+}
+
+#[test]
+fn arrays_are_no_messages() {
+    for json in [
+        r#"["d",[],1]"#,
+        r#"{"domain":"d","descriptors":[[[],null,null,null]]}"#,
+        r#"{"domain":"d","descriptors":[{"entries":[["key","value"]]}]}"#,
+        r#"{"domain":"d","descriptors":[{"entries":[],"limit":[1,"HOUR"]}]}"#,
+    ] {
+        assert!(request_from_json(json.as_bytes()).is_err(), "{json}");
+    }
 }
