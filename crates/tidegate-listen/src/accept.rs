@@ -49,6 +49,12 @@ pub trait Accept: Send + 'static {
 
     /// The next connection. Must be cancel-safe.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, PeerId)>> + Send;
+
+    /// A connection that the system has made already, without the runtime, which may not have
+    /// noticed it. `None` if there is none; by default the runtime has to notice it.
+    fn accept_arrived(&mut self) -> io::Result<Option<(Self::Io, PeerId)>> {
+        Ok(None)
+    }
 }
 
 /// Accepts connections until the process stops. No error ends the loop.
@@ -85,6 +91,8 @@ pub async fn accept<A: Accept>(
         }
     }
     accepting.drain(&mut source).await;
+    // Before the signal, for which shutdown waits: no socket is open after it.
+    drop(source);
 }
 
 /// Accepts connections until `stop` is ready, then waits at most `grace` until those that are open
@@ -117,18 +125,30 @@ struct Accepting<P> {
 }
 
 impl<P> Accepting<P> {
-    /// Serves the connections that had arrived when the process began to stop.
+    /// Serves the connections that had arrived when the process began to stop: first those that the
+    /// system has, then those that the runtime notices in time.
     async fn drain<A: Accept>(&self, source: &mut A)
     where
         P: Protocol<A::Io>,
     {
+        for _ in 0..BACKLOG {
+            match source.accept_arrived() {
+                Ok(Some((io, peer))) => self.begin(io, peer),
+                Err(error) if is_of_one_connection(&error) => {}
+                Ok(None) | Err(_) => break,
+            }
+        }
         let draining = async {
             for _ in 0..BACKLOG {
                 // The runtime learns of them a little later than they arrive.
                 match tokio::time::timeout(ARRIVAL_TIME, source.accept()).await {
                     Ok(Ok((io, peer))) => self.begin(io, peer),
                     Ok(Err(error)) if is_of_one_connection(&error) => {}
-                    Ok(Err(_)) | Err(_) => break,
+                    Ok(Err(error)) => {
+                        self.warn_of_failure(&error);
+                        tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
+                    }
+                    Err(_) => break,
                 }
             }
         };
@@ -151,7 +171,7 @@ impl<P> Accepting<P> {
         let permit = Arc::new(permit);
         let state = Arc::clone(permit.state());
         let connection = Connection { io, peer, shutdown: self.shutdown.clone(), permit };
-        let protocol = Arc::clone(&self.protocol);
+        let (protocol, shutdown) = (Arc::clone(&self.protocol), self.shutdown.clone());
         tokio::spawn(async move {
             let served = async {
                 match refusal {
@@ -165,6 +185,9 @@ impl<P> Accepting<P> {
             }
             // Calls of the connection may run in tasks of their own.
             state.close();
+            // Shutdown waits for the signal's receivers, and after it the protocol is not in use.
+            drop(protocol);
+            drop(shutdown);
         });
     }
 

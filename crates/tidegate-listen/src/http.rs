@@ -57,9 +57,11 @@ pub struct Http<S> {
     head_bytes: usize,
     surplus: Surplus,
     is_reserved: Option<Reserved>,
+    refusal: RefusalResponse,
 }
 
 type Reserved = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
+type RefusalResponse = Arc<dyn Fn(Refusal) -> Response<Bytes> + Send + Sync>;
 
 /// What connections without a permit get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +84,7 @@ impl<S> Http<S> {
             head_bytes: 16 << 10,
             surplus: Surplus::default(),
             is_reserved: None,
+            refusal: Arc::new(too_many),
         }
     }
 
@@ -108,6 +111,25 @@ impl<S> Http<S> {
     #[must_use]
     pub fn reserve_for(self, is_reserved: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         Self { is_reserved: Some(Arc::new(is_reserved)), ..self }
+    }
+
+    /// The response on connections without a permit, in place of a `503` in plain text: for services
+    /// whose errors have a format. Without a `Retry-After` it gets one of a second.
+    #[must_use]
+    pub fn refusal_response(
+        self,
+        response: impl Fn(Refusal) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        Self { refusal: Arc::new(response), ..self }
+    }
+
+    /// The response to a refused connection, which is closed after it.
+    fn refused(&self, why: Refusal) -> Response<Full<Bytes>> {
+        let mut response = (self.refusal)(why).map(Full::new);
+        let headers = response.headers_mut();
+        headers.entry(header::RETRY_AFTER).or_insert(HeaderValue::from_static("1"));
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        response
     }
 
     fn builder(&self) -> http1::Builder {
@@ -210,13 +232,14 @@ where
             let (parts, body) = request.into_parts();
             let is_reserved = self.is_reserved.as_ref().is_some_and(|is| is(&parts));
             let (service, tracker) = (self.service.clone(), Arc::clone(&tracker));
+            let refused = self.refused(why);
             async move {
                 if is_reserved {
                     let request = Request::from_parts(parts, body);
                     return handle(service, tracker, peer, request).await;
                 }
                 tracker.enter(ConnectionPhase::Deciding);
-                Ok::<_, ServiceError>(tracker.response(too_many(why)))
+                Ok::<_, ServiceError>(tracker.response(refused))
             }
         });
         let io = TokioIo::new(TrackedStream::new(io, Arc::clone(&tracker)));
@@ -268,14 +291,12 @@ where
     }
 }
 
-/// The response on a connection without a permit.
-fn too_many(why: Refusal) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(format!("{why}; try again later\n")));
+/// The response on a connection without a permit, unless the service has its own.
+fn too_many(why: Refusal) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(format!("{why}; try again later\n")));
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    let text = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, text);
     response
 }
 

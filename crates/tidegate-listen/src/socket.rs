@@ -1,8 +1,10 @@
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
@@ -81,6 +83,32 @@ impl Accept for ListenSocket {
                 Ok((PeerStream::Unix(stream), PeerId::Process(process)))
             }
         }
+    }
+
+    fn accept_arrived(&mut self) -> io::Result<Option<(PeerStream, PeerId)>> {
+        let socket = match self {
+            Self::Tcp(listener) => SockRef::from(&*listener),
+            Self::Unix(listener) => SockRef::from(&*listener),
+        };
+        let (accepted, address) = match socket.accept() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            accepted => accepted?,
+        };
+        accepted.set_nonblocking(true)?;
+        let descriptor = OwnedFd::from(accepted);
+        Ok(Some(match self {
+            Self::Tcp(_) => {
+                let address = address.as_socket().ok_or(io::ErrorKind::InvalidInput)?;
+                let stream = TcpStream::from_std(descriptor.into())?;
+                stream.set_nodelay(true)?;
+                (PeerStream::Tcp(stream), PeerId::Address(address))
+            }
+            Self::Unix(_) => {
+                let stream = UnixStream::from_std(descriptor.into())?;
+                let process = stream.peer_cred()?;
+                (PeerStream::Unix(stream), PeerId::Process(process))
+            }
+        }))
     }
 }
 

@@ -141,6 +141,70 @@ async fn a_connection_that_has_arrived_when_shutdown_begins_is_served() {
     }
 }
 
+/// The runtime does not run between the connection and the call.
+#[tokio::test]
+async fn connections_that_the_runtime_has_not_noticed_are_accepted() {
+    let mut tcp = ListenSocket::bind("127.0.0.1:0").await.unwrap();
+    assert!(tcp.accept_arrived().unwrap().is_none());
+    let client = std::net::TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
+    let (_, peer) = tcp.accept_arrived().unwrap().expect("it has arrived");
+    assert_eq!(peer.address(), client.local_addr().ok());
+    assert!(tcp.accept_arrived().unwrap().is_none());
+
+    let path = std::env::temp_dir().join(format!("tidegate-listen-{}.sock", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let mut unix = ListenSocket::from(tokio::net::UnixListener::bind(&path).unwrap());
+    let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let (_, peer) = unix.accept_arrived().unwrap().expect("it has arrived");
+    assert!(matches!(peer, PeerId::Process(_)), "{peer}");
+    assert!(unix.accept_arrived().unwrap().is_none());
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// A socket that has no descriptor for the first connections.
+struct OutOfDescriptors {
+    socket: ListenSocket,
+    failures: u32,
+}
+
+impl Accept for OutOfDescriptors {
+    type Io = crate::PeerStream;
+
+    async fn accept(&mut self) -> io::Result<(Self::Io, PeerId)> {
+        if self.failures > 0 {
+            self.failures -= 1;
+            return Err(io::Error::from_raw_os_error(24));
+        }
+        self.socket.accept().await
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_has_arrived_is_served_when_descriptors_are_free_again() {
+    let permits = Connections::default().listener("http", PermitLimits::new(8));
+    let socket = ListenSocket::bind("127.0.0.1:0").await.unwrap();
+    let mut client = std::net::TcpStream::connect(socket.local_addr().unwrap()).unwrap();
+    let stop = ShutdownTrigger::new();
+    let mut shutdown = stop.signal();
+    let accepting = Accepting {
+        protocol: Arc::new(Echo),
+        shutdown: shutdown.clone(),
+        refusals: Warnings::new(),
+        failures: Warnings::new(),
+        permits,
+    };
+    let mut stopping = pin!(stop.stop(Duration::from_secs(10)));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(stopping.as_mut().poll(&mut context).is_pending(), "the signal is sent");
+    shutdown.wanted().await;
+    accepting.drain(&mut OutOfDescriptors { socket, failures: 2 }).await;
+    drop((accepting, shutdown));
+    assert!(stopping.await, "all connections have ended");
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut client, &mut said).unwrap();
+    assert_eq!(said, "bye");
+}
+
 #[tokio::test]
 async fn shutdown_waits_no_longer_than_the_grace_time() {
     let opened = open(2, 2, Deaf).await;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::http::Response;
 use axum::routing::{get, post};
-use tidegate_listen::{Http, PermitLimits, Surplus};
+use tidegate_listen::{Http, PermitLimits, Refusal, Surplus};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
 
@@ -54,6 +55,23 @@ async fn surplus_of_an_address_gets_a_503_with_the_reason() {
     assert!(response.ends_with("too many connections from this address; try again later\n"));
     let response = server.get([127, 0, 0, 1], "/health").await;
     assert!(response.ends_with("ok\n"), "the reserve serves it: {response}");
+}
+
+#[tokio::test]
+async fn surplus_gets_the_response_of_the_service() {
+    let refused = |why: Refusal| {
+        let body = format!("{{\"detail\":\"{why}\"}}");
+        Response::builder().status(529).body(body.into()).unwrap()
+    };
+    let http = http(&Arc::default()).refusal_response(refused);
+    let server = Server::start(PermitLimits::new(4), http).await;
+    let _first = server.connect([127, 0, 0, 1]).await;
+    until(|| server.permits.open_connections() == 1).await;
+    let response = server.get([127, 0, 0, 1], "/").await.to_ascii_lowercase();
+    assert!(response.starts_with("http/1.1 529 "), "{response}");
+    assert!(response.contains("\r\nretry-after: 1\r\n"), "{response}");
+    assert!(response.contains("\r\nconnection: close\r\n"), "{response}");
+    assert!(response.ends_with(r#"{"detail":"too many connections from this address"}"#));
 }
 
 #[tokio::test]
