@@ -1,10 +1,10 @@
+use std::pin::pin;
 use std::time::Duration;
 
 use tidegate::Clock;
 use tidegate_proto::ipc;
 use tidegate_server::local::{Ended, FrameTimes, Frames, StopReceiving};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
 
 use crate::{Next, PeerCredentials, Service};
 
@@ -41,25 +41,26 @@ impl Timeouts {
 
 /// Serves a peer's requests one after another, until either side ends the connection.
 ///
-/// When `closing` becomes true, the peer can send no more; the requests that have arrived by then
-/// get their responses, and the connection ends.
+/// When `closing` is ready, the peer can send no more; the requests that have arrived by then get
+/// their responses, and the connection ends.
 pub async fn serve_connection<S, C>(
     stream: S,
     peer: &PeerCredentials,
     service: &Service<C>,
     timeouts: Timeouts,
-    mut closing: watch::Receiver<bool>,
+    closing: impl Future<Output = ()>,
 ) -> Ended
 where
     S: AsyncRead + AsyncWrite + StopReceiving + Unpin,
     C: Clock + Send + Sync + 'static,
 {
     let mut frames = Frames::new(stream, timeouts.of_frames());
+    let mut closing = pin!(closing);
     let mut is_closing = false;
     loop {
         let frame = tokio::select! {
             biased;
-            _ = closing.wait_for(|is_closing| *is_closing), if !is_closing => {
+            () = &mut closing, if !is_closing => {
                 if let Err(error) = frames.stop_receiving() {
                     return Ended::Failed(error);
                 }

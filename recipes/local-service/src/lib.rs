@@ -2,11 +2,12 @@
 //! limit per user and one for all.
 //!
 //! The limits are tidegate's: a policy of two rules in an [`Engine`](tidegate::Engine) for
-//! requests, and one of two concurrency limits for connections. So are the socket's file and the
-//! peer's identity, from the daemon's own local socket. This crate adds the order of the steps:
+//! requests. So are the accept loop, with permits for connections per user and in total, and the
+//! socket's file and the peer's identity, from the daemon's own local socket. This crate adds the
+//! order of the steps:
 //!
-//! 1. [`Server`] accepts a connection and reads the peer's credentials ([`PeerCredentials`]) from
-//!    the kernel.
+//! 1. [`Server`] accepts a connection, with the peer's credentials ([`PeerCredentials`]) from the
+//!    kernel.
 //! 2. The connection's task reads frames, within bounds of size and time.
 //! 3. [`Service::handle`] authorises, checks the version, checks the [`RequestLimiter`], processes.
 //! 4. The response is written, within a bound of time.

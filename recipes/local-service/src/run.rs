@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use tidegate::SystemClock;
-use tokio::signal::unix::{SignalKind, signal};
+use tidegate_listen::terminated;
 
 use crate::args::{BoundArgs, Cli, Command, LimitArgs, PingArgs, ServeArgs};
 use crate::client::{self, Tally};
@@ -60,20 +60,13 @@ fn serve(args: &ServeArgs) -> Result<(), Box<dyn Error>> {
     let limiter = limiter(&args.limits, clock)?;
     let service = Service::new(access(args)?, limiter, clock);
     let BoundArgs { max_connections, max_connections_per_user, .. } = args.bounds;
-    let limits = ConnectionLimits::new(max_connections, max_connections_per_user, clock)?;
+    let limits = ConnectionLimits::new(max_connections, max_connections_per_user)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         // Before the file exists, so that a process that sees it can stop this one gracefully.
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
+        let until = terminated();
         let server = Server::bind(&settings(args), limits, service).await;
         let server = server.map_err(|error| format!("--socket: {error}"))?;
-        let until = async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        };
         server.run(until).await;
         Ok(())
     })

@@ -5,12 +5,10 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tidegate_listen::log;
-use tidegate_upgrade_guard::stopped;
-use tokio::net::TcpListener;
+use tidegate_listen::{ListenSocket, log, terminated};
 
 use crate::desk::Desk;
-use crate::serve::{MAX_GRACE, serve};
+use crate::server::{MAX_GRACE, serve};
 use crate::settings::ServeArgs;
 use call::{ClientArgs, DeskRequest};
 
@@ -195,17 +193,17 @@ fn run_desk(args: ServeArgs) -> Result<(), Box<dyn Error>> {
         Desk::open(&settings).map_err(|error| format!("{}: {error}", settings.store.display()))?
     };
     runtime.block_on(async {
-        let listener = TcpListener::bind(listen)
+        let socket = ListenSocket::bind(listen)
             .await
             .map_err(|error| format!("cannot listen on {listen}: {error}"))?;
-        let address = listener.local_addr()?;
-        let signalled = stopped();
+        let address = socket.local_addr()?;
+        let signalled = terminated();
         writeln!(io::stdout(), "listening on {address}")?;
         let stop = async {
             signalled.await;
             desk.close();
         };
-        serve(listener, desk.router(), connections, stop).await?;
+        serve(socket, desk.router(), connections, stop).await;
         desk.finish(MAX_GRACE).await;
         tracing::info!("stopped");
         Ok(())

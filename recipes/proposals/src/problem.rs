@@ -1,5 +1,6 @@
 use std::fmt;
 
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tidegate::Wait;
@@ -111,6 +112,13 @@ impl std::error::Error for DeskError {}
 
 impl IntoResponse for DeskError {
     fn into_response(self) -> Response {
+        self.to_response().map(Body::from)
+    }
+}
+
+impl DeskError {
+    /// The response, as a problem in JSON.
+    pub(crate) fn to_response(&self) -> Response<Bytes> {
         let status = StatusCode::from_u16(self.status());
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let detail = self.to_string();
@@ -119,18 +127,19 @@ impl IntoResponse for DeskError {
                 status: status.as_u16(),
                 ..Problem::quota_exceeded(&detail, [rule].into_iter(), wait)
             },
-            None if self == Self::Outage => Problem::reduced_capacity(&detail),
+            None if *self == Self::Outage => Problem::reduced_capacity(&detail),
             None => {
                 Problem::plain(status.as_u16(), status.canonical_reason().unwrap_or(""), &detail)
             }
         };
-        let mut response = (status, problem.to_json()).into_response();
+        let mut response = Response::new(Bytes::from(problem.to_json()));
+        *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
         if let Some(seconds) = self.limit().and_then(|(_, wait)| wait?.whole_secs()) {
             headers.insert(header::RETRY_AFTER, seconds.into());
         }
-        if self == Self::Unauthorized {
+        if *self == Self::Unauthorized {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response

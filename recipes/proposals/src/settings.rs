@@ -8,7 +8,7 @@ use tidegate::policy::{duration_from_text, duration_to_text};
 
 use crate::governors::{GovernorList, Governors, secret};
 use crate::limits::{CAP_MAX, Limits};
-use crate::serve::ConnectionLimits;
+use crate::server::ConnectionLimits;
 
 /// The settings of the desk.
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ pub(crate) struct ServeArgs {
           value_parser = confirm_within)]
     confirm_within: Duration,
 
-    /// Maximum number of connections; beyond that the response is a 503
+    /// Maximum number of connections; beyond that an idle one is closed, or the response is a 503
     #[arg(long, value_name = "N", default_value_t = 2_048, env = "PROPOSALS_CONNECTIONS",
           value_parser = clap::value_parser!(u64).range(1..=100_000))]
     connections: u64,
@@ -106,9 +106,10 @@ pub(crate) struct ServeArgs {
 struct Cooldown(Option<Duration>);
 
 impl ServeArgs {
-    /// The bounds of connections.
-    pub(crate) const fn connections(&self) -> ConnectionLimits {
+    /// The bounds of connections, as far as there are descriptors.
+    pub(crate) fn connections(&self) -> ConnectionLimits {
         ConnectionLimits { all: self.connections, per_address: self.connections_per_address }
+            .within_descriptors(self.interpreter_calls + OTHER_DESCRIPTORS)
     }
 
     pub(crate) fn settings(self) -> Result<Settings, String> {
@@ -149,6 +150,9 @@ fn confirm_within(text: &str) -> Result<Duration, String> {
     }
     Ok(within)
 }
+
+/// Descriptors that the runtime, the listener and the ledger need.
+const OTHER_DESCRIPTORS: u64 = 64;
 
 const MIN_CONFIRM_WITHIN: Duration = Duration::from_secs(10);
 

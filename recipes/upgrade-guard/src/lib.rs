@@ -19,9 +19,8 @@ use tidegate::Clock;
 use tidegate_tower::{ClientIp, UpgradeGuard};
 
 pub use echo::echo;
-pub use serve::{serve, serve_within};
+pub use serve::serve_within;
 pub use settings::GuardArgs;
-pub use tidegate_listen::terminated as stopped;
 
 /// Routes behind a guard, and `GET /healthz`, which is not limited.
 ///

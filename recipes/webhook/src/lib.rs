@@ -5,7 +5,8 @@
 //! - [`Limits`] are the numbers, as a [policy](tidegate::policy::Policy);
 //! - [`MessageLimiter`] is the check: whether a user's message is allowed, how many are left, and
 //!   whether it is a duplicate;
-//! - [`Webhook`] connects it with Telegram and the agent.
+//! - [`Webhook`] connects it with Telegram and the agent;
+//! - [`serve`] serves its routes, with bounds on connections.
 #![forbid(unsafe_code)]
 
 mod accepted;
@@ -14,6 +15,7 @@ mod client;
 mod limits;
 mod message_limiter;
 mod outbox;
+mod server;
 mod settings;
 mod storage;
 mod update;
@@ -24,6 +26,7 @@ pub use access::{Access, Secret};
 pub use client::{Client, TrustError, client};
 pub use limits::{Algorithm, Limits, LimitsError, UserLimit};
 pub use message_limiter::{CheckResult, Claimed, MessageLimiter};
+pub use server::serve;
 pub use settings::{Redaction, SettingError, Settings, VARIABLES, Variable};
 pub use storage::{Storage, opened};
 pub use update::{Message, UpdateError, message_of};

@@ -5,13 +5,12 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use axum::serve::ListenerExt;
 use clap::Command;
 use tidegate::{Clock, Engine, Store};
-use tidegate_listen::log;
-use tidegate_upgrade_guard::{serve, stopped};
-use tidegate_webhook::{MessageLimiter, PATH, Settings, Storage, VARIABLES, Webhook, opened};
-use tokio::net::TcpListener;
+use tidegate_listen::{ListenSocket, log, terminated};
+use tidegate_webhook::{
+    MessageLimiter, PATH, Settings, Storage, VARIABLES, Webhook, opened, serve,
+};
 
 fn main() -> ExitCode {
     command().get_matches();
@@ -72,21 +71,19 @@ async fn run<S: Store, C: Clock + Send + Sync + 'static>(
     settings: &Settings,
     webhook: Webhook<S, C>,
 ) -> Result<(), Box<dyn Error>> {
-    let listener = TcpListener::bind(settings.listen)
+    let socket = ListenSocket::bind(settings.listen)
         .await
         .map_err(|error| format!("cannot listen on {}: {error}", settings.listen))?;
-    let address = listener.local_addr()?;
+    let address = socket.local_addr()?;
     if settings.access.secret.is_none() {
         tracing::warn!("TELEGRAM_WEBHOOK_AUTH is off: any client may send updates");
     }
     if settings.is_token_in_the_clear() {
         tracing::warn!("TELEGRAM_API_BASE is not https: the token is sent in clear text");
     }
-    let stop = stopped();
+    let stop = terminated();
     writeln!(io::stdout(), "listening on {address}, updates go to http://{address}{PATH}")?;
-    // Small responses should leave at once; without this they leave a little later.
-    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-    serve(listener, webhook.router(), stop).await;
+    serve(socket, webhook.router(), stop).await;
     webhook.finish().await;
     tracing::info!("stopped");
     Ok(())

@@ -35,16 +35,9 @@ fn crates_depend_on_each_other_in_one_direction_only() {
     }
 }
 
-/// What the recipes may use: the public crates, and the server that one of them offers to the
-/// others.
-const RECIPES_MAY_USE: [&str; 6] = [
-    "tidegate",
-    "tidegate-proto",
-    "tidegate-tower",
-    "tidegate-listen",
-    "tidegate-server",
-    "tidegate-recipe-upgrade-guard",
-];
+/// What the recipes may use: the public crates, and not each other.
+const RECIPES_MAY_USE: [&str; 5] =
+    ["tidegate", "tidegate-proto", "tidegate-tower", "tidegate-listen", "tidegate-server"];
 
 #[test]
 fn recipes_are_built_on_nothing_but_the_public_crates() {
@@ -55,6 +48,34 @@ fn recipes_are_built_on_nothing_but_the_public_crates() {
             assert!(RECIPES_MAY_USE.contains(&used.as_str()), "{} uses {used}", folder.display());
         }
     }
+}
+
+/// Floods, time-outs and shutdown are handled in one place.
+#[test]
+fn only_tidegate_listen_has_an_accept_loop() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let packages = ["crates", "recipes"].map(|folder| fs::read_dir(root.join(folder)).unwrap());
+    let packages = packages.into_iter().flatten().map(|package| package.unwrap().path());
+    let others = packages.filter(|package| !package.ends_with("tidegate-listen"));
+    let mut folders: Vec<_> = others.map(|package| package.join("src")).collect();
+    let mut read = 0;
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for path in entries.map(|entry| entry.unwrap().path()) {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.is_dir() {
+                folders.push(path);
+            } else if name.ends_with(".rs") && name != "tests.rs" {
+                let source = fs::read_to_string(&path).unwrap();
+                let mut code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
+                let loops = [".accept()", "axum::serve("];
+                let found = code.find(|line| loops.iter().any(|it| line.contains(it)));
+                assert_eq!(found, None, "{}", path.display());
+                read += 1;
+            }
+        }
+    }
+    assert!(read > 100, "only {read} files were read");
 }
 
 /// The names in the `[dependencies]` table of a manifest, not those for tests or model checking.

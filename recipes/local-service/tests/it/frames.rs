@@ -37,8 +37,8 @@ fn invalid_frame_gets_an_error_and_is_closed() {
         (frame(deep.as_bytes()), "the frame is not JSON"),
         (frame(b"null"), "the message has the wrong shape"),
         (frame(b"[]"), "the message has the wrong shape"),
-        (frame(b"[\"ping\",1]"), "the message has the wrong shape: expected an object"),
-        (frame(b" \n[\"ping\",null]"), "the message has the wrong shape: expected an object"),
+        (frame(b"[\"ping\",1]"), "the message has the wrong shape: invalid type: sequence"),
+        (frame(b" \n[\"ping\",null]"), "the message has the wrong shape: invalid type: sequence"),
         (frame(b"{}"), "the message has the wrong shape"),
         (frame(b"{\"type\":7}"), "the message has the wrong shape"),
         (

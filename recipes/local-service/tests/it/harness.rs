@@ -112,7 +112,7 @@ impl InProcess {
             None => RequestLimiter::open(),
         };
         let service = Service::new(setup.access, limiter, clock.clone());
-        let limits = ConnectionLimits::new(setup.limits.0, setup.limits.1, clock.clone()).unwrap();
+        let limits = ConnectionLimits::new(setup.limits.0, setup.limits.1).unwrap();
         let settings = ServerSettings {
             socket: folder.socket(),
             mode: 0o666,

@@ -75,13 +75,14 @@ impl AsyncWrite for Endable {
 impl TestConnection {
     fn new(room: usize) -> Self {
         let (stream, other) = duplex(room);
-        let (closing, is_closing) = watch::channel(false);
+        let (closing, mut is_closing) = watch::channel(false);
         let began = Instant::now();
         let ended = tokio::spawn(async move {
             let policy = Limits::default().policy().unwrap();
             let service = service(policy, &ManualClock::new(START));
             let other = Endable { stream: other, has_ended: AtomicBool::new(false) };
-            serve_connection(other, &peer("ada"), &service, Timeouts::default(), is_closing).await
+            let closing = async { drop(is_closing.wait_for(|is_closing| *is_closing).await) };
+            serve_connection(other, &peer("ada"), &service, Timeouts::default(), closing).await
         });
         Self { stream, ended, closing, began }
     }

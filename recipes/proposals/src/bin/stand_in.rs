@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tidegate_listen::{ListenSocket, terminated};
+use tidegate_proposals::{ConnectionLimits, serve};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -22,11 +23,14 @@ async fn main() -> ExitCode {
 
 async fn run(address: Option<String>) -> Result<(), Box<dyn std::error::Error>> {
     let address = address.ok_or("expected an address to listen on, such as 127.0.0.1:9000")?;
-    let listener = TcpListener::bind(&address)
+    let socket = ListenSocket::bind(&address)
         .await
         .map_err(|error| format!("cannot listen on {address}: {error}"))?;
-    writeln!(io::stdout(), "interpreting on {}", listener.local_addr()?)?;
-    axum::serve(listener, Router::new().route("/interpret", post(interpret))).await?;
+    let stop = terminated();
+    writeln!(io::stdout(), "interpreting on {}", socket.local_addr()?)?;
+    let app = Router::new().route("/interpret", post(interpret));
+    // All connections are of one desk.
+    serve(socket, app, ConnectionLimits { all: 1_024, per_address: 1_024 }, stop).await;
     Ok(())
 }
 

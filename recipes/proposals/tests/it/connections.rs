@@ -34,6 +34,7 @@ async fn one_connection_too_many_gets_the_reason() {
         assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
         let (head, body) = response.split_once("\r\n\r\n").unwrap();
         assert!(head.to_lowercase().contains("retry-after: 1"), "{head}");
+        assert!(head.contains("application/problem+json"), "{head}");
         assert!(body.contains("7 from one address and 2048 in total"), "{body}");
     }
     drop(silent);

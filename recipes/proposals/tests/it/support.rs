@@ -12,10 +12,10 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use serde_json::{Value, json};
 use tidegate::{ManualClock, Timestamp};
+use tidegate_listen::ListenSocket;
 use tidegate_proposals::{
     Client, ConnectionLimits, Desk, Governors, Limits, Settings, client, serve,
 };
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -79,13 +79,13 @@ pub(crate) async fn started(settings: &Settings) -> Server {
 
 pub(crate) async fn started_at(settings: &Settings, clock: ManualClock) -> Server {
     let desk = Desk::open_with_clock(settings, Arc::new(clock.clone())).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let socket = ListenSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
     let (stop, stopping) = oneshot::channel::<()>();
     let router = desk.router();
     let limits = ConnectionLimits { all: 2_048, per_address: 1_024 };
     let serving = tokio::spawn(async move {
-        serve(listener, router, limits, async { drop(stopping.await) }).await.unwrap();
+        serve(socket, router, limits, async { drop(stopping.await) }).await;
     });
     Server { http: Http::new(address), clock, desk, stop: Some(stop), serving }
 }

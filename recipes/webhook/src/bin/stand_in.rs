@@ -7,8 +7,8 @@ use axum::extract::OriginalUri;
 use axum::{Json, Router};
 use clap::{Arg, Command};
 use serde_json::{Value, json};
-use tidegate_upgrade_guard::{serve, stopped};
-use tokio::net::TcpListener;
+use tidegate_listen::{ListenSocket, terminated};
+use tidegate_webhook::serve;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -20,10 +20,10 @@ async fn main() -> ExitCode {
         .arg(address)
         .get_matches();
     let address: &String = arguments.get_one("address").expect("it is required");
-    match TcpListener::bind(address).await {
-        Ok(listener) => {
-            let stop = stopped();
-            serve(listener, Router::new().fallback(called), stop).await;
+    match ListenSocket::bind(address).await {
+        Ok(socket) => {
+            let stop = terminated();
+            serve(socket, Router::new().fallback(called), stop).await;
             ExitCode::SUCCESS
         }
         Err(error) => {

@@ -6,9 +6,8 @@ use std::net::SocketAddr;
 use axum::http::StatusCode;
 use serde_json::Value;
 use tidegate::{Engine, ManualClock, MemoryStore, Timestamp};
-use tidegate_upgrade_guard::serve;
-use tidegate_webhook::{MessageLimiter, Settings, Webhook};
-use tokio::net::TcpListener;
+use tidegate_listen::ListenSocket;
+use tidegate_webhook::{MessageLimiter, Settings, Webhook, serve};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -44,12 +43,12 @@ pub(crate) async fn started_with(
         Settings::from_env(|name| find(name).map(|variable| OsString::from(variable.1))).unwrap();
     let engine: Engine<MemoryStore, _> = Engine::with_clock(settings.policy.clone(), clock.clone());
     let webhook = Webhook::new(&settings, MessageLimiter::new(engine)).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let socket = ListenSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
     let (stop, stopping) = oneshot::channel::<()>();
     let serving = tokio::spawn(async move {
         let stop_requested = async { drop(stopping.await) };
-        serve(listener, webhook.router(), stop_requested).await;
+        serve(socket, webhook.router(), stop_requested).await;
         webhook.finish().await;
     });
     Server { address, clock, agent, chat, stop: Some(stop), serving }
