@@ -76,7 +76,9 @@ fn measured(keys: u32, rounds: usize) -> Vec<f64> {
         LimitLayer::new(Arc::clone(&limiter), ClientIp::peer()).dialect(dialect).layer(Hello)
     };
     let by_engine = |dialect| {
-        let layer = PolicyLayer::new(engine.clone(), "default").expect("valid").attribute("ip", ClientIp::peer());
+        let layer = PolicyLayer::new(engine.clone(), "default")
+            .expect("valid")
+            .attribute("ip", ClientIp::peer());
         layer.dialect(dialect).layer(Hello)
     };
     let mut seeds = [1_u64; 7];
