@@ -82,6 +82,22 @@ async fn silent_websockets_of_some_addresses_keep_no_other_client_out() {
     // The first has made room: challenge, then a close frame with 1013.
     let mut rest = Vec::new();
     timeout(TIMEOUT, silent[0].read_to_end(&mut rest)).await.unwrap().unwrap();
-    let close = rest.windows(4).find(|bytes| bytes[0] == 0x88).expect("a close frame");
-    assert_eq!(u16::from_be_bytes([close[2], close[3]]), 1013);
+    let head = rest.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap();
+    let frames = frames(&rest[head + 4..]);
+    let (opcode, payload) = frames.last().unwrap();
+    assert_eq!((*opcode, &payload[..2]), (8, &1013_u16.to_be_bytes()[..]));
+}
+
+/// Opcode and payload of each unmasked frame; a payload is arbitrary bytes, so nothing is searched.
+fn frames(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
+    let mut frames = Vec::new();
+    while let [first, length, rest @ ..] = bytes {
+        let (length, rest) = match length {
+            126 => (usize::from(u16::from_be_bytes([rest[0], rest[1]])), &rest[2..]),
+            short => (usize::from(*short), rest),
+        };
+        frames.push((first & 0xf, &rest[..length]));
+        bytes = &rest[length..];
+    }
+    frames
 }
