@@ -149,7 +149,7 @@ fn by_threads(engine: &Engine<FileStore>, each: usize) -> Vec<f64> {
                     let mut waits = Vec::with_capacity(each);
                     for _ in 0..each {
                         let began = Instant::now();
-                        let report = engine.check(&request).wait().expect("a decision");
+                        let report = engine.check(&request).block().expect("a decision");
                         assert!(report.is_allowed());
                         waits.push(began.elapsed().as_secs_f64() * 1e6);
                     }
@@ -313,7 +313,7 @@ fn fill(folder: &Path, keys: usize) -> ! {
                 for key in (part..keys).step_by(CALLERS) {
                     let user = format!("user-{key}");
                     let attributes = [("user", user.as_str())];
-                    let report = engine.check(&Request::new("default", &attributes)).wait();
+                    let report = engine.check(&Request::new("default", &attributes)).block();
                     assert!(report.expect("a decision").is_allowed());
                 }
             });
@@ -334,10 +334,10 @@ fn in_memory(folder: &Path, rounds: usize, results: &mut Results) {
     let [mut in_memory, mut on_file] = [Vec::new(), Vec::new()];
     for _ in 0..rounds {
         in_memory.push(nanoseconds(|request| {
-            black_box(memory.check(request).wait().expect("a decision").is_allowed())
+            black_box(memory.check(request).block().expect("a decision").is_allowed())
         }));
         on_file.push(nanoseconds(|request| {
-            black_box(on_disk.check(request).wait().expect("a decision").is_allowed())
+            black_box(on_disk.check(request).block().expect("a decision").is_allowed())
         }));
     }
     let [in_memory, on_file] = [median(in_memory.into_iter()), median(on_file.into_iter())];

@@ -97,7 +97,7 @@ fn hot(rounds: usize) -> Vec<Line> {
 fn allowed(
     result: tidegate::NowOrLater<'_, Result<tidegate::Report, tidegate::CheckError>>,
 ) -> bool {
-    black_box(result.wait().is_ok_and(|report| report.is_allowed()))
+    black_box(result.block().is_ok_and(|report| report.is_allowed()))
 }
 
 fn engine(policy: &str) -> Engine {

@@ -99,7 +99,7 @@ fn measured(keys: u32, rounds: usize) -> Vec<f64> {
         assert!(limiter.check(&address).is_allowed());
         let attributes = [("ip", text.as_str())];
         let request = tidegate::Request::new("default", &attributes);
-        assert!(engine.check(&request).wait().is_ok_and(|it| it.is_allowed()));
+        assert!(engine.check(&request).block().is_ok_and(|it| it.is_allowed()));
     }
     for _ in 0..rounds {
         for (index, times) in times.iter_mut().enumerate() {
@@ -113,7 +113,7 @@ fn measured(keys: u32, rounds: usize) -> Vec<f64> {
                         let index = usize::try_from(u32::from_be_bytes(octets(peer))).unwrap_or(0);
                         let attributes = [("ip", texts[index - 0x0a00_0000].as_str())];
                         let request = tidegate::Request::new("default", black_box(&attributes));
-                        assert!(engine.check(&request).wait().is_ok_and(|it| it.is_allowed()));
+                        assert!(engine.check(&request).block().is_ok_and(|it| it.is_allowed()));
                     }
                     3 | 4 => serve(&mut limited[index - 3], peer),
                     _ => serve(&mut policed[index - 5], peer),

@@ -288,7 +288,7 @@ impl ExplainInput<'_> {
             set("why", json!(self.applies(rule, applies)));
             return json;
         };
-        let (retry_after_ms, retry) = format::wait_json(decision.wait());
+        let (retry_after_ms, retry) = format::wait_json(decision.retry_after());
         let key: Map<_, _> =
             key.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
         set("applies", json!(true));
@@ -312,7 +312,7 @@ fn verdict(mode: Mode, decision: &Decision, rule: Option<&Rule>) -> String {
         Mode::Enforce => "denies it",
         Mode::Shadow => "would deny it, but is in shadow mode",
     };
-    match decision.wait() {
+    match decision.retry_after() {
         None => "allows it".into(),
         Some(Wait::After(wait)) => format!("{denies}; retry after {}", format::duration(wait)),
         Some(Wait::Never) => format!("{denies}; no wait helps"),

@@ -54,12 +54,12 @@ impl Simulator {
 
     pub(crate) fn close_round(&self, domain: &str) {
         // The in-memory store does not fail.
-        let _ = self.engine.close_round(domain).wait();
+        let _ = self.engine.close_round(domain).block();
     }
 
     /// Decides and charges a request. In a domain with slots it acquires one and keeps it.
     pub(crate) fn decide(&self, request: &Request<'_>) -> Result<DecisionSummary, CheckError> {
-        match self.engine.check(request).wait() {
+        match self.engine.check(request).block() {
             Ok(report) => Ok(DecisionSummary::of(&report)),
             Err(CheckError::NeedsAcquire { .. }) => self.acquire(request),
             Err(error) => Err(error),
@@ -68,7 +68,7 @@ impl Simulator {
 
     fn acquire(&self, request: &Request<'_>) -> Result<DecisionSummary, CheckError> {
         // There are no other callers, so a slot that is free now stays free, and no queue forms.
-        let peek = self.engine.peek(request).wait()?;
+        let peek = self.engine.peek(request).block()?;
         if !peek.is_allowed() {
             return Ok(DecisionSummary::of(&peek));
         }
@@ -100,7 +100,7 @@ impl DecisionSummary {
             rule: report.rule().map(str::to_owned),
             limit: report.limit(),
             remaining: report.remaining(),
-            wait: report.wait(),
+            wait: report.retry_after(),
             reset: report.reset(),
             reason: report.reason(),
         }

@@ -5,8 +5,8 @@ use crate::Timestamp;
 /// The decision on one check: allow or deny, and the numbers that a caller may report.
 ///
 /// A denial is a value, not an error. Only the verdict is computed at once:
-/// [`remaining`](Self::remaining), [`wait`](Self::wait) and [`reset`](Self::reset) divide on
-/// demand.
+/// [`remaining`](Self::remaining), [`retry_after`](Self::retry_after) and [`reset`](Self::reset)
+/// divide on demand.
 #[must_use]
 #[derive(Clone, Copy, Debug)]
 pub struct Decision {
@@ -144,7 +144,7 @@ impl Decision {
 
     /// How long a denied caller should wait; `None` when allowed.
     #[must_use]
-    pub fn wait(&self) -> Option<Wait> {
+    pub fn retry_after(&self) -> Option<Wait> {
         match self.outcome {
             Outcome::Allow => None,
             Outcome::DenyForEver => Some(Wait::Never),
@@ -258,7 +258,7 @@ impl Decision {
 
     /// The decision as an enum to match on.
     pub fn verdict(&self) -> Verdict {
-        match self.wait() {
+        match self.retry_after() {
             None => Verdict::Allow { remaining: self.remaining() },
             Some(wait) => Verdict::Deny { wait },
         }

@@ -15,7 +15,7 @@
 //! assert!(limit.check(&mut state, 1, start).is_allowed());
 //! assert!(limit.check(&mut state, 1, start).is_allowed());
 //! let denied = limit.check(&mut state, 1, start);
-//! assert_eq!(denied.wait(), Some(Wait::After(Duration::from_secs(1))));
+//! assert_eq!(denied.retry_after(), Some(Wait::After(Duration::from_secs(1))));
 //! # Ok::<(), tidegate_core::LimitError>(())
 //! ```
 //!

@@ -43,7 +43,7 @@ impl<'a> LimitFields<'a> {
     /// The fields of a decision, under the name of its limit.
     #[must_use]
     pub fn new(name: &'a str, decision: &Decision) -> Self {
-        let until = match decision.wait() {
+        let until = match decision.retry_after() {
             Some(Wait::After(wait)) => Some(wait),
             Some(Wait::Never | Wait::Unknown) => None,
             None => Some(decision.reset()).filter(|reset| *reset < Duration::MAX),

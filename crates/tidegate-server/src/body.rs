@@ -47,7 +47,7 @@ pub(crate) struct RuleBody<'a> {
 impl<'a> DecisionBody<'a> {
     /// The body for a report.
     pub(crate) fn new(report: &'a Report) -> Self {
-        let (retry_after_ms, retry) = retry(report.wait());
+        let (retry_after_ms, retry) = retry(report.retry_after());
         Self {
             allowed: report.is_allowed(),
             rule: report.rule(),
@@ -65,7 +65,7 @@ impl<'a> DecisionBody<'a> {
 
 impl<'a> RuleBody<'a> {
     fn new(rule: &'a str, mode: Mode, decision: &Decision) -> Self {
-        let (retry_after_ms, retry) = retry(decision.wait());
+        let (retry_after_ms, retry) = retry(decision.retry_after());
         let mode = match mode {
             Mode::Enforce => "enforce",
             Mode::Shadow => "shadow",

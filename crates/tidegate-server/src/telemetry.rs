@@ -115,7 +115,7 @@ impl Daemon {
             return;
         }
         let key = report.key_of(request).map(|key| TopKey::new(&key, self.settings.hides_keys));
-        let (retry_after_ms, retry) = crate::body::retry(report.wait());
+        let (retry_after_ms, retry) = crate::body::retry(report.retry_after());
         tracing::debug!(
             listener = listener.name(),
             domain = request.domain(),

@@ -64,7 +64,7 @@ impl Denial {
 
     /// How long to wait; `None` where a retry makes no difference.
     #[must_use]
-    pub const fn wait(&self) -> Option<Wait> {
+    pub const fn retry_after(&self) -> Option<Wait> {
         self.wait
     }
 
@@ -111,7 +111,7 @@ impl Denial {
             },
             reason: report.reason().unwrap_or_default().into(),
             rules,
-            wait: report.wait(),
+            wait: report.retry_after(),
             decision: report.decision().copied(),
             headers: headers_of(report, dialect),
         }

@@ -193,7 +193,7 @@ impl Decider for LimitDecider {
             admission.insert_into(&mut parts.extensions);
             return GateDecision::Now(Ok(Admitted { headers, after: AfterResponse::Nothing }));
         }
-        let wait = decision.wait().unwrap_or(Wait::Unknown);
+        let wait = decision.retry_after().unwrap_or(Wait::Unknown);
         GateDecision::Now(Err(Box::new(Denial {
             rules: vec![Box::from(&**name)],
             decision: Some(decision),

@@ -13,13 +13,13 @@
 //! "#)?;
 //! let engine = Engine::open(policy.clone(), &folder)?;
 //! let ada = Request::new("default", &[("user", "ada")]);
-//! assert!(engine.check(&ada).wait()?.is_allowed());
+//! assert!(engine.check(&ada).block()?.is_allowed());
 //! drop(engine);
 //!
 //! // After a restart, or a crash, the charge is still there.
 //! let engine = Engine::open(policy, &folder)?;
-//! assert_eq!(engine.check(&ada).wait()?.remaining(), Some(0));
-//! assert!(!engine.check(&ada).wait()?.is_allowed());
+//! assert_eq!(engine.check(&ada).block()?.remaining(), Some(0));
+//! assert!(!engine.check(&ada).block()?.is_allowed());
 //! # drop(engine);
 //! # std::fs::remove_dir_all(&folder)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -93,7 +93,7 @@ impl<C: Clock + Send + Sync + 'static> Engine<FileStore, C> {
 
     /// The ledger: everything so far that is durable.
     pub fn ledger(&self) -> Result<Ledger, Outage> {
-        self.store().sync().wait()?;
+        self.store().sync().block()?;
         Ok(self.store().ledger())
     }
 

@@ -66,14 +66,14 @@ mod waits;
 /// let engine = Engine::new(policy);
 ///
 /// let ada = Request::new("default", &[("user", "ada")]);
-/// assert!(engine.check(&ada).wait()?.is_allowed());
-/// assert!(engine.check(&ada).wait()?.is_allowed());
-/// let denied = engine.check(&ada).wait()?;
+/// assert!(engine.check(&ada).block()?.is_allowed());
+/// assert!(engine.check(&ada).block()?.is_allowed());
+/// let denied = engine.check(&ada).block()?;
 /// assert_eq!(denied.rule(), Some("per-user"));
 ///
 /// // The denied request charged neither rule.
 /// let bob = Request::new("default", &[("user", "bob")]);
-/// assert!(engine.check(&bob).wait()?.is_allowed());
+/// assert!(engine.check(&bob).block()?.is_allowed());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

@@ -44,7 +44,7 @@
 //! let limiter = Limiter::<str, _>::builder(window).clock(clock).build()?;
 //! assert!(limiter.allow("ada"));
 //! let denied = limiter.check("ada");
-//! assert_eq!(denied.wait(), Some(Wait::After(Duration::from_secs(10))));
+//! assert_eq!(denied.retry_after(), Some(Wait::After(Duration::from_secs(10))));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -64,10 +64,10 @@
 //! let clock = ManualClock::default();
 //! let engine = Engine::with_clock(policy, clock.clone());
 //! let request = Request::new("default", &[("user", "ada")]);
-//! assert!(engine.check(&request).wait()?.is_allowed());
-//! assert!(!engine.check(&request).wait()?.is_allowed());
+//! assert!(engine.check(&request).block()?.is_allowed());
+//! assert!(!engine.check(&request).block()?.is_allowed());
 //! clock.advance(Duration::from_secs(60));
-//! assert!(engine.check(&request).wait()?.is_allowed());
+//! assert!(engine.check(&request).block()?.is_allowed());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -89,7 +89,7 @@
 //!     domain = "api"
 //!     bucket = { rate = "1000/s", burst = 1000 }
 //! "#)?);
-//! let report = engine.check(&Request::new("api", &[("user", "ada")]).cost(21)).wait()?;
+//! let report = engine.check(&Request::new("api", &[("user", "ada")]).cost(21)).block()?;
 //! assert_eq!(report.rule(), Some("user"));
 //! assert_eq!(report.rules().nth(1).map(|rule| rule.decision.remaining()), Some(1000));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -108,11 +108,11 @@
 //!     quota = { max = 100000, per = "day" }
 //! "#)?);
 //! let request = Request::new("default", &[("team", "search")]);
-//! let report = engine.reserve(&request.cost(4000)).wait()?;
+//! let report = engine.reserve(&request.cost(4000)).block()?;
 //! let hold = report.hold().expect("there is enough");
 //! // … the call took 1 234 tokens …
-//! engine.commit(hold, Some(1234)).wait()?;
-//! assert_eq!(engine.peek(&request).wait()?.remaining(), Some(98_766));
+//! engine.commit(hold, Some(1234)).block()?;
+//! assert_eq!(engine.peek(&request).block()?.remaining(), Some(98_766));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -147,9 +147,9 @@
 //! #     window = { max = 2, per = "1h" }
 //! # "#)?);
 //! let request = Request::new("default", &[("user", "ada")]).idempotency_key("order 17");
-//! assert!(engine.check(&request).wait()?.is_allowed());
-//! assert!(engine.check(&request).wait()?.is_allowed());
-//! assert_eq!(engine.peek(&request).wait()?.remaining(), Some(1));
+//! assert!(engine.check(&request).block()?.is_allowed());
+//! assert!(engine.check(&request).block()?.is_allowed());
+//! assert_eq!(engine.peek(&request).block()?.remaining(), Some(1));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -163,10 +163,10 @@
 //! ));
 //! let engine = Engine::new(policy(2)?);
 //! let request = Request::new("default", &[("user", "ada")]);
-//! assert!(engine.check(&request).wait()?.is_allowed());
+//! assert!(engine.check(&request).block()?.is_allowed());
 //! let changes = engine.replace_policy("ops", policy(3)?);
 //! assert_eq!(changes.len(), 1);
-//! assert_eq!(engine.peek(&request).wait()?.remaining(), Some(2)); // the charge stays
+//! assert_eq!(engine.peek(&request).block()?.remaining(), Some(2)); // the charge stays
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -201,8 +201,8 @@
 //!     mode   = "shadow"
 //! "#)?);
 //! let request = Request::new("default", &[("user", "ada")]);
-//! assert!(engine.check(&request).wait()?.is_allowed());
-//! let report = engine.check(&request).wait()?;
+//! assert!(engine.check(&request).block()?.is_allowed());
+//! let report = engine.check(&request).block()?;
 //! assert!(report.is_allowed());
 //! let shadow = report.rules().next().expect("one rule");
 //! assert!(shadow.mode == Mode::Shadow && !shadow.decision.is_allowed());

@@ -66,8 +66,8 @@ impl<'a> Request<'a> {
     /// let engine = Engine::new(policy.with_request_limits());
     /// let limit = RequestLimit::new(1, WindowUnit::Year);
     /// let request = Request::new("edge", &[("user", "ada")]).request_limit(&limit);
-    /// assert!(engine.check(&request).wait()?.is_allowed());
-    /// assert!(!engine.check(&request).wait()?.is_allowed());
+    /// assert!(engine.check(&request).block()?.is_allowed());
+    /// assert!(!engine.check(&request).block()?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]

@@ -437,7 +437,7 @@ pub(crate) mod sealed {
 
 /// A result that is ready now, or later.
 ///
-/// Await it, or [`wait`](Self::wait) for it in blocking code. With the in-memory store it is always
+/// Await it, or [`block`](Self::block) on it in blocking code. With the in-memory store it is always
 /// ready, so that neither costs anything. A file store has applied the operation when this is
 /// returned, and it resolves when the operation is durable.
 #[must_use = "the operation may not be durable until this is awaited"]
@@ -450,7 +450,7 @@ pub enum NowOrLater<'a, T> {
 
 impl<'a, T> NowOrLater<'a, T> {
     /// The result; blocks this thread until it is ready.
-    pub fn wait(self) -> T {
+    pub fn block(self) -> T {
         match self {
             Self::Now(result) => result,
             Self::Later(future) => block_on(future),

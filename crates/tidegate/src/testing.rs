@@ -130,7 +130,7 @@ impl<S: Store> TestEngine<S> {
     }
 
     fn try_check(&self, attributes: Attributes<'_>, cost: u64) -> Result<Report, CheckError> {
-        self.engine.check(&Request::new("default", attributes).cost(cost)).wait()
+        self.engine.check(&Request::new("default", attributes).cost(cost)).block()
     }
 
     fn check(&self, attributes: Attributes<'_>, cost: u64) -> Report {
@@ -142,7 +142,7 @@ impl<S: Store> TestEngine<S> {
     }
 
     fn peek(&self, attributes: Attributes<'_>, cost: u64) -> Report {
-        self.engine.peek(&Request::new("default", attributes).cost(cost)).wait().unwrap()
+        self.engine.peek(&Request::new("default", attributes).cost(cost)).block().unwrap()
     }
 
     /// What remains under a rule.
@@ -158,7 +158,7 @@ impl<S: Store> TestEngine<S> {
     }
 
     fn reserve(&self, attributes: Attributes<'_>, cost: u64) -> Report {
-        self.engine.reserve(&Request::new("default", attributes).cost(cost)).wait().unwrap()
+        self.engine.reserve(&Request::new("default", attributes).cost(cost)).block().unwrap()
     }
 
     fn hold(&self, attributes: Attributes<'_>, cost: u64) -> HoldId {
@@ -167,15 +167,15 @@ impl<S: Store> TestEngine<S> {
     }
 
     fn commit(&self, id: HoldId, actual: u64) -> u64 {
-        self.engine.commit(id, Some(actual)).wait().unwrap()
+        self.engine.commit(id, Some(actual)).block().unwrap()
     }
 
     fn cancel(&self, id: HoldId) {
-        self.engine.cancel(id).wait().unwrap();
+        self.engine.cancel(id).block().unwrap();
     }
 
     fn refund(&self, attributes: Attributes<'_>, units: u64) -> u64 {
-        self.engine.refund(&Request::new("default", attributes).cost(units)).wait().unwrap()
+        self.engine.refund(&Request::new("default", attributes).cost(units)).block().unwrap()
     }
 
     fn edit(&self, policy: &str) {

@@ -47,11 +47,11 @@ impl<C: Clock + Send + Sync + 'static> RequestLimiter<C> {
     pub fn check(&self, user: &str, kind: &str) -> Result<LimitOutcome, CheckError> {
         let Some(engine) = &self.engine else { return Ok(LimitOutcome::Allowed) };
         let attributes = [(ATTRIBUTES[0], user), (ATTRIBUTES[1], kind)];
-        let report = engine.check(&Request::new(DOMAIN, &attributes)).wait()?;
+        let report = engine.check(&Request::new(DOMAIN, &attributes)).block()?;
         if report.is_allowed() {
             return Ok(LimitOutcome::Allowed);
         }
-        let retry_after_ms = report.wait().and_then(Wait::whole_ms);
+        let retry_after_ms = report.retry_after().and_then(Wait::whole_ms);
         Ok(LimitOutcome::Denied { limit: report.rule().map(str::to_owned), retry_after_ms })
     }
 

@@ -106,7 +106,7 @@ pub(crate) fn denial(report: &Report) -> DeskError {
     let Some(denied) = denied.filter(|_| !report.is_outage()) else { return DeskError::Outage };
     match denied.rule {
         COOLDOWN => {
-            let wait = denied.decision.wait();
+            let wait = denied.decision.retry_after();
             let seconds = wait.and_then(tidegate::Wait::whole_secs).unwrap_or(0);
             DeskError::Cooldown { seconds, wait }
         }

@@ -130,7 +130,7 @@ fn denial(decision: &Decision, sent: Incoming<'_>, now_ms: i64) -> Vec<u8> {
 
 /// The true wait in whole milliseconds, rounded up; the largest number if no wait helps.
 fn wait_ms(decision: &Decision) -> i64 {
-    let wait_ms = decision.wait().and_then(Wait::whole_ms);
+    let wait_ms = decision.retry_after().and_then(Wait::whole_ms);
     wait_ms.map_or(i64::MAX, |ms| i64::try_from(ms).unwrap_or(i64::MAX).max(1))
 }
 

@@ -26,11 +26,11 @@ fn store(name: &str) -> std::path::PathBuf {
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
     let engine = Engine::with_store(policy.unwrap(), store, clock.clone());
     let ada = Request::new("default", &[("user", "ada")]);
-    let hold = engine.reserve(&ada.cost(5).note("draft\n\u{1b}[31m")).wait().unwrap().hold();
+    let hold = engine.reserve(&ada.cost(5).note("draft\n\u{1b}[31m")).block().unwrap().hold();
     clock.advance(Duration::from_secs(60));
-    engine.commit_noting(hold.unwrap(), Some(3), "shorter").wait().unwrap();
+    engine.commit_noting(hold.unwrap(), Some(3), "shorter").block().unwrap();
     let bob = Request::new("default", &[("user", "bob")]);
-    assert!(engine.check(&bob.cost(2)).wait().unwrap().is_allowed());
+    assert!(engine.check(&bob.cost(2)).block().unwrap().is_allowed());
     folder
 }
 

@@ -182,7 +182,7 @@ fn store_written_at(at: Timestamp, folder: &Folder) -> String {
     let store = FileOptions::default().open(path.as_ref()).unwrap();
     let policy = Policy::from_toml(policy).unwrap();
     let engine = Engine::with_store(policy, store, ManualClock::new(at));
-    assert!(engine.check(&Request::new("default", &[])).wait().unwrap().is_allowed());
+    assert!(engine.check(&Request::new("default", &[])).block().unwrap().is_allowed());
     format!("file:{path}")
 }
 

@@ -62,7 +62,7 @@ fn waits_by_cost() {
         (3, 1, after(1)),
         (4, 1, None),
     ] {
-        assert_eq!(limit.peek(&state, cost, at(now)).wait(), wait, "{cost} at {now}");
+        assert_eq!(limit.peek(&state, cost, at(now)).retry_after(), wait, "{cost} at {now}");
     }
 }
 

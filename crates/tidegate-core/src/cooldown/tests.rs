@@ -20,9 +20,9 @@ fn gap_counts_from_the_latest_admission_or_extending_denial() {
     let (mut state, mut extended_state) = (plain.fresh(), extended.fresh());
     for (now, cost, expected, expected_of_extended) in table {
         let now = Timestamp::from_nanos(now);
-        let wait = plain.check(&mut state, cost, now).wait();
+        let wait = plain.check(&mut state, cost, now).retry_after();
         assert_eq!((state.since_ns_plus_1, wait), expected, "{cost} at {now}");
-        let wait = extended.check(&mut extended_state, cost, now).wait();
+        let wait = extended.check(&mut extended_state, cost, now).retry_after();
         let found = (extended_state.since_ns_plus_1, wait);
         assert_eq!(found, expected_of_extended, "{cost} at {now}, extended");
     }
@@ -35,7 +35,11 @@ fn peek_reports_the_gap_and_does_not_extend_it() {
     assert!(limit.check(&mut state, 1, Timestamp::ZERO).is_allowed());
     for (now, wait) in [(1, Some(9)), (9, Some(1)), (10, None), (2, Some(8))] {
         let wait = wait.map(|nanos| Wait::After(Duration::from_nanos(nanos)));
-        assert_eq!(limit.peek(&state, 1, Timestamp::from_nanos(now)).wait(), wait, "at {now}");
+        assert_eq!(
+            limit.peek(&state, 1, Timestamp::from_nanos(now)).retry_after(),
+            wait,
+            "at {now}"
+        );
     }
 }
 

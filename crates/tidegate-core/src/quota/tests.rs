@@ -55,7 +55,7 @@ fn waits_by_rule_and_period() {
         let limit = Quota::new(10, carry).unwrap();
         let (mut state, now) = (limit.fresh(open), Timestamp::from_millis(4_250));
         assert!(limit.check(&mut state, 8, open, now).is_allowed());
-        let found = limit.peek(&state, cost, peeked_in, now).wait();
+        let found = limit.peek(&state, cost, peeked_in, now).retry_after();
         assert_eq!(found, wait, "{cost} under {carry:?} in {peeked_in:?}");
     }
 }

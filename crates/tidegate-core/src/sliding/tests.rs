@@ -74,8 +74,12 @@ fn waits_until_enough_has_left() {
         (3, 12, after(35), after(40)),
         (4, 13, Some(Wait::Never), Some(Wait::Never)),
     ] {
-        assert_eq!(log.peek(&log_state, cost, at(30)).wait(), wait, "{cost}");
-        assert_eq!(parts.peek(&parts_state, parts_cost, at(30)).wait(), parts_wait, "{parts_cost}");
+        assert_eq!(log.peek(&log_state, cost, at(30)).retry_after(), wait, "{cost}");
+        assert_eq!(
+            parts.peek(&parts_state, parts_cost, at(30)).retry_after(),
+            parts_wait,
+            "{parts_cost}"
+        );
     }
 }
 

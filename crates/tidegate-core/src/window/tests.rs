@@ -71,7 +71,7 @@ fn waits_by_cost() {
         (11, 99, Some(Wait::Never)),
         (7, 100, None),
     ] {
-        assert_eq!(limit.peek(&state, cost, at(now)).wait(), wait, "{cost} at {now}");
+        assert_eq!(limit.peek(&state, cost, at(now)).retry_after(), wait, "{cost} at {now}");
     }
 }
 
@@ -87,7 +87,7 @@ fn denied_costs_can_be_counted() {
     assert_eq!(state, WindowState { ends_ns: 105, used: 14, held: 0 });
     let look = limit.peek(&state, 0, at(6));
     assert_eq!((look.is_allowed(), look.remaining()), (false, 0));
-    assert_eq!(look.wait(), Some(Wait::After(Duration::from_nanos(99))));
+    assert_eq!(look.retry_after(), Some(Wait::After(Duration::from_nanos(99))));
     assert_eq!(limit.refund(&mut state, 20, at(7)), 14, "no more than was counted");
     assert_eq!(state, limit.fresh());
     assert_eq!(limit.count(&mut state, u64::MAX, at(8)), u64::from(u32::MAX));

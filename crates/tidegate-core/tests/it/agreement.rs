@@ -76,7 +76,7 @@ fn follow<S: Subject>(limits: &[S], steps: &[Step]) -> Result<(), TestCaseError>
                 prop_assert_eq!(summary(&decision), model.check(cost, now));
                 let is_extended = limit.is_extended_by_refusals() && !decision.is_allowed();
                 prop_assert_eq!(looked.is_allowed(), decision.is_allowed());
-                prop_assert!(is_extended || looked.wait() == decision.wait());
+                prop_assert!(is_extended || looked.retry_after() == decision.retry_after());
                 if cost == 0 || !decision.is_allowed() {
                     prop_assert!(before == state || is_extended, "{:?} is now {:?}", before, state);
                 }
@@ -128,7 +128,7 @@ fn keeps_its_word<S: Subject>(
 ) -> Result<(), TestCaseError> {
     waits_honestly(limit, state, (cost, at), decision)?;
     let Summary { remaining, reset, allowed, .. } = summary(decision);
-    prop_assert_eq!((decision.decided_at(), allowed), (at, decision.wait().is_none()));
+    prop_assert_eq!((decision.decided_at(), allowed), (at, decision.retry_after().is_none()));
     if limit.counts_units() {
         let is_overdrawn = !limit.peek(state, 0, at).is_allowed();
         prop_assert!(is_overdrawn || limit.peek(state, remaining, at).is_allowed());
@@ -158,7 +158,7 @@ fn waits_honestly<S: Subject>(
         let at = Timestamp::from_nanos(nanos);
         limit.check(&mut state.clone(), cost, at).is_allowed()
     };
-    match decision.wait() {
+    match decision.retry_after() {
         None => prop_assert!(decision.is_allowed()),
         Some(Wait::Never | Wait::Unknown) => {
             prop_assert!(!is_allowed_at(Timestamp::MAX.as_nanos()));

@@ -48,7 +48,7 @@ proptest! {
             let late = common.check(&mut common_state, cost, at);
             let soon = exact.peek(&exact_state, cost, at);
             prop_assert!(soon.is_allowed() || !late.is_allowed(), "{late:?} {soon:?}");
-            if let (Some(Wait::After(late)), soon) = (late.wait(), soon.wait()) {
+            if let (Some(Wait::After(late)), soon) = (late.retry_after(), soon.retry_after()) {
                 let soon = match soon {
                     None => Duration::ZERO,
                     Some(Wait::After(soon)) => soon,
@@ -121,7 +121,7 @@ proptest! {
             let mut state = limit.fresh();
             for _ in 0..3 {
                 let decision = limit.check(&mut state, cost, Timestamp::from_nanos(now));
-                let _ = (decision.remaining(), decision.wait(), decision.reset());
+                let _ = (decision.remaining(), decision.retry_after(), decision.reset());
             }
         }
     }

@@ -106,7 +106,7 @@ fn survives<S: Subject>(limit: S) {
                     limit.cancel(&mut state, u64::MAX, second);
                     let decision = limit.check(&mut state, other, first);
                     assert!(decision.remaining() <= limit.capacity());
-                    let _ = (decision.wait(), decision.reset());
+                    let _ = (decision.retry_after(), decision.reset());
                     let joined = limit.join(&state, &limit.fresh());
                     assert_eq!(limit.is_idle(&joined, second), limit.is_idle(&state, second));
                 }
@@ -163,7 +163,7 @@ fn survives_edits<S: Subject>(limits: &[S]) {
                         let time = Timestamp::from_nanos(time);
                         let decision = new.check(&mut state, u64::MAX, time);
                         assert!(decision.remaining() <= new.capacity());
-                        let _ = (decision.wait(), decision.reset());
+                        let _ = (decision.retry_after(), decision.reset());
                         new.commit(&mut state, 1, u64::MAX, time);
                         new.refund(&mut state, 1, time);
                         state = new.join(&state, &state);
@@ -213,7 +213,7 @@ fn cost_does_not_wrap_in_the_finest_ticks() {
     let edited = b.succeeding(&a);
     state = edited.carry_over(&a, &state, now);
     for cost in [u64::MAX, u64::MAX - 1, u64::MAX / 2, 4] {
-        assert_eq!(edited.check(&mut state, cost, now).wait(), Some(Wait::Never), "{cost}");
+        assert_eq!(edited.check(&mut state, cost, now).retry_after(), Some(Wait::Never), "{cost}");
     }
     assert_eq!(edited.peek(&state, 0, now).remaining(), 1);
     assert_eq!(edited.with_debt(u64::MAX).map_err(|error| error.field()), Err("debt"));
@@ -229,7 +229,7 @@ fn joined_extremes_do_not_overflow() {
     assert!(limit.check(&mut used, MOST, now).is_allowed());
     assert!(limit.hold(&mut held, MOST, now).is_allowed());
     let mut joined = limit.join(&used, &held);
-    assert_eq!(limit.check(&mut joined, 1, now).wait(), Some(Wait::Unknown));
+    assert_eq!(limit.check(&mut joined, 1, now).retry_after(), Some(Wait::Unknown));
     assert_eq!(limit.commit(&mut joined, MOST, MOST, now), MOST);
     assert_eq!(limit.refund(&mut joined, MOST, now), MOST);
 }
@@ -241,11 +241,11 @@ fn everything_held_is_unknown_at_the_largest_capacity() {
     let window = Window::new(u32::MAX.into(), SHORTEST).unwrap();
     let mut state = window.fresh();
     assert!(window.hold(&mut state, u32::MAX.into(), now).is_allowed());
-    assert_eq!(window.check(&mut state, 1, now).wait(), Some(Wait::Unknown));
+    assert_eq!(window.check(&mut state, 1, now).retry_after(), Some(Wait::Unknown));
     let bucket = Bucket::new(rate(1, SHORTEST), u64::MAX).unwrap();
     let mut state = bucket.fresh();
     assert!(bucket.hold(&mut state, u64::MAX, now).is_allowed());
-    assert_eq!(bucket.check(&mut state, 1, now).wait(), Some(Wait::Unknown));
+    assert_eq!(bucket.check(&mut state, 1, now).retry_after(), Some(Wait::Unknown));
 }
 
 /// The clock ends: a wait that would reach beyond it is no wait.
@@ -257,20 +257,20 @@ fn wait_beyond_the_end_of_the_clock_is_never() {
     let mut state = bucket.fresh();
     assert!(bucket.check(&mut state, 1, near).is_allowed());
     assert_eq!(
-        bucket.check(&mut state, 1, near).wait(),
+        bucket.check(&mut state, 1, near).retry_after(),
         Some(Wait::After(Duration::from_nanos(10)))
     );
     assert!(bucket.check(&mut state, 1, end).is_allowed());
     let denied = bucket.check(&mut state, 1, end);
-    assert_eq!((denied.wait(), denied.reset()), (Some(Wait::Never), Duration::MAX));
+    assert_eq!((denied.retry_after(), denied.reset()), (Some(Wait::Never), Duration::MAX));
     let window = Window::new(1, LONGEST).unwrap();
     let mut state = window.fresh();
     assert!(window.check(&mut state, 1, Timestamp::from_nanos(1)).is_allowed());
-    assert_eq!(window.check(&mut state, 1, end).wait(), Some(Wait::Never));
+    assert_eq!(window.check(&mut state, 1, end).retry_after(), Some(Wait::Never));
     let cooldown = Cooldown::new(LONGEST).unwrap();
     let mut state = cooldown.fresh();
     assert!(cooldown.check(&mut state, 1, Timestamp::from_nanos(1)).is_allowed());
-    assert_eq!(cooldown.check(&mut state, 1, end).wait(), Some(Wait::Never));
+    assert_eq!(cooldown.check(&mut state, 1, end).retry_after(), Some(Wait::Never));
 }
 
 /// The last of a century's units, to the nanosecond.
@@ -283,7 +283,7 @@ fn century_is_exact_to_the_nanosecond() {
         assert!(limit.check(&mut state, 1, Timestamp::ZERO).is_allowed());
         let wait = Duration::from_nanos(century_ns.div_ceil(count));
         let denied = limit.check(&mut state, 1, Timestamp::ZERO);
-        assert_eq!(denied.wait(), Some(Wait::After(wait)), "{count} per century");
+        assert_eq!(denied.retry_after(), Some(Wait::After(wait)), "{count} per century");
     }
 }
 
@@ -316,7 +316,7 @@ fn quota_lasts(limit: Quota) {
                     limit.refund(&mut state, cost, period);
                     limit.cancel(&mut state, held(u64::MAX), period);
                 }
-                assert_ne!(decision.wait(), Some(Wait::After(Duration::ZERO)));
+                assert_ne!(decision.retry_after(), Some(Wait::After(Duration::ZERO)));
             }
         }
     }

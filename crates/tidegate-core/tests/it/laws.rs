@@ -125,7 +125,7 @@ fn refused_for_unknown_time_stays_refused() {
     for (cost, wait) in [(1, Wait::Unknown), (3, Wait::Unknown), (4, Wait::Never)] {
         let decision = limit.check(&mut state, cost, Timestamp::ZERO);
         let denied = decision.denied_for_unknown_time();
-        assert_eq!((denied.is_allowed(), denied.wait()), (false, Some(wait)), "{cost}");
+        assert_eq!((denied.is_allowed(), denied.retry_after()), (false, Some(wait)), "{cost}");
     }
 }
 

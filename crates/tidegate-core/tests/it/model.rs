@@ -146,7 +146,7 @@ pub(crate) fn summary(decision: &Decision) -> Summary {
     Summary {
         allowed: decision.is_allowed(),
         remaining: decision.remaining(),
-        wait: decision.wait(),
+        wait: decision.retry_after(),
         reset: decision.reset(),
     }
 }

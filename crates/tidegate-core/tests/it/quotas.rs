@@ -71,9 +71,9 @@ proptest! {
                     let looked = limit.peek(&state, cost, period, at);
                     let decision = limit.check(&mut state, cost, period, at);
                     prop_assert_eq!(summary(&decision), model.check(cost, period, now));
-                    prop_assert_eq!(decision.wait(), looked.wait());
+                    prop_assert_eq!(decision.retry_after(), looked.retry_after());
                     prop_assert!(state == before || (decision.is_allowed() && cost > 0));
-                    if let Some(Wait::After(wait)) = decision.wait() {
+                    if let Some(Wait::After(wait)) = decision.retry_after() {
                         prop_assert!(wait.as_nanos() >= 1);
                         prop_assert_eq!(Some(wait), period.left(at));
                         let next = Period { index: period.index + 1, ends: None };

@@ -150,5 +150,5 @@ fn meets(decision: &Decision, expect: Expect) {
         Expect::Allow => None,
         Expect::Deny(wait) => Some(wait),
     };
-    assert_eq!(decision.wait(), wait, "decided at {}", decision.decided_at());
+    assert_eq!(decision.retry_after(), wait, "decided at {}", decision.decided_at());
 }

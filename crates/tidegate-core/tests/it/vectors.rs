@@ -163,7 +163,7 @@ impl Found {
         let (expect, position) = (&step["expect"], format!("{step} in {}", case["name"]));
         match self {
             Self::Decision(decision) => {
-                let wait = match decision.wait() {
+                let wait = match decision.retry_after() {
                     None => Value::Null,
                     Some(Wait::Never) => "never".into(),
                     Some(Wait::Unknown) => "unknown".into(),

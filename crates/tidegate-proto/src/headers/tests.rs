@@ -85,7 +85,7 @@ fn denied_request_reports_the_same_wait_as_retry_after() {
         written(Dialect::Ietf11, &[line], 0),
         [r#"ratelimit-policy: "r";q=3;w=18"#, r#"ratelimit: "r";r=0;t=6"#]
     );
-    assert_eq!(denied.wait().and_then(Wait::whole_secs), Some(6));
+    assert_eq!(denied.retry_after().and_then(Wait::whole_secs), Some(6));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn unknown_waits_are_omitted() {
         written(Dialect::Ietf11, &[line], 0),
         [r#"ratelimit-policy: "r";q=2;w=10"#, r#"ratelimit: "r";r=2"#]
     );
-    assert_eq!(never.wait().and_then(Wait::whole_secs), None);
+    assert_eq!(never.retry_after().and_then(Wait::whole_secs), None);
     assert_eq!(Wait::Unknown.whole_secs(), None);
     let slots = Decision::of_slots(3, 1, 1, now);
     assert_eq!(LimitFields::new("r", &slots).until, None);

@@ -151,7 +151,7 @@ impl ThrottleDialect {
 /// seconds until the bucket is full.
 fn cl_throttle(decision: &Decision) -> [i64; 5] {
     let limited = i64::from(!decision.is_allowed());
-    let retry_after = decision.wait().map_or(-1, |wait| wait_secs(wait).unwrap_or(-1));
+    let retry_after = decision.retry_after().map_or(-1, |wait| wait_secs(wait).unwrap_or(-1));
     [limited, int(decision.limit()), int(decision.remaining()), retry_after, reset_secs(decision)]
 }
 
@@ -159,7 +159,7 @@ fn cl_throttle(decision: &Decision) -> [i64; 5] {
 /// allowed, -1 when no wait helps).
 fn throttle(decision: &Decision) -> [i64; 5] {
     let allowed = i64::from(decision.is_allowed());
-    let retry_after = decision.wait().map_or(0, |wait| wait_secs(wait).unwrap_or(-1));
+    let retry_after = decision.retry_after().map_or(0, |wait| wait_secs(wait).unwrap_or(-1));
     [allowed, int(decision.limit()), int(decision.remaining()), reset_secs(decision), retry_after]
 }
 

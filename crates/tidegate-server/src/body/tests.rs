@@ -34,7 +34,7 @@ fn hand_written_json_equals_that_of_serde() {
     for (domain, cost) in
         [("odd", 1), ("odd", 1), ("odd", 2), ("rounds", 1), ("none", 1), ("default", 1)]
     {
-        let report = engine.check(&Request::new(domain, &[]).cost(cost)).wait().unwrap();
+        let report = engine.check(&Request::new(domain, &[]).cost(cost)).block().unwrap();
         let body = DecisionBody::new(&report);
         let mut written = Vec::new();
         body.write(&mut written);

@@ -32,12 +32,12 @@ pub(super) fn explain(call: &BufferedRequest<'_>) -> Result<HttpResponse, Reques
 /// The decision of a check, and the part of every rule in it.
 pub(crate) fn explanation_fields(explanation: &Explanation, now: Timestamp) -> Map<String, Value> {
     let report = &explanation.report;
-    let next = match report.wait() {
+    let next = match report.retry_after() {
         None => Some(now),
         Some(Wait::After(wait)) => Some(now.saturating_add(wait)),
         Some(Wait::Never | Wait::Unknown) => None,
     };
-    let (retry_after_ms, retry) = retry(report.wait());
+    let (retry_after_ms, retry) = retry(report.retry_after());
     object(json!({
         "allowed": report.is_allowed(),
         "rule": report.rule(),
@@ -61,7 +61,7 @@ fn rule(it: &RuleExplanation) -> Value {
             "why": it.applies.to_string(),
         });
     };
-    let (retry_after_ms, retry) = retry(decision.wait());
+    let (retry_after_ms, retry) = retry(decision.retry_after());
     let key: Map<_, _> = key.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
     json!({
         "rule": it.rule,

@@ -112,7 +112,7 @@ fn denial(report: &Report) -> HttpResponse {
     let problem = if report.is_outage() {
         problem::Problem::reduced_capacity(&reason)
     } else {
-        problem::Problem::quota_exceeded(&reason, rules.into_iter(), report.wait())
+        problem::Problem::quota_exceeded(&reason, rules.into_iter(), report.retry_after())
     };
     let content_type = HeaderValue::from_static(problem::CONTENT_TYPE);
     let text = Bytes::from(problem.to_json());

@@ -74,7 +74,7 @@ pub(crate) fn decided(report: &Report, dialect: Dialect, body: &impl Serialize) 
 
 /// Adds the rate-limit headers of the enforced rules.
 pub(crate) fn put_limits(headers: &mut HeaderMap, report: &Report, dialect: Dialect) {
-    if let Some(seconds) = report.wait().and_then(Wait::whole_secs) {
+    if let Some(seconds) = report.retry_after().and_then(Wait::whole_secs) {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     if dialect == Dialect::None {

@@ -58,11 +58,11 @@ impl SocketLimits {
     pub(crate) fn check(&self, user: &str) -> Result<(), SocketDenial> {
         let attributes = [("user", user)];
         let request = Request::new(Rule::DEFAULT_DOMAIN, &attributes);
-        match self.engine.check(&request).wait() {
+        match self.engine.check(&request).block() {
             Ok(report) if report.is_allowed() => Ok(()),
             Ok(report) => Err(SocketDenial {
                 limit: report.rule().map(str::to_owned),
-                retry_after_ms: report.wait().and_then(Wait::whole_ms),
+                retry_after_ms: report.retry_after().and_then(Wait::whole_ms),
             }),
             // Unreachable: the rules have no cost table and no slots.
             Err(_) => Err(SocketDenial { limit: None, retry_after_ms: None }),

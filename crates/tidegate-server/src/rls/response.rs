@@ -14,7 +14,7 @@ use crate::daemon::Daemon;
 /// The status of one descriptor, by its index.
 pub(super) fn status(report: &Report, index: usize) -> DescriptorStatus {
     if report.denied_request() == Some(index) || report.is_denied_by_outage(index) {
-        let duration_until_reset = report.wait().and_then(after).map(seconds);
+        let duration_until_reset = report.retry_after().and_then(after).map(seconds);
         let code = Code::OverLimit.into();
         return DescriptorStatus { code, duration_until_reset, ..Default::default() };
     }
@@ -34,7 +34,7 @@ pub(super) fn status(report: &Report, index: usize) -> DescriptorStatus {
 /// The time until the window ends; of other limits, the wait if denied, or else the time until
 /// their state is fresh.
 fn until_reset(rule: &RuleReport<'_>) -> Option<Duration> {
-    let wait = || rule.decision.wait().and_then(after);
+    let wait = || rule.decision.retry_after().and_then(after);
     let reset = || Some(rule.decision.reset()).filter(|reset| *reset < Duration::MAX);
     rule.ends.or_else(wait).or_else(reset)
 }
@@ -62,7 +62,7 @@ pub(super) fn is_over_all_quotas(report: &Report, descriptors: usize) -> bool {
 fn weight(rule: &RuleReport<'_>) -> (bool, bool, Duration, u64) {
     let is_binding = rule.mode == Mode::Enforce || rule.is_quota;
     let denies = denies(rule);
-    let wait = rule.decision.wait().filter(|_| denies);
+    let wait = rule.decision.retry_after().filter(|_| denies);
     let wait = wait.map_or(Duration::ZERO, |wait| after(wait).unwrap_or(Duration::MAX));
     (denies, is_binding, wait, u64::MAX - rule.decision.remaining())
 }
@@ -96,7 +96,7 @@ pub(super) fn headers(daemon: &Daemon, report: &Report) -> Vec<HeaderValue> {
         let value = String::from_utf8_lossy(value).into_owned();
         headers.push(HeaderValue { key: key.into(), value });
     };
-    if let Some(wait) = report.wait().and_then(after) {
+    if let Some(wait) = report.retry_after().and_then(after) {
         put("retry-after", seconds(wait).seconds.to_string().as_bytes());
     }
     let enforced = report.rules().filter(|it| it.mode == Mode::Enforce);

@@ -27,7 +27,7 @@ fn daemon() -> Daemon {
 fn check(daemon: &Daemon, user: &str) {
     let attributes = [("user", user)];
     let request = Request::new("default", &attributes);
-    let report = daemon.engine.check(&request).wait().unwrap();
+    let report = daemon.engine.check(&request).block().unwrap();
     daemon.observe(Listener::Http, &request, &report);
 }
 
@@ -69,7 +69,7 @@ fn requests_that_no_rule_matches_are_counted_apart() {
     let daemon = Daemon::new(engine, Settings::on_free_ports(policy));
     for domain in ["api", "elsewhere", "anywhere", "nowhere"] {
         let request = Request::new(domain, &[]);
-        let report = daemon.engine.check(&request).wait().unwrap();
+        let report = daemon.engine.check(&request).block().unwrap();
         daemon.observe(Listener::Http, &request, &report);
     }
     let text = daemon.metrics_text();

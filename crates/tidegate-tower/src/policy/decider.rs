@@ -70,8 +70,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> EngineDecider<S, C> {
     /// Calls an engine that decides at once.
     fn call(&self, request: Request<'_>, cost: u64) -> Result<Report, CheckError> {
         match self.settings.verb {
-            PolicyVerb::Reserve(_) if cost > 0 => self.engine.reserve(&request).wait(),
-            _ => self.engine.check(&request).wait(),
+            PolicyVerb::Reserve(_) if cost > 0 => self.engine.reserve(&request).block(),
+            _ => self.engine.check(&request).block(),
         }
     }
 }

@@ -57,7 +57,7 @@ impl OnDisk {
 
     fn left(&self) -> u64 {
         let request = EngineRequest::new("default", &[("team", "red")]);
-        self.engine.peek(&request).wait().unwrap().remaining().unwrap()
+        self.engine.peek(&request).block().unwrap().remaining().unwrap()
     }
 }
 

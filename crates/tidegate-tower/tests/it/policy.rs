@@ -236,7 +236,7 @@ async fn policy_can_change_under_a_running_layer() {
     }
     clock.advance(Duration::from_secs(10));
     let left =
-        engine.peek(&EngineRequest::new("api", &[("user", "ada")])).wait().unwrap().remaining();
+        engine.peek(&EngineRequest::new("api", &[("user", "ada")])).block().unwrap().remaining();
     assert_eq!(left, Some(3));
 }
 

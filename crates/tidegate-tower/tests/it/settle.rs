@@ -40,7 +40,7 @@ fn layer(engine: &TestEngine) -> PolicyLayer {
 }
 
 fn left(engine: &TestEngine) -> u64 {
-    let report = engine.peek(&EngineRequest::new("default", &[("team", "red")])).wait().unwrap();
+    let report = engine.peek(&EngineRequest::new("default", &[("team", "red")])).block().unwrap();
     report.remaining().unwrap()
 }
 

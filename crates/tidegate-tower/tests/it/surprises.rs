@@ -103,7 +103,7 @@ async fn response_of_a_denial_is_the_callers() {
     let respond = |denial: &Denial, parts: &http::request::Parts| {
         assert_eq!((denial.kind(), denial.reason()), (DenialKind::LimitExceeded, reason()));
         assert_eq!(denial.rules().collect::<Vec<_>>(), ["user"]);
-        assert!(matches!(denial.wait(), Some(Wait::After(_))));
+        assert!(matches!(denial.retry_after(), Some(Wait::After(_))));
         assert_eq!(denial.decision().unwrap().limit(), 1);
         let retry_after = denial.response().headers()["retry-after"].clone();
         Response::builder()

@@ -48,7 +48,7 @@ async fn response(app: Router, request: &str) -> String {
 }
 
 fn left(engine: &TestEngine) -> u64 {
-    let report = engine.peek(&EngineRequest::new("default", &[("team", "red")])).wait().unwrap();
+    let report = engine.peek(&EngineRequest::new("default", &[("team", "red")])).block().unwrap();
     report.remaining().unwrap()
 }
 

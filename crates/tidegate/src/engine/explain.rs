@@ -109,7 +109,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ) -> Result<Explanation, CheckError> {
         let report = self
             .decide(std::slice::from_ref(request), Verb::Peek, When::given_or_now(now))
-            .wait()?;
+            .block()?;
         let rules = &report.rules;
         let mut explained = Vec::new();
         let mut groups: Vec<(&str, &Rule)> = Vec::new();
@@ -240,7 +240,7 @@ impl fmt::Display for Applies {
                 }
                 let (limit, left) = (decision.limit(), decision.remaining());
                 write!(f, "; cost {cost}, {left} of {limit} left; ")?;
-                match (&decision.wait(), mode) {
+                match (&decision.retry_after(), mode) {
                     (None, _) => f.write_str("would allow it"),
                     (Some(wait), Mode::Enforce) => {
                         write!(f, "would deny it; retry {}", describe_wait(*wait))

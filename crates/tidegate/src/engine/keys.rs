@@ -43,10 +43,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ///     quota = { max = 2, per = "round", carry = "all" }
     /// "#)?);
     /// let ada = Request::new("default", &[("governor", "ada")]);
-    /// assert_eq!(engine.enrol(&ada).wait()?.enrolled, 1);
-    /// engine.close_round("default").wait()?;
-    /// assert_eq!(engine.peek(&ada).wait()?.remaining(), Some(4));
-    /// assert_eq!(engine.enrol(&ada).wait()?.known, 1);
+    /// assert_eq!(engine.enrol(&ada).block()?.enrolled, 1);
+    /// engine.close_round("default").block()?;
+    /// assert_eq!(engine.peek(&ada).block()?.remaining(), Some(4));
+    /// assert_eq!(engine.enrol(&ada).block()?.known, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -121,10 +121,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ///     cooldown = "1d"
     /// "#)?);
     /// let ada = Request::new("default", &[("user", "ada")]);
-    /// assert!(engine.check(&ada).wait()?.is_allowed());
-    /// assert!(!engine.check(&ada).wait()?.is_allowed());
-    /// assert_eq!(engine.forget_all().wait()?, 1);
-    /// assert!(engine.check(&ada).wait()?.is_allowed());
+    /// assert!(engine.check(&ada).block()?.is_allowed());
+    /// assert!(!engine.check(&ada).block()?.is_allowed());
+    /// assert_eq!(engine.forget_all().block()?, 1);
+    /// assert!(engine.check(&ada).block()?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn forget_all(&self) -> NowOrLater<'_, Result<u64, Outage>> {

@@ -121,7 +121,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// No rule limits requests in flight for this request, or it is denied before that.
     fn cannot_acquire<'a>(&'a self, request: &Request<'a>) -> Waiting<'a, Lease<S, C>> {
         let decided = self.decide(std::slice::from_ref(request), Verb::Acquire, When::Now);
-        Waiting::over(match decided.wait() {
+        Waiting::over(match decided.block() {
             Ok(report) => self.lease(report),
             Err(error) => Err(WaitError::Invalid(error)),
         })
@@ -156,7 +156,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             report.evaluated.iter().zip(&report.decisions).any(|(evaluated, decision)| {
                 let is_slots =
                     matches!(report.rules.rule(evaluated.rule).common, AnyLimit::Slots(_));
-                is_slots && decision.wait() == Some(Wait::Unknown)
+                is_slots && decision.retry_after() == Some(Wait::Unknown)
             });
         if is_for_slots {
             Attempt::NotYet { retry_at: self.shared.store.next_due() }
@@ -192,7 +192,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             self.report_time(now),
         ) {
             Err(error) => Attempt::Done(Err(WaitError::Invalid(error))),
-            Ok((report, durable)) => match report.wait() {
+            Ok((report, durable)) => match report.retry_after() {
                 None => Attempt::Done(Ok((report, durable))),
                 Some(Wait::After(wait)) => {
                     Attempt::NotYet { retry_at: Some(now.saturating_add(wait)) }
@@ -277,7 +277,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
 
     /// Extends it by its full length, from now; an error if it has expired.
     pub fn renew(&mut self) -> Result<Timestamp, SettleError> {
-        let expires = self.engine.renew(self.id).wait()?;
+        let expires = self.engine.renew(self.id).block()?;
         if let Some(hold) = &mut self.report.hold {
             hold.expires = expires;
         }
@@ -287,7 +287,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
     /// Releases the slot; an error if it had expired.
     pub fn release(mut self) -> Result<(), SettleError> {
         self.is_kept = true;
-        self.engine.release(self.id).wait()
+        self.engine.release(self.id).block()
     }
 
     /// Keeps the slot beyond this value's life, until it is released by its id or expires.

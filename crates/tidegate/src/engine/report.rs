@@ -118,14 +118,14 @@ impl Report {
     /// Over several rules it is the longest of their waits, unless limits change before it is over:
     /// then it is the time after which the request is allowed, if nothing else happens.
     #[must_use]
-    pub fn wait(&self) -> Option<Wait> {
+    pub fn retry_after(&self) -> Option<Wait> {
         if self.wait_ahead.is_some() && !self.is_allowed {
             return self.wait_ahead;
         }
         match &self.denial {
             Some(denial) => Some(denial.wait),
             None if self.is_allowed => None,
-            None => self.decision().and_then(Decision::wait),
+            None => self.decision().and_then(Decision::retry_after),
         }
     }
 
@@ -156,7 +156,7 @@ impl Report {
             return Some(deny.to_string());
         }
         let name = &rule.name;
-        Some(match self.wait()? {
+        Some(match self.retry_after()? {
             wait @ Wait::After(_) => {
                 format!("denied by rule `{name}`: retry {}", describe_wait(wait))
             }
@@ -310,7 +310,7 @@ impl Report {
             self.evaluated[index].mode == Mode::Enforce && !self.decisions[index].is_allowed()
         });
         // The first of equals.
-        denying.rev().max_by_key(|&index| rank(self.decisions[index].wait()))
+        denying.rev().max_by_key(|&index| rank(self.decisions[index].retry_after()))
     }
 }
 
@@ -488,7 +488,7 @@ impl fmt::Debug for Report {
         f.debug_struct("Report")
             .field("is_allowed", &self.is_allowed)
             .field("rule", &self.rule())
-            .field("wait", &self.wait())
+            .field("wait", &self.retry_after())
             .field("rules", &self.rules().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }

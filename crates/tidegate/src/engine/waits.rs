@@ -42,7 +42,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         (find, requests): (&FindDomain<'_>, &[Request<'_>]),
         times: Times,
     ) -> Option<Wait> {
-        let (mut wait, mut at) = (report.wait()?, times);
+        let (mut wait, mut at) = (report.retry_after()?, times);
         let mut window_end = report.end_of_waiting_window(times.now);
         let mut unknown_end = report.end_of_unknown(times);
         // Where nothing changes before its end, the wait is right as it is.
@@ -68,7 +68,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 let wait_ns = next.as_nanos() - times.now.as_nanos();
                 return Some(Wait::After(Duration::from_nanos(wait_ns)));
             }
-            wait = look.wait()?;
+            wait = look.retry_after()?;
             (window_end, unknown_end) = (look.end_of_waiting_window(next), look.end_of_unknown(at));
             if wait == Wait::Unknown && unknown_end.is_none() {
                 break;
@@ -134,7 +134,7 @@ impl Report {
         }
         let mut last = None;
         for (evaluated, decision) in self.evaluated.iter().zip(&self.decisions) {
-            if evaluated.mode == Mode::Enforce && decision.wait() == Some(Wait::Unknown) {
+            if evaluated.mode == Mode::Enforce && decision.retry_after() == Some(Wait::Unknown) {
                 let cycle = self.rules.rule(evaluated.rule).cycle.as_ref()?;
                 last = last.max(Some(cycle.period(times).ends?));
             }

@@ -152,7 +152,7 @@ where
         let table = &self.table;
         let attempt = move |now: Timestamp| {
             let decision = table.check(table.fetch(hash), cost, now, |decision| decision);
-            match decision.wait() {
+            match decision.retry_after() {
                 None => Attempt::Done(Ok(decision)),
                 Some(Wait::After(wait)) => {
                     Attempt::NotYet { retry_at: Some(now.saturating_add(wait)) }

@@ -163,7 +163,7 @@ impl Rule {
     /// let limit = Limit::Window(Window::new(10, std::time::Duration::from_secs(10))?);
     /// let rule = Rule::new("user", limit).key(["user"])?.empty(Empty::Reject);
     /// let engine = Engine::new(Policy::new([rule])?);
-    /// let unknown = engine.check(&Request::new("default", &[("user", "")])).wait();
+    /// let unknown = engine.check(&Request::new("default", &[("user", "")])).block();
     /// assert!(matches!(unknown, Err(CheckError::EmptyAttribute { .. })));
     /// assert!(engine.is_empty(), "nothing was charged");
     /// # Ok::<(), Box<dyn std::error::Error>>(())

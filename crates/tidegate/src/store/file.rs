@@ -464,7 +464,7 @@ impl sealed::Store for FileStore {
         if self.is_failing(settlement.1) {
             return NowOrLater::Now(Err(SettleFailure::Outage));
         }
-        match memory.settle(id, settlement, times).wait() {
+        match memory.settle(id, settlement, times).block() {
             Ok(settled) => {
                 let durable = self.wait_durable(durability);
                 NowOrLater::Later(Box::pin(async move { Ok(durable.await.map(|()| settled)?) }))
@@ -481,7 +481,7 @@ impl sealed::Store for FileStore {
         if self.is_failing(plan.note) {
             return NowOrLater::Now(Err(RefundFailure::Outage));
         }
-        match self.shared.memory.refund(plan, times).wait() {
+        match self.shared.memory.refund(plan, times).block() {
             Ok(units) => {
                 let durable = self.wait_durable(durability);
                 NowOrLater::Later(Box::pin(async move { Ok(durable.await.map(|()| units)?) }))
@@ -498,7 +498,7 @@ impl sealed::Store for FileStore {
         if self.is_failing(plan.note) {
             return NowOrLater::Now(Err(EnrolFailure::Outage));
         }
-        match self.shared.memory.enrol(plan, times).wait() {
+        match self.shared.memory.enrol(plan, times).block() {
             // Also what was known before may not be durable yet.
             Ok(new) => {
                 let durable = self.wait_durable(durability);
@@ -516,7 +516,7 @@ impl sealed::Store for FileStore {
         if self.is_failing(None) {
             return NowOrLater::Now(Err(Outage));
         }
-        let forgotten = self.shared.memory.forget(plan, times).wait();
+        let forgotten = self.shared.memory.forget(plan, times).block();
         let durable = self.wait_durable(durability);
         NowOrLater::Later(Box::pin(async move { durable.await.and(forgotten) }))
     }
@@ -529,7 +529,7 @@ impl sealed::Store for FileStore {
         if self.is_failing(scope.note) {
             return NowOrLater::Now(Err(Outage));
         }
-        let forgotten = self.shared.memory.forget_all(scope, times).wait();
+        let forgotten = self.shared.memory.forget_all(scope, times).block();
         let durable = self.wait_durable(Durability::Fsync);
         NowOrLater::Later(Box::pin(async move { durable.await.and(forgotten) }))
     }

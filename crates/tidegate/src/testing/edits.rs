@@ -80,7 +80,7 @@ pub(super) fn next_waits_for_the_round<S: Store>(make: Make<'_, S>) {
         let mut now = 0;
         let mut close = || {
             now += 60_000;
-            desk.at(now).engine.close_round("default").wait().unwrap()
+            desk.at(now).engine.close_round("default").block().unwrap()
         };
         assert!(desk.allows(ADA, 1));
         desk.edit(&quota(2, per));
@@ -118,7 +118,7 @@ pub(super) fn edits_reach_holds<S: Store>(make: Make<'_, S>) {
         assert_eq!(desk.commit(first, 5), 5, "held units are charged: {before}");
         assert_eq!(desk.left(ADA, "r"), 0, "{before}");
         desk.cancel(second);
-        assert_eq!(desk.engine.refund_hold(first, 3).wait(), Ok(3), "{before}");
+        assert_eq!(desk.engine.refund_hold(first, 3).block(), Ok(3), "{before}");
         assert_eq!(desk.left(ADA, "r"), 2, "{before}");
         // The rule goes while something is held.
         let id = desk.hold(ADA, 1);

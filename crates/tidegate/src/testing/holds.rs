@@ -36,7 +36,7 @@ pub(super) fn settlements_can_be_repeated<S: Store>(make: Make<'_, S>) {
     for limit in TEN {
         let desk = TestEngine::new(make, &rule(limit));
         let id = desk.hold(ADA, 5);
-        let commit = |actual| desk.engine.commit_report(id, actual).wait();
+        let commit = |actual| desk.engine.commit_report(id, actual).block();
         let first = commit(Some(4)).unwrap();
         assert_eq!((first.charged, first.is_repeat), (4, false), "{limit}");
         let again = commit(Some(4)).unwrap();
@@ -44,13 +44,13 @@ pub(super) fn settlements_can_be_repeated<S: Store>(make: Make<'_, S>) {
         assert_eq!(desk.left(ADA, "r"), 6, "charged once: {limit}");
         let settled = Err(SettleError::Committed { units: 4 });
         assert_eq!(commit(Some(3)).map(|done| done.charged), settled);
-        assert_eq!(desk.engine.cancel(id).wait(), settled);
-        assert_eq!(desk.engine.refund_hold(id, 1).wait(), Ok(1));
+        assert_eq!(desk.engine.cancel(id).block(), settled);
+        assert_eq!(desk.engine.refund_hold(id, 1).block(), Ok(1));
         assert_eq!(commit(Some(4)).unwrap(), again, "also after a refund");
         let id = desk.hold(ADA, 2);
         desk.cancel(id);
-        assert_eq!(desk.engine.cancel(id).wait(), Ok(0));
-        assert_eq!(desk.engine.commit(id, None).wait(), Err(SettleError::Cancelled));
+        assert_eq!(desk.engine.cancel(id).block(), Ok(0));
+        assert_eq!(desk.engine.commit(id, None).block(), Err(SettleError::Cancelled));
         assert_eq!(desk.left(ADA, "r"), 7, "{limit}");
     }
 }
@@ -65,8 +65,8 @@ pub(super) fn reserve_and_cancel_is_the_identity<S: Store>(make: Make<'_, S>) {
             desk.cancel(id);
             let after = desk.peek(ADA, 1);
             assert_eq!(before.decision(), after.decision(), "{limit} at {now}");
-            assert_eq!(desk.engine.cancel(id).wait(), Ok(0), "the same again");
-            assert_eq!(desk.engine.commit(id, None).wait(), Err(SettleError::Cancelled));
+            assert_eq!(desk.engine.cancel(id).block(), Ok(0), "the same again");
+            assert_eq!(desk.engine.commit(id, None).block(), Err(SettleError::Cancelled));
         }
     }
 }
@@ -85,13 +85,13 @@ pub(super) fn commits_of_less_and_more<S: Store>(make: Make<'_, S>) {
         assert_eq!(desk.commit(id, 9), charged, "no more than there is, but for debt: {limit}");
         assert_eq!(desk.admits(ADA), 0, "{limit}");
         let id = desk.hold(BOB, 4);
-        assert_eq!(desk.engine.commit(id, None).wait(), Ok(4));
+        assert_eq!(desk.engine.commit(id, None).block(), Ok(4));
         assert_eq!(desk.left(BOB, "r"), 6, "{limit}");
     }
     let desk = TestEngine::new(make, &rule("bucket = { rate = \"1/s\", burst = 10, debt = 5 }"));
     let id = desk.hold(ADA, 10);
     assert_eq!(desk.commit(id, 20), 15, "into debt, and no further");
-    assert_eq!(desk.check(ADA, 1).wait(), Some(Wait::After(ms(6_000))));
+    assert_eq!(desk.check(ADA, 1).retry_after(), Some(Wait::After(ms(6_000))));
 }
 
 pub(super) fn expiry_comes_at_its_own_time<S: Store>(make: Make<'_, S>) {
@@ -102,14 +102,14 @@ pub(super) fn expiry_comes_at_its_own_time<S: Store>(make: Make<'_, S>) {
         let id = report.hold().unwrap();
         assert!(!desk.at(30_999).allows(ADA, 1), "{limit}");
         assert!(desk.at(31_000).allows(ADA, 9), "{limit}");
-        assert_eq!(desk.engine.commit(id, None).wait(), Err(SettleError::Gone), "{limit}");
+        assert_eq!(desk.engine.commit(id, None).block(), Err(SettleError::Gone), "{limit}");
         assert_eq!(desk.left(ADA, "r"), 1, "{limit}");
         // Renewed, it lasts its full length again.
         let id = desk.hold(BOB, 10);
-        desk.at(50_000).engine.renew(id).wait().unwrap();
+        desk.at(50_000).engine.renew(id).block().unwrap();
         assert!(!desk.at(79_999).allows(BOB, 1), "{limit}");
         assert!(desk.at(80_000).allows(BOB, 10), "{limit}");
-        assert_eq!(desk.engine.renew(id).wait(), Err(SettleError::Gone), "{limit}");
+        assert_eq!(desk.engine.renew(id).block(), Err(SettleError::Gone), "{limit}");
     }
     // Each of several at its own time: the second is still held when the first is over.
     let desk =
@@ -138,9 +138,9 @@ pub(super) fn refunds_are_never_more_than_charged<S: Store>(make: Make<'_, S>) {
         assert_eq!((desk.refund(ADA, 9), desk.left(ADA, "r")), (3, 10), "{limit}");
         let id = desk.hold(ADA, 6);
         assert_eq!(desk.refund(ADA, 9), 0, "held units were not charged: {limit}");
-        assert_eq!(desk.engine.refund_hold(id, 1).wait(), Err(SettleError::Gone), "{limit}");
+        assert_eq!(desk.engine.refund_hold(id, 1).block(), Err(SettleError::Gone), "{limit}");
         assert_eq!(desk.commit(id, 5), 5);
-        let refund = |units| desk.engine.refund_hold(id, units).wait().unwrap();
+        let refund = |units| desk.engine.refund_hold(id, units).block().unwrap();
         assert_eq!([refund(2), refund(9), refund(9)], [2, 3, 0], "{limit}");
         assert_eq!(desk.left(ADA, "r"), 10, "{limit}");
         assert_eq!(desk.admits(ADA), 10, "{limit}");
@@ -171,9 +171,9 @@ pub(super) fn closed_windows_refund_nothing_to_holds<S: Store>(make: Make<'_, S>
         let desk = TestEngine::new(make, &rule(limit));
         let id = desk.at(0).hold(ADA, 6);
         assert_eq!(desk.commit(id, 6), 6);
-        desk.at(later).engine.close_round("default").wait().unwrap();
+        desk.at(later).engine.close_round("default").block().unwrap();
         assert_eq!(desk.admits(ADA), 10, "{limit}");
-        assert_eq!(desk.engine.refund_hold(id, 6).wait(), Ok(0), "{limit}");
+        assert_eq!(desk.engine.refund_hold(id, 6).block(), Ok(0), "{limit}");
         assert_eq!(desk.admits(ADA), 0, "it was of another window: {limit}");
     }
 }
@@ -182,7 +182,7 @@ pub(super) fn idempotency_keys_make_repeats_free<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, &rule("window = { max = 3, per = \"1d\" }"));
     let check = |name: &str, cost| {
         let request = Request::new("default", ADA).cost(cost).idempotency_key(name);
-        desk.engine.check(&request).wait()
+        desk.engine.check(&request).block()
     };
     assert_eq!(check("one", 2).unwrap().remaining(), Some(1));
     assert_eq!(desk.at(1_000).check(ADA, 1).remaining(), Some(0));
@@ -198,15 +198,15 @@ pub(super) fn idempotency_keys_make_repeats_free<S: Store>(make: Make<'_, S>) {
     assert!(check("two", 1).unwrap().is_allowed());
     let day = 24 * 3_600_000;
     assert!(check("three", 1).is_ok_and(|report| !report.is_allowed()));
-    assert!(desk.at(day - 1).check(ADA, 1).wait().is_some());
+    assert!(desk.at(day - 1).check(ADA, 1).retry_after().is_some());
     assert_eq!(check("one", 2).unwrap().remaining(), Some(1), "for a day");
     let fresh =
         desk.at(day + 1).engine.check(&Request::new("default", ADA).cost(3).idempotency_key("one"));
-    assert!(fresh.wait().unwrap().is_allowed(), "and no longer, so another request may have it");
+    assert!(fresh.block().unwrap().is_allowed(), "and no longer, so another request may have it");
     // Reservations have idempotency keys, too.
     let reserve = || {
         let request = Request::new("default", BOB).cost(2).idempotency_key("four");
-        desk.engine.reserve(&request).wait().unwrap()
+        desk.engine.reserve(&request).block().unwrap()
     };
     let id = reserve().hold();
     assert_eq!(reserve().hold(), id);
@@ -217,7 +217,7 @@ pub(super) fn idempotency_keys_make_refunds_happen_once<S: Store>(make: Make<'_,
     let desk = TestEngine::new(make, &rule("window = { max = 10, per = \"1d\" }"));
     let refund = |name: &str, units| {
         let request = Request::new("default", ADA).cost(units).idempotency_key(name);
-        desk.engine.refund(&request).wait()
+        desk.engine.refund(&request).block()
     };
     assert_eq!(refund("early", 2), Ok(0), "nothing was charged");
     assert!(desk.at(0).check(ADA, 8).is_allowed());
@@ -228,12 +228,12 @@ pub(super) fn idempotency_keys_make_refunds_happen_once<S: Store>(make: Make<'_,
     assert_eq!(refund("early", 2), Ok(2), "an empty refund is not cached");
     assert_eq!(refund("one", 3), Err(CheckError::OtherRequest));
     let check = Request::new("default", ADA).cost(2).idempotency_key("one");
-    assert!(matches!(desk.engine.check(&check).wait(), Err(CheckError::OtherRequest)));
+    assert!(matches!(desk.engine.check(&check).block(), Err(CheckError::OtherRequest)));
     assert_eq!(desk.left(ADA, "r"), 6);
     // Of a reservation, too.
     let id = desk.hold(ADA, 5);
     assert_eq!(desk.commit(id, 5), 5);
-    let refund = |units, name: &str| desk.engine.refund_hold_once(id, units, name).wait();
+    let refund = |units, name: &str| desk.engine.refund_hold_once(id, units, name).block();
     for _ in 0..3 {
         assert_eq!(refund(2, "three"), Ok(2));
         assert_eq!(desk.left(ADA, "r"), 3);
@@ -249,13 +249,13 @@ pub(super) fn repeats_survive_edits<S: Store>(make: Make<'_, S>) {
                 [[rule]]\nname = \"b\"\nkey = [\"user\"]\nwindow = { max = 5, per = \"1m\" }\n";
     let desk = TestEngine::new(make, both);
     let request = Request::new("default", ADA).idempotency_key("one");
-    let first = desk.engine.check(&request).wait().unwrap();
+    let first = desk.engine.check(&request).block().unwrap();
     let limits = |report: &crate::Report| -> Vec<(String, u64)> {
         report.rules().map(|it| (it.rule.into(), it.decision.limit())).collect()
     };
     assert_eq!(limits(&first), [("a".into(), 9), ("b".into(), 5)]);
     desk.edit("[[rule]]\nname = \"b\"\nkey = [\"user\"]\nwindow = { max = 5, per = \"1m\" }\n");
-    let again = desk.engine.check(&request).wait().unwrap();
+    let again = desk.engine.check(&request).block().unwrap();
     assert!(again.is_allowed());
     for (rule, limit) in limits(&again) {
         assert!(limits(&first).contains(&(rule.clone(), limit)), "`{rule}` never had {limit}");
@@ -286,8 +286,8 @@ pub(super) fn slots_are_never_more_than_there_are<S: Store>(make: Make<'_, S>) {
     desk.at(30_000);
     let fourth = acquire().unwrap();
     assert!(fourth.fence() > fence);
-    assert_eq!(desk.engine.renew(second).wait(), Err(SettleError::Gone));
-    assert_eq!(desk.engine.release(second).wait(), Err(SettleError::Gone));
+    assert_eq!(desk.engine.renew(second).block(), Err(SettleError::Gone));
+    assert_eq!(desk.engine.release(second).block(), Err(SettleError::Gone));
     assert!(acquire().is_err(), "a late release frees nothing");
     third.release().unwrap();
     let fifth = acquire().unwrap();
@@ -304,7 +304,7 @@ pub(super) fn forgetting_keeps_holds<S: Store>(make: Make<'_, S>) {
         let desk = TestEngine::new(make, &rule(limit));
         assert!(desk.allows(ADA, 3));
         let id = desk.hold(ADA, 4);
-        assert!(desk.engine.forget(&Request::new("default", ADA)).wait().unwrap());
+        assert!(desk.engine.forget(&Request::new("default", ADA)).block().unwrap());
         assert_eq!(desk.left(ADA, "r"), 6, "{limit}");
         assert_eq!(desk.commit(id, 4), 4);
         assert_eq!(desk.left(ADA, "r"), 6, "{limit}");
@@ -317,7 +317,7 @@ pub(super) fn forgetting_all_keeps_holds<S: Store>(make: Make<'_, S>) {
         assert!(desk.allows(ADA, 3));
         assert!(desk.allows(BOB, 3));
         let ids = [desk.hold(ADA, 4), desk.hold(ADA, 1)];
-        assert_eq!(desk.engine.forget_all().wait(), Ok(2), "{limit}");
+        assert_eq!(desk.engine.forget_all().block(), Ok(2), "{limit}");
         assert_eq!((desk.left(ADA, "r"), desk.left(BOB, "r")), (5, 10), "{limit}");
         assert_eq!(desk.commit(ids[0], 4), 4);
         desk.cancel(ids[1]);
@@ -350,7 +350,7 @@ pub(super) fn voided_holds_leave_no_cooldown<S: Store>(make: Make<'_, S>) {
                   [[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = { max = 2, per = \"1h\" }\n\
                   reserve_for = \"1h\"\n";
     let desk = TestEngine::new(make, policy);
-    let void = |id| desk.engine.void(id).wait();
+    let void = |id| desk.engine.void(id).block();
     // A cancelled request did happen; a voided one did not.
     let cancelled = desk.at(1).hold(ADA, 1);
     desk.cancel(cancelled);
@@ -361,7 +361,7 @@ pub(super) fn voided_holds_leave_no_cooldown<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(ADA, "r"), 2);
     // The same again changes nothing, and neither does the other one of both.
     let kept = desk.hold(ADA, 1);
-    assert_eq!((void(id), void(cancelled), desk.engine.cancel(id).wait()), (Ok(0), Ok(0), Ok(0)));
+    assert_eq!((void(id), void(cancelled), desk.engine.cancel(id).block()), (Ok(0), Ok(0), Ok(0)));
     assert!(!desk.allows(ADA, 1));
     // A cooldown that a later request began stays.
     let later = desk.at(120_001).hold(ADA, 1);
@@ -375,12 +375,12 @@ pub(super) fn voided_holds_leave_no_cooldown<S: Store>(make: Make<'_, S>) {
 pub(super) fn repeats_are_reported<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, &rule("window = { max = 3, per = \"1h\" }"));
     let request = Request::new("default", ADA).idempotency_key("one");
-    let first = desk.engine.reserve(&request).wait().unwrap();
+    let first = desk.engine.reserve(&request).block().unwrap();
     assert!(first.is_allowed() && !first.is_repeat());
-    let again = desk.engine.reserve(&request).wait().unwrap();
+    let again = desk.engine.reserve(&request).block().unwrap();
     assert!(again.is_allowed() && again.is_repeat());
     assert_eq!(first.hold(), again.hold());
     assert!(!desk.check(ADA, 1).is_repeat());
     let denied = desk.engine.check(&Request::new("default", ADA).cost(9).idempotency_key("two"));
-    assert!(!denied.wait().unwrap().is_repeat(), "a denial is not cached");
+    assert!(!denied.block().unwrap().is_repeat(), "a denial is not cached");
 }

@@ -40,7 +40,7 @@ pub(super) fn honest_waits<S: Store>(make: Make<'_, S>) {
             let mut now = Timestamp::from_millis(777);
             for _ in 0..20 {
                 desk.clock.set(now);
-                let Some(wait) = desk.check(ADA, cost).wait() else { continue };
+                let Some(wait) = desk.check(ADA, cost).retry_after() else { continue };
                 let Wait::After(wait) = wait else { panic!("{limit}: {wait:?}") };
                 now = now.saturating_add(wait);
                 let earlier = now.saturating_sub(std::time::Duration::from_micros(1));
@@ -61,7 +61,7 @@ pub(super) fn cooldowns_keep_their_gap<S: Store>(make: Make<'_, S>) {
     assert!(!desk.at(59_999).allows(ADA, 1));
     assert!(desk.allows(BOB, 1));
     assert!(desk.at(60_000).allows(ADA, 1));
-    assert_eq!(desk.check(ADA, 1).wait(), Some(Wait::After(ms(60_000))));
+    assert_eq!(desk.check(ADA, 1).retry_after(), Some(Wait::After(ms(60_000))));
     let desk = TestEngine::new(make, &rule("cooldown = \"60s\"\ncharge_refused = true"));
     assert!(desk.at(0).allows(ADA, 1));
     assert!(!desk.at(40_000).allows(ADA, 1));
@@ -89,19 +89,19 @@ pub(super) fn waits_that_do_not_help<S: Store>(make: Make<'_, S>) {
         "quota = { max = 3, per = \"day\" }",
     ] {
         let desk = TestEngine::new(make, &rule(limit));
-        assert_eq!(desk.check(ADA, 4).wait(), Some(Wait::Never), "{limit}");
+        assert_eq!(desk.check(ADA, 4).retry_after(), Some(Wait::Never), "{limit}");
         desk.hold(ADA, 2);
         // The hold of a quota ends with its period, so its wait is known.
-        let denied = desk.check(ADA, 2).wait();
+        let denied = desk.check(ADA, 2).retry_after();
         assert_eq!(denied == Some(Wait::Unknown), !limit.contains("quota"), "{limit}");
         assert!(desk.allows(ADA, 1));
     }
     let desk = TestEngine::new(make, &rule("quota = { max = 3, per = \"day\", carry = 1 }"));
     desk.hold(ADA, 3);
-    assert_eq!(desk.check(ADA, 2).wait(), Some(Wait::Unknown));
+    assert_eq!(desk.check(ADA, 2).retry_after(), Some(Wait::Unknown));
     let desk = TestEngine::new(make, &rule("quota = { max = 3, per = \"round\" }"));
     assert!(desk.allows(ADA, 3));
-    assert_eq!(desk.check(ADA, 1).wait(), Some(Wait::Unknown));
+    assert_eq!(desk.check(ADA, 1).retry_after(), Some(Wait::Unknown));
 }
 
 impl<S: Store> TestEngine<S> {

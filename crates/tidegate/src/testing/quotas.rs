@@ -10,7 +10,7 @@ pub(super) fn calendar_days_follow_the_zone<S: Store>(make: Make<'_, S>) {
     let limit = rule("quota = { max = 3, per = \"day in Europe/Helsinki\" }");
     let desk = TestEngine::starting(make, &limit, Timestamp::from_secs(SHORT_DAY_S - 1));
     assert_eq!(desk.admits(ADA), 3);
-    let wait = desk.check(ADA, 1).wait();
+    let wait = desk.check(ADA, 1).retry_after();
     assert_eq!(wait, Some(Wait::After(std::time::Duration::from_secs(1))));
     desk.clock.set(Timestamp::from_secs(SHORT_DAY_S));
     assert_eq!(desk.admits(ADA), 3);
@@ -43,13 +43,13 @@ pub(super) fn rounds_carry_over<S: Store>(make: Make<'_, S>) {
         for user in [ADA, BOB] {
             assert!(desk.allows(user, 3));
         }
-        assert_eq!(desk.engine.close_round("default").wait().unwrap(), 1);
-        desk.engine.close_round("elsewhere").wait().unwrap();
+        assert_eq!(desk.engine.close_round("default").block().unwrap(), 1);
+        desk.engine.close_round("elsewhere").block().unwrap();
         assert_eq!(desk.admits(ADA), after_one, "{carry}");
-        assert_eq!(desk.check(ADA, 1).wait(), Some(Wait::Unknown), "{carry}");
+        assert_eq!(desk.check(ADA, 1).retry_after(), Some(Wait::Unknown), "{carry}");
         assert_eq!(desk.refund(ADA, 1), 1);
-        desk.engine.close_round("default").wait().unwrap();
-        assert_eq!(desk.engine.close_round("default").wait().unwrap(), 3);
+        desk.engine.close_round("default").block().unwrap();
+        assert_eq!(desk.engine.close_round("default").block().unwrap(), 3);
         assert_eq!(desk.admits(BOB), after_three, "{carry}");
         assert_eq!(desk.refund(ADA, 5), 0, "a closed round refunds nothing: {carry}");
     }
@@ -92,7 +92,7 @@ pub(super) fn debt_is_paid_by_the_next_rounds<S: Store>(make: Make<'_, S>) {
             let is_overdrawn = charged > 10 * (u64::try_from(round).unwrap_or(0) + 1);
             assert_eq!(desk.peek(ADA, 0).is_allowed(), !is_overdrawn, "{limit} in round {round}");
             assert_eq!(desk.admits(ADA), admits, "{limit} in round {round}");
-            desk.engine.close_round("default").wait().unwrap();
+            desk.engine.close_round("default").block().unwrap();
         }
     }
     // Refunds reduce the debt first; of one charge, what is still owed.
@@ -101,10 +101,10 @@ pub(super) fn debt_is_paid_by_the_next_rounds<S: Store>(make: Make<'_, S>) {
     assert_eq!((desk.commit(ada, 27), desk.commit(bob, 27)), (27, 27));
     assert_eq!(desk.refund(ADA, 18), 18);
     assert_eq!(desk.admits(ADA), 1);
-    desk.engine.close_round("default").wait().unwrap();
-    assert_eq!(desk.engine.refund_hold(bob, 10).wait(), Ok(10));
+    desk.engine.close_round("default").block().unwrap();
+    assert_eq!(desk.engine.refund_hold(bob, 10).block(), Ok(10));
     assert_eq!(desk.admits(BOB), 3);
-    assert_eq!(desk.engine.refund_hold(bob, 20).wait(), Ok(7), "what is used is not Bob's charge");
+    assert_eq!(desk.engine.refund_hold(bob, 20).block(), Ok(7), "what is used is not Bob's charge");
     assert_eq!(desk.left(BOB, "r"), 7);
 }
 
@@ -112,27 +112,27 @@ pub(super) fn holds_end_with_their_round<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, &rule("quota = { max = 10, per = \"round\" }"));
     let [all, less, more, none] = [4, 3, 2, 1].map(|units| desk.hold(ADA, units));
     assert!(!desk.allows(ADA, 1));
-    desk.engine.close_round("default").wait().unwrap();
+    desk.engine.close_round("default").block().unwrap();
     assert_eq!(desk.left(ADA, "r"), 10, "before anything is stored in the new round");
     assert!(desk.allows(ADA, 5));
     let open = desk.hold(ADA, 2);
     assert_eq!((desk.commit(all, 4), desk.commit(less, 1)), (4, 1));
     desk.cancel(none);
     assert_eq!(desk.left(ADA, "r"), 3, "the closed round paid");
-    assert_eq!(desk.engine.refund_hold(all, 4).wait(), Ok(0), "and gets nothing back");
+    assert_eq!(desk.engine.refund_hold(all, 4).block(), Ok(0), "and gets nothing back");
     assert_eq!(desk.commit(more, 4), 4);
     assert_eq!(desk.left(ADA, "r"), 1, "what is beyond the hold is charged to the open round");
-    assert_eq!(desk.engine.refund_hold(more, 4).wait(), Ok(2));
+    assert_eq!(desk.engine.refund_hold(more, 4).block(), Ok(2));
     assert_eq!(desk.commit(open, 2), 2);
     assert_eq!(desk.admits(ADA), 3);
     // With carry they go on.
     let carrying = rule("quota = { max = 10, per = \"round\", carry = 2 }");
     let desk = TestEngine::new(make, &carrying);
     let id = desk.hold(ADA, 4);
-    desk.engine.close_round("default").wait().unwrap();
+    desk.engine.close_round("default").block().unwrap();
     assert_eq!(desk.left(ADA, "r"), 8);
     assert_eq!(desk.commit(id, 5), 5);
-    assert_eq!(desk.engine.refund_hold(id, 9).wait(), Ok(5));
+    assert_eq!(desk.engine.refund_hold(id, 9).block(), Ok(5));
     assert_eq!(desk.admits(ADA), 12);
 }
 
@@ -141,8 +141,8 @@ pub(super) fn forgotten_keys_keep_holds_of_earlier_rounds<S: Store>(make: Make<'
         let limit = rule(&format!("quota = {{ max = 10, per = \"round\"{carry} }}"));
         let desk = TestEngine::new(make, &limit);
         let id = desk.hold(ADA, 4);
-        desk.engine.close_round("default").wait().unwrap();
-        assert_eq!(desk.engine.forget(&Request::new("default", ADA)).wait(), Ok(true));
+        desk.engine.close_round("default").block().unwrap();
+        assert_eq!(desk.engine.forget(&Request::new("default", ADA)).block(), Ok(true));
         assert_eq!(desk.left(ADA, "r"), left, "{carry}");
         assert_eq!(desk.commit(id, 7), 7, "{carry}");
         assert_eq!(desk.left(ADA, "r"), if carry.is_empty() { 7 } else { 3 }, "{carry}");
@@ -177,8 +177,8 @@ pub(super) fn enrolled_keys_carry_over<S: Store>(make: Make<'_, S>) {
             "quota = {{ max = 3, per = \"round\"{carry} }}\ncost = {{ by = \"tier\", \"1..\" = 1 }}"
         ));
         let desk = TestEngine::new(make, &limit);
-        let enrol = |user| desk.engine.enrol(&Request::new("default", user)).wait().unwrap();
-        let close = || desk.engine.close_round("default").wait().unwrap();
+        let enrol = |user| desk.engine.enrol(&Request::new("default", user)).block().unwrap();
+        let close = || desk.engine.close_round("default").block().unwrap();
         // A peek makes no key known.
         assert_eq!(desk.left(ADA, "r"), 3, "{carry}");
         // It needs no attribute for the cost.
@@ -211,7 +211,7 @@ pub(super) fn enrolling_leaves_other_limits_alone<S: Store>(make: Make<'_, S>) {
                   [[rule]]\nname = \"cap\"\nkey = [\"user\"]\nquota = { max = 1, per = \"round\" }\n\
                   [[rule]]\nname = \"gap\"\nkey = [\"user\"]\ncooldown = \"1m\"\n";
     let desk = TestEngine::new(make, policy);
-    let enrol = |attributes| desk.engine.enrol(&Request::new("default", attributes)).wait();
+    let enrol = |attributes| desk.engine.enrol(&Request::new("default", attributes)).block();
     let done = enrol(ADA).unwrap();
     assert_eq!((done.enrolled, done.known, done.without_carry), (1, 0, 2));
     assert!(desk.allows(ADA, 1), "neither cap nor cooldown is charged");
@@ -222,7 +222,7 @@ pub(super) fn enrolling_leaves_other_limits_alone<S: Store>(make: Make<'_, S>) {
         missing.to_string(),
         "the request has no keys: rule `tokens` needs the attribute `user`"
     );
-    let elsewhere = desk.engine.enrol(&Request::new("elsewhere", ADA)).wait().unwrap();
+    let elsewhere = desk.engine.enrol(&Request::new("elsewhere", ADA)).block().unwrap();
     assert_eq!((elsewhere.enrolled, elsewhere.without_carry), (0, 0));
     // An edit of the rule is no new enrolment.
     desk.edit(&policy.replace("max = 2", "max = 5"));

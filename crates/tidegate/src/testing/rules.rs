@@ -62,10 +62,13 @@ pub(super) fn longest_wait_is_reported<S: Store>(make: Make<'_, S>) {
         let desk = TestEngine::new(make, &policy(first, second));
         assert!(desk.allows(ADA, 1));
         let denied = desk.check(ADA, 1);
-        assert_eq!((denied.rule(), denied.wait()), (Some(rule), Some(Wait::After(ms(wait)))));
+        assert_eq!(
+            (denied.rule(), denied.retry_after()),
+            (Some(rule), Some(Wait::After(ms(wait))))
+        );
         assert!(!desk.at(wait - 1).allows(ADA, 1));
         assert!(desk.at(wait).allows(ADA, 1));
-        assert_eq!(desk.at(wait).check(ADA, 2).wait(), Some(Wait::Never));
+        assert_eq!(desk.at(wait).check(ADA, 2).retry_after(), Some(Wait::Never));
     }
 }
 
@@ -142,7 +145,7 @@ pub(super) fn missing_attributes<S: Store>(make: Make<'_, S>) {
     };
     let desk = TestEngine::new(make, &policy("refuse"));
     let denied = desk.check(&[], 1);
-    assert_eq!((denied.rule(), denied.wait()), (Some("r"), Some(Wait::Never)));
+    assert_eq!((denied.rule(), denied.retry_after()), (Some("r"), Some(Wait::Never)));
     assert_eq!(desk.left(ADA, "all"), 9, "nothing was charged");
     let desk = TestEngine::new(make, &policy("skip"));
     assert_eq!(desk.admits(&[]), 9);
@@ -204,7 +207,7 @@ pub(super) fn charge_refused_charges<S: Store>(make: Make<'_, S>) {
     assert_eq!(denied.remaining(), Some(0), "what is left after the charge");
     assert_eq!(desk.left(ADA, "r"), 0);
     assert!(!desk.peek(ADA, 0).is_allowed(), "6 of 5 are used, so not even nothing fits");
-    desk.engine.refund(&Request::new("default", ADA)).wait().unwrap();
+    desk.engine.refund(&Request::new("default", ADA)).block().unwrap();
     assert!(desk.peek(ADA, 0).is_allowed() && !desk.allows(ADA, 1));
     let _ = desk.peek(BOB, 9);
     assert_eq!(desk.left(BOB, "r"), 5, "a peek charges nothing");
@@ -219,7 +222,7 @@ pub(super) fn unmatched_can_be_denied<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, &format!("[server]\nunmatched = \"deny\"\n{rule}"));
     assert_eq!((desk.admits(BOB), desk.admits(ADA)), (0, 1));
     let elsewhere = Request::new("elsewhere", ADA);
-    assert!(!desk.engine.check(&elsewhere).wait().unwrap().is_allowed());
+    assert!(!desk.engine.check(&elsewhere).block().unwrap().is_allowed());
 }
 
 pub(super) fn bans_deny<S: Store>(make: Make<'_, S>) {
@@ -231,16 +234,16 @@ pub(super) fn bans_deny<S: Store>(make: Make<'_, S>) {
     desk.engine.ban("test", Ban::new("default", ada.clone()).until(until).reason("spam"));
     let denied = desk.check(ADA, 1);
     assert_eq!(denied.reason().as_deref(), Some("spam"));
-    assert_eq!(denied.wait(), Some(Wait::After(ms(10_000))));
+    assert_eq!(denied.retry_after(), Some(Wait::After(ms(10_000))));
     assert!(desk.allows(BOB, 1));
     assert!(!desk.at(9_999).allows(ADA, 1));
     assert!(desk.at(10_000).allows(ADA, 1));
     desk.engine.ban("test", Ban::new("default", ada.clone()));
-    assert_eq!(desk.check(ADA, 1).wait(), Some(Wait::Never));
+    assert_eq!(desk.check(ADA, 1).retry_after(), Some(Wait::Never));
     desk.engine.unban("test", "default", &ada);
     assert!(desk.allows(ADA, 1));
     desk.engine.ban("test", Ban::new("no rules here", ada));
-    let elsewhere = desk.engine.check(&Request::new("no rules here", ADA)).wait().unwrap();
+    let elsewhere = desk.engine.check(&Request::new("no rules here", ADA)).block().unwrap();
     assert!(!elsewhere.is_allowed(), "a ban needs no rule");
 }
 
@@ -251,9 +254,9 @@ pub(super) fn several_requests_are_one_decision<S: Store>(make: Make<'_, S>) {
         Request::new("default", &[("user", "bob"), ("org", "x")]).cost(1),
     ];
     let attributes: &[(&str, &str)] = &[("user", "ada"), ("org", "x")];
-    assert!(desk.engine.check_together(&requests).wait().unwrap().is_allowed());
+    assert!(desk.engine.check_together(&requests).block().unwrap().is_allowed());
     assert_eq!(["user", "org", "all"].map(|rule| desk.left(attributes, rule)), [4, 2, 1]);
-    assert!(!desk.engine.check_together(&requests).wait().unwrap().is_allowed());
+    assert!(!desk.engine.check_together(&requests).block().unwrap().is_allowed());
     assert_eq!(["user", "org", "all"].map(|rule| desk.left(attributes, rule)), [4, 2, 1]);
 }
 
@@ -261,10 +264,10 @@ pub(super) fn forgetting<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, THREE);
     let attributes: &[(&str, &str)] = &[("user", "ada"), ("org", "x")];
     assert!(desk.allows(attributes, 3));
-    assert!(desk.engine.forget(&Request::new("default", attributes)).wait().unwrap());
+    assert!(desk.engine.forget(&Request::new("default", attributes)).block().unwrap());
     assert_eq!(["user", "org", "all"].map(|rule| desk.left(attributes, rule)), [5, 4, 3]);
     assert!(desk.engine.is_empty());
-    assert!(!desk.engine.forget(&Request::new("default", attributes)).wait().unwrap());
+    assert!(!desk.engine.forget(&Request::new("default", attributes)).block().unwrap());
 }
 
 pub(super) fn forgetting_all<S: Store>(make: Make<'_, S>) {
@@ -277,27 +280,27 @@ pub(super) fn forgetting_all<S: Store>(make: Make<'_, S>) {
             let attributes = [("user", user.as_str()), ("org", user.as_str())];
             let _ = desk.check(&attributes, 1);
             let request = Request::new("other", &attributes);
-            assert!(desk.engine.check(&request).wait().unwrap().is_allowed());
+            assert!(desk.engine.check(&request).block().unwrap().is_allowed());
         }
     };
     let attributes: &[(&str, &str)] = &[("user", "user-0"), ("org", "user-0")];
     let left = || ["user", "org", "all"].map(|rule| desk.left(attributes, rule));
     let left_in_other = || {
-        let report = desk.engine.peek(&Request::new("other", attributes)).wait().unwrap();
+        let report = desk.engine.peek(&Request::new("other", attributes)).block().unwrap();
         report.remaining().unwrap()
     };
     charge_all();
     assert_eq!((left(), left_in_other()), ([4, 3, 0], 1));
     let before = desk.engine.len() as u64;
-    let of_domain = desk.engine.forget_domain("default").wait().unwrap();
+    let of_domain = desk.engine.forget_domain("default").block().unwrap();
     assert_eq!((left(), left_in_other()), ([5, 4, 3], 1), "only that domain");
     assert_eq!(before - of_domain, 300);
-    assert_eq!(desk.engine.forget_domain("nowhere").wait(), Ok(0));
+    assert_eq!(desk.engine.forget_domain("nowhere").block(), Ok(0));
     charge_all();
-    let all = desk.engine.forget_all().wait().unwrap();
+    let all = desk.engine.forget_all().block().unwrap();
     assert_eq!((left(), left_in_other(), all), ([5, 4, 3], 2, before));
     assert!(desk.engine.is_empty());
-    assert_eq!(desk.engine.forget_all().wait(), Ok(0));
+    assert_eq!(desk.engine.forget_all().block(), Ok(0));
 }
 
 pub(super) fn empty_keys_can_be_rejected<S: Store>(make: Make<'_, S>) {

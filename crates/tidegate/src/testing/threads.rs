@@ -57,7 +57,7 @@ pub(super) fn one_token_for_two<S: Store>(make: Make<'_, S>) {
             }
         });
         assert_eq!(won.into_inner(), 1, "in round {round}");
-        desk.engine.close_round("default").wait().unwrap();
+        desk.engine.close_round("default").block().unwrap();
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) fn reservations_add_up<S: Store>(make: Make<'_, S>) {
                         _ => {
                             let id = desk.hold(ADA, 4);
                             let charged = desk.commit(id, 2);
-                            charged - desk.engine.refund_hold(id, 1).wait().unwrap()
+                            charged - desk.engine.refund_hold(id, 1).block().unwrap()
                         }
                     };
                     charged.fetch_add(units, Ordering::Relaxed);

@@ -33,7 +33,7 @@ pub(super) fn each_request_has_its_rules<S: Store>(make: Make<'_, S>) {
         Request::new("default", &[("user", "ada")]),
         Request::new("default", &[("user", "root")]),
     ];
-    let report = desk.engine.check_together(&requests).wait().unwrap();
+    let report = desk.engine.check_together(&requests).block().unwrap();
     assert!(report.is_allowed());
     assert_eq!(rule_counts(&report, 0), [("user", 1), ("path", 1)]);
     assert_eq!(rule_counts(&report, 1), []);
@@ -41,7 +41,7 @@ pub(super) fn each_request_has_its_rules<S: Store>(make: Make<'_, S>) {
     assert_eq!(rule_counts(&report, 3), [("user", 1)], "the same key, once for both");
     let unlimited = [0, 1, 2, 3, 4].map(|index| report.is_unlimited(index));
     assert_eq!(unlimited, [false, false, false, false, true]);
-    let report = desk.engine.check_together(&requests[2..]).wait().unwrap();
+    let report = desk.engine.check_together(&requests[2..]).block().unwrap();
     assert!(!report.is_allowed());
     let denying = [0, 1].map(|at| report.rules_of(at).any(|it| !it.decision.is_allowed()));
     assert_eq!(denying, [true, false], "bob is denied, ada is not charged");
@@ -54,7 +54,7 @@ pub(super) fn each_request_has_its_rules<S: Store>(make: Make<'_, S>) {
 pub(super) fn early_denial_names_the_request<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, &TWO.replace("missing = \"skip\"", "missing = \"refuse\""));
     let requests = [ADA, &[("path", "/a")]].map(|it| Request::new("default", it));
-    let report = desk.engine.check_together(&requests).wait().unwrap();
+    let report = desk.engine.check_together(&requests).block().unwrap();
     assert_eq!((report.is_allowed(), report.denied_request()), (false, Some(1)));
     assert_eq!(desk.check(ADA, 1).denied_request(), None);
 }
@@ -66,7 +66,7 @@ fn with_request_limits<S: Store>(make: Make<'_, S>) -> TestEngine<S> {
 }
 
 fn left<S: Store>(desk: &TestEngine<S>, request: &Request<'_>) -> Option<(u64, u64)> {
-    let report = desk.engine.check(request).wait().unwrap();
+    let report = desk.engine.check(request).block().unwrap();
     let counts = report.remaining().zip(report.limit());
     counts.filter(|_| report.is_allowed())
 }
@@ -86,10 +86,10 @@ pub(super) fn request_limits_count_by_length<S: Store>(make: Make<'_, S>) {
     assert_eq!(left(&desk, &ada), Some((2, 3)), "the rules have their own count");
     let nothing = RequestLimit::new(0, WindowUnit::Second);
     let look = ada.request_limit(&nothing).cost(0);
-    assert!(desk.engine.check(&look).wait().unwrap().is_allowed());
+    assert!(desk.engine.check(&look).block().unwrap().is_allowed());
     assert_eq!(left(&desk, &ada.request_limit(&nothing)), None);
-    assert!(!desk.engine.check(&look).wait().unwrap().is_allowed(), "1 of 0 is used");
-    assert_eq!(desk.engine.refund(&ada.request_limit(&five).cost(2)).wait(), Ok(2));
+    assert!(!desk.engine.check(&look).block().unwrap().is_allowed(), "1 of 0 is used");
+    assert_eq!(desk.engine.refund(&ada.request_limit(&five).cost(2)).block(), Ok(2));
     assert_eq!(left(&desk, &ada.request_limit(&five)), Some((2, 5)));
     // The minute that began at 960 s ends at 1 020 s.
     desk.at(1_019_999);
@@ -103,23 +103,23 @@ pub(super) fn request_limits_replace_rules<S: Store>(make: Make<'_, S>) {
     let limit = RequestLimit::new(1, WindowUnit::Year);
     let unknown = Request::new("unknown", ADA).request_limit(&limit);
     for _ in 0..3 {
-        let report = desk.engine.check(&unknown).wait().unwrap();
+        let report = desk.engine.check(&unknown).block().unwrap();
         assert!(report.is_allowed() && report.rule().is_none(), "an unknown domain");
     }
     let requests = [
         Request::new("default", ADA).request_limit(&limit),
         Request::new("default", &[("user", "ada"), ("path", "/a")]),
     ];
-    let report = desk.engine.check_together(&requests).wait().unwrap();
+    let report = desk.engine.check_together(&requests).block().unwrap();
     assert_eq!(rule_counts(&report, 0), [("limit per year", 0)]);
     assert_eq!(rule_counts(&report, 1), [("user", 2), ("path", 1)]);
     // Other requests denied with it are not charged, and it is, as far as it fits.
-    assert!(!desk.engine.check_together(&requests).wait().unwrap().is_allowed());
+    assert!(!desk.engine.check_together(&requests).block().unwrap().is_allowed());
     assert_eq!(desk.left(ADA, "user"), 2);
     // An edit of the rules does not change the counts of requests.
     desk.engine.replace_policy("test", read(&TWO.replace("max = 3", "max = 4")));
-    assert!(!desk.engine.check(&requests[0]).wait().unwrap().is_allowed());
+    assert!(!desk.engine.check(&requests[0]).block().unwrap().is_allowed());
     assert_eq!(desk.left(ADA, "user"), 3);
-    let rejected = TestEngine::new(make, TWO).engine.check(&requests[0]).wait();
+    let rejected = TestEngine::new(make, TWO).engine.check(&requests[0]).block();
     assert!(matches!(rejected, Err(CheckError::NoOwnLimits)));
 }

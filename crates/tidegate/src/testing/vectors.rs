@@ -46,7 +46,7 @@ fn replay<S: Store>(store: S, case: &Value) {
                 return;
             }
             for _ in rounds..index {
-                engine.close_round("default").wait().unwrap();
+                engine.close_round("default").block().unwrap();
             }
             rounds = index;
         }
@@ -56,10 +56,10 @@ fn replay<S: Store>(store: S, case: &Value) {
         match op {
             "check" | "peek" | "hold" => {
                 let report = match op {
-                    "check" => engine.check(&request("cost")).wait(),
-                    "peek" => engine.peek(&request("cost")).wait(),
+                    "check" => engine.check(&request("cost")).block(),
+                    "peek" => engine.peek(&request("cost")).block(),
                     _ if number(&step["units"]) == 0 => return,
-                    _ => engine.reserve(&request("units")).wait(),
+                    _ => engine.reserve(&request("units")).block(),
                 };
                 let report = report.unwrap();
                 if op == "hold" && !report.is_allowed() && case["limit"]["kind"] == "cooldown" {
@@ -74,14 +74,14 @@ fn replay<S: Store>(store: S, case: &Value) {
                 let Some(index) = holds.iter().position(|(held, _)| *held == units) else { return };
                 let (_, id) = holds.swap_remove(index);
                 if op == "cancel" {
-                    engine.cancel(id).wait().unwrap();
+                    engine.cancel(id).block().unwrap();
                 } else {
-                    let charged = engine.commit(id, Some(number(&step["actual"]))).wait();
+                    let charged = engine.commit(id, Some(number(&step["actual"]))).block();
                     assert_eq!(charged, Ok(number(&expect["charged"])), "{}", position());
                 }
             }
             "refund" => {
-                let given = engine.refund(&request("units")).wait().unwrap();
+                let given = engine.refund(&request("units")).block().unwrap();
                 assert_eq!(given, number(&expect["given"]), "{}", position());
             }
             "edit" => drop(engine.replace_policy("test", policy(&step["limit"]))),
@@ -91,7 +91,7 @@ fn replay<S: Store>(store: S, case: &Value) {
 }
 
 fn meets(decision: &Decision, expect: &Value, position: &str) {
-    let wait = match decision.wait() {
+    let wait = match decision.retry_after() {
         None => Value::Null,
         Some(Wait::Never) => "never".into(),
         Some(Wait::Unknown) => "unknown".into(),

@@ -79,12 +79,12 @@ fn an_allowed_request_over_three_rules_allocates_nothing() {
     let engine = Engine::new(Policy::from_toml(policy).unwrap());
     let attributes = [("user", "ada"), ("ip", "2001:db8::1"), ("path", "/search/x")];
     let request = Request::new("default", &attributes);
-    assert!(engine.check(&request).wait().unwrap().is_allowed(), "the key has its slot now");
+    assert!(engine.check(&request).block().unwrap().is_allowed(), "the key has its slot now");
     let prepared = engine.domain("default");
     for _ in 0..100 {
         let count = allocations(|| {
-            assert!(engine.check(&request).wait().unwrap().is_allowed());
-            assert!(prepared.check(&request).wait().unwrap().is_allowed());
+            assert!(engine.check(&request).block().unwrap().is_allowed());
+            assert!(prepared.check(&request).block().unwrap().is_allowed());
         });
         assert_eq!(count, 0);
     }

@@ -35,7 +35,7 @@ fn costs_of_zero_and_of_more_than_the_burst_change_nothing_and_take_no_slot() {
     let limiter: Limiter<u64> = Limiter::new(one_per_second(10));
     assert!(limiter.check_n_at(&1, 0, secs(1)).is_allowed());
     for cost in [11, u64::MAX] {
-        assert_eq!(limiter.check_n_at(&1, cost, secs(1)).wait(), Some(Wait::Never));
+        assert_eq!(limiter.check_n_at(&1, cost, secs(1)).retry_after(), Some(Wait::Never));
     }
     assert_eq!(limiter.len(), 0);
     assert_eq!(limiter.peek_at(&1, secs(1)).remaining(), 10);
@@ -51,7 +51,7 @@ fn peek_changes_nothing() {
     assert!(limiter.allow_at("k", secs(1)));
     let seen = limiter.peek_at("k", secs(1));
     assert_eq!((seen.is_allowed(), seen.remaining()), (false, 0));
-    assert_eq!(seen.wait(), Some(Wait::After(seconds(1))));
+    assert_eq!(seen.retry_after(), Some(Wait::After(seconds(1))));
 }
 
 #[test]
@@ -117,14 +117,14 @@ fn windows_sliding_windows_and_cooldowns_are_limiters_too() {
         assert!(window.allow_at(&1, secs(at)));
         assert!(sliding.allow_at(&1, secs(at)));
     }
-    assert_eq!(window.check_at(&1, secs(6)).wait(), Some(Wait::After(seconds(7))));
-    assert_eq!(sliding.check_at(&1, secs(6)).wait(), Some(Wait::After(seconds(7))));
+    assert_eq!(window.check_at(&1, secs(6)).retry_after(), Some(Wait::After(seconds(7))));
+    assert_eq!(sliding.check_at(&1, secs(6)).retry_after(), Some(Wait::After(seconds(7))));
     assert!(window.allow_at(&1, secs(13)));
     assert!(window.allow_at(&1, secs(13)), "a new window is empty");
     assert!(sliding.allow_at(&1, secs(13)));
     assert!(!sliding.allow_at(&1, secs(13)), "the one at 5 s is still in the window");
     assert!(cooldown.allow_at(&1, secs(3)));
-    assert_eq!(cooldown.check_at(&1, secs(4)).wait(), Some(Wait::After(seconds(59))));
+    assert_eq!(cooldown.check_at(&1, secs(4)).retry_after(), Some(Wait::After(seconds(59))));
     assert!(cooldown.allow_at(&1, secs(63)));
 }
 
@@ -134,7 +134,7 @@ fn a_sliding_window_of_many_units_keeps_counts_in_its_slot() {
         Limiter::new(Sliding::new(1_000, seconds(10), 10).unwrap());
     assert!(limiter.check_n_at(&1, 600, secs(1)).is_allowed());
     assert!(limiter.check_n_at(&1, 400, secs(2)).is_allowed());
-    assert_eq!(limiter.check_n_at(&1, 600, secs(3)).wait(), Some(Wait::After(seconds(9))));
+    assert_eq!(limiter.check_n_at(&1, 600, secs(3)).retry_after(), Some(Wait::After(seconds(9))));
     assert!(limiter.check_n_at(&1, 600, secs(12)).is_allowed());
     assert_eq!(limiter.refund_at(&1, 100, secs(12)), 100);
 }

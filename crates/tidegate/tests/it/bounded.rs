@@ -31,8 +31,8 @@ fn new_keys_are_denied_for_an_unknown_time_under_when_full_deny() {
     let limiter = limiter(one_per_day(3), 100, WhenFull::Deny);
     (0..100).for_each(|key| assert!(limiter.allow_at(&key, secs(1))));
     let denied = limiter.check_at(&100, secs(1));
-    assert_eq!((denied.wait(), denied.remaining()), (Some(Wait::Unknown), 0));
-    assert_eq!(limiter.check_n_at(&100, 4, secs(1)).wait(), Some(Wait::Never));
+    assert_eq!((denied.retry_after(), denied.remaining()), (Some(Wait::Unknown), 0));
+    assert_eq!(limiter.check_n_at(&100, 4, secs(1)).retry_after(), Some(Wait::Never));
 }
 
 #[test]

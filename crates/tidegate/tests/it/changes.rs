@@ -40,7 +40,7 @@ fn a_rate_changed_back_and_forth_keeps_fractions() {
         limiter.set_limit_at(limit, secs(1));
         // The first unit is there after 1/count of a second, rounded up, and not earlier.
         let nanos = 1_000_000_000_u64.div_ceil(count);
-        let wait = limiter.check_at(&1, secs(1)).wait();
+        let wait = limiter.check_at(&1, secs(1)).retry_after();
         assert_eq!(wait, Some(Wait::After(Duration::from_nanos(nanos))), "{count}/s");
     }
 }

@@ -19,7 +19,7 @@ fn engine(policy: &str) -> (TestEngine, ManualClock) {
 }
 
 fn allows(engine: &TestEngine, request: &Request<'_>) -> bool {
-    engine.check(request).wait().unwrap().is_allowed()
+    engine.check(request).block().unwrap().is_allowed()
 }
 
 const TWO_LIMITS: &str = r#"
@@ -39,13 +39,13 @@ fn denied_request_charges_no_limit_and_names_the_rule() {
     let (ada, bob) = (&[("user", "ada")], &[("user", "bob")]);
     let (ada, bob) = (Request::new("default", ada), Request::new("default", bob));
     assert!(allows(&engine, &ada) && allows(&engine, &ada));
-    let denied = engine.check(&ada).wait().unwrap();
+    let denied = engine.check(&ada).block().unwrap();
     assert_eq!((denied.rule(), denied.remaining()), (Some("user"), Some(0)));
-    assert_eq!(denied.wait(), Some(Wait::After(Duration::from_secs(10))));
+    assert_eq!(denied.retry_after(), Some(Wait::After(Duration::from_secs(10))));
     let all = denied.rules().nth(1).unwrap();
     assert_eq!((all.rule, all.decision.remaining()), ("all", 1));
     assert!(allows(&engine, &bob));
-    let denied = engine.check(&bob).wait().unwrap();
+    let denied = engine.check(&bob).block().unwrap();
     assert_eq!(denied.rule(), Some("all"));
     assert_eq!(denied.rules().next().unwrap().decision.remaining(), 1);
     clock.advance(Duration::from_secs(20));
@@ -59,23 +59,23 @@ fn a_reservation_shrinks_the_capacity_until_it_expires() {
          bucket = { rate = \"1/s\", burst = 10 }\n",
     );
     let request = Request::new("default", &[("user", "ada")]);
-    let held = engine.reserve(&request.cost(6)).wait().unwrap().hold().unwrap();
-    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(4));
+    let held = engine.reserve(&request.cost(6)).block().unwrap().hold().unwrap();
+    assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(4));
     clock.advance(Duration::from_secs(30));
     assert_eq!(
-        engine.peek(&request).wait().unwrap().remaining(),
+        engine.peek(&request).block().unwrap().remaining(),
         Some(4),
         "no refill above a hold"
     );
     clock.advance(Duration::from_secs(30));
-    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(10), "expired");
-    assert_eq!(engine.commit(held, None).wait(), Err(SettleError::Gone));
+    assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(10), "expired");
+    assert_eq!(engine.commit(held, None).block(), Err(SettleError::Gone));
 
-    let held = engine.reserve(&request.cost(6)).wait().unwrap().hold().unwrap();
-    assert_eq!(engine.commit(held, Some(2)).wait(), Ok(2));
-    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(8));
-    assert_eq!(engine.refund_hold(held, 5).wait(), Ok(2), "never more than was taken");
-    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(10));
+    let held = engine.reserve(&request.cost(6)).block().unwrap().hold().unwrap();
+    assert_eq!(engine.commit(held, Some(2)).block(), Ok(2));
+    assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(8));
+    assert_eq!(engine.refund_hold(held, 5).block(), Ok(2), "never more than was taken");
+    assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(10));
 }
 
 #[test]
@@ -83,10 +83,10 @@ fn the_same_idempotency_key_is_charged_once() {
     let (engine, _) = engine(TWO_LIMITS);
     let request = Request::new("default", &[("user", "ada")]).idempotency_key("k1");
     assert!(allows(&engine, &request) && allows(&engine, &request));
-    let left = engine.peek(&Request::new("default", &[("user", "ada")])).wait().unwrap();
+    let left = engine.peek(&Request::new("default", &[("user", "ada")])).block().unwrap();
     assert_eq!(left.remaining(), Some(1));
     let other = Request::new("default", &[("user", "bob")]).idempotency_key("k1");
-    assert!(engine.check(&other).wait().is_err());
+    assert!(engine.check(&other).block().is_err());
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn three_in_flight_and_the_rest_wait_in_order() {
     let (engine, clock) =
         engine("[[rule]]\nname = \"calls\"\nslots = { max = 3, queue = 2, expires = \"5m\" }\n");
     let request = Request::new("default", &[]);
-    assert!(engine.check(&request).wait().is_err(), "use acquire");
+    assert!(engine.check(&request).block().is_err(), "use acquire");
     let mut leases: Vec<_> =
         (0..3).map(|_| engine.acquire(&request, None).block().unwrap()).collect();
     assert!(leases.windows(2).all(|pair| pair[0].fence() < pair[1].fence()));
@@ -106,7 +106,7 @@ fn three_in_flight_and_the_rest_wait_in_order() {
     let fresh = engine.acquire(&request, now).block().unwrap();
     assert_eq!(leases.pop().unwrap().release(), Err(SettleError::Gone), "it has expired");
     drop((leases, fresh));
-    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(3), "at rest all are free");
+    assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(3), "at rest all are free");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_max_that_is_changed_for_the_next_round_applies_from_it() {
         allows(&engine, &bob) && allows(&engine, &bob),
         "also a key that is new after the vote"
     );
-    engine.close_round("default").wait().unwrap();
+    engine.close_round("default").block().unwrap();
     for request in [ada, bob] {
         assert!(allows(&engine, &request) && !allows(&engine, &request));
     }
@@ -169,15 +169,15 @@ fn a_restored_snapshot_continues() {
     );
     let request = Request::new("default", &[("user", "ada")]);
     assert!(allows(&engine, &request) && allows(&engine, &request));
-    let held = engine.reserve(&request).wait().unwrap().hold().unwrap();
+    let held = engine.reserve(&request).block().unwrap().hold().unwrap();
     let policy = engine.policy();
     let bytes = engine.snapshot();
     let restored = Engine::restore((*policy).clone(), clock, &bytes).unwrap();
-    let left = restored.peek(&request).wait().unwrap();
+    let left = restored.peek(&request).block().unwrap();
     assert_eq!(left.remaining(), Some(2));
     assert_eq!(left.rules().nth(1).unwrap().decision.remaining(), 97);
-    assert_eq!(restored.cancel(held).wait(), Ok(0));
-    assert_eq!(restored.peek(&request).wait().unwrap().remaining(), Some(3));
+    assert_eq!(restored.cancel(held).block(), Ok(0));
+    assert_eq!(restored.peek(&request).block().unwrap().remaining(), Some(3));
     for cut in 0..bytes.len() {
         let clock = ManualClock::default();
         assert!(Engine::restore((*policy).clone(), clock, &bytes[..cut]).is_err(), "{cut}");
@@ -220,7 +220,7 @@ fn a_thousand_waiters_for_three_slots_are_served_in_arrival_order() {
     assert_eq!(served.len() + given_up, 1_000);
     assert!(served.is_sorted(), "in order");
     drop(leases);
-    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(3), "at rest all are free");
+    assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(3), "at rest all are free");
 }
 
 #[test]

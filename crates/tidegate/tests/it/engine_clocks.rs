@@ -41,10 +41,10 @@ fn overrides_end_by_the_time_of_day() {
     let clock = SinceStart::default();
     let engine = Engine::with_clock(Policy::from_toml(policy).unwrap(), clock.clone());
     let ada = Request::new("default", &[("user", "ada")]);
-    assert!(engine.check(&ada.cost(100)).wait().unwrap().is_allowed());
+    assert!(engine.check(&ada.cost(100)).block().unwrap().is_allowed());
     let left = |ms| {
         clock.set(ms);
-        engine.peek(&ada).wait().unwrap().remaining()
+        engine.peek(&ada).block().unwrap().remaining()
     };
     assert_eq!(left(19_000), Some(19));
     assert_eq!(left(21_000), Some(20 + 10));
@@ -60,7 +60,7 @@ fn quotas_follow_the_time_of_day() {
     let day_ms = 86_400_000;
     for (ms, is_allowed) in [(0, true), (1, true), (day_ms - 1, false), (day_ms, true)] {
         clock.set(ms);
-        assert_eq!(engine.check(&ada).wait().unwrap().is_allowed(), is_allowed, "at {ms} ms");
+        assert_eq!(engine.check(&ada).block().unwrap().is_allowed(), is_allowed, "at {ms} ms");
     }
 }
 
@@ -76,7 +76,7 @@ fn a_step_back_refills_no_key_that_was_forgotten() {
         let engine = Engine::with_clock(Policy::from_toml(&policy).unwrap(), clock.clone());
         let decided_at = |user: &str| {
             let attributes = [("user", user)];
-            let report = engine.check(&Request::new("default", &attributes)).wait().unwrap();
+            let report = engine.check(&Request::new("default", &attributes)).block().unwrap();
             report.decision().unwrap().decided_at()
         };
         for user in 0..4 {

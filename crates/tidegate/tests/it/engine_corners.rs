@@ -24,7 +24,7 @@ fn engine(text: &str) -> (TestEngine, ManualClock) {
 }
 
 fn allows(engine: &TestEngine, request: &Request<'_>) -> bool {
-    engine.check(request).wait().unwrap().is_allowed()
+    engine.check(request).block().unwrap().is_allowed()
 }
 
 fn is_ready<T>(waiting: &mut Waiting<'_, T>) -> bool {
@@ -44,7 +44,7 @@ fn an_override_that_does_not_fit_the_new_policy_waits_until_it_does() {
     let given = Override::new(vec![ada], Grant::Limit(seven));
     engine.set_override("ops", ("default", "r"), given).unwrap();
     let request = Request::new("default", &[("user", "ada")]);
-    assert_eq!(engine.check(&request).wait().unwrap().remaining(), Some(6));
+    assert_eq!(engine.check(&request).block().unwrap().remaining(), Some(6));
     for limit in [
         "bucket = { rate = \"1/day\", burst = 2 }",
         "sliding = { max = 2, per = \"10s\" }",
@@ -52,17 +52,17 @@ fn an_override_that_does_not_fit_the_new_policy_waits_until_it_does() {
         "cooldown = \"1s\"",
     ] {
         engine.replace_policy("reload", policy(&rule(limit)));
-        let held = engine.reserve(&request).wait().unwrap().hold().unwrap();
-        assert!(engine.commit(held, None).wait().is_ok(), "{limit}");
-        assert!(engine.peek(&request).wait().unwrap().limit() < Some(7), "{limit}");
+        let held = engine.reserve(&request).block().unwrap().hold().unwrap();
+        assert!(engine.commit(held, None).block().is_ok(), "{limit}");
+        assert!(engine.peek(&request).block().unwrap().limit() < Some(7), "{limit}");
     }
     engine.replace_policy(
         "reload",
         policy("[[rule]]\nname = \"r\"\nwindow = { max = 1, per = \"10s\" }"),
     );
-    assert_eq!(engine.peek(&request).wait().unwrap().limit(), Some(1), "not the common limit");
+    assert_eq!(engine.peek(&request).block().unwrap().limit(), Some(1), "not the common limit");
     engine.replace_policy("reload", policy(&window));
-    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(6), "it is back");
+    assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(6), "it is back");
     assert_eq!(engine.overlay().overrides().count(), 1);
 }
 
@@ -75,7 +75,7 @@ fn a_request_takes_one_slot_whatever_it_costs() {
     let second = engine.acquire(&request.cost(0), now).block().unwrap();
     assert!(matches!(engine.acquire(&request.cost(0), now).block(), Err(WaitError::TimedOut)));
     drop((first, second));
-    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(2));
+    assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(2));
 }
 
 #[test]
@@ -87,18 +87,18 @@ fn an_idempotency_key_does_not_share_a_slot_and_ends_with_its_reservation() {
 
     let rule = "[[rule]]\nname = \"r\"\nreserve_for = \"1m\"\nwindow = { max = 5, per = \"1h\" }\n";
     let (engine, clock) = engine(rule);
-    let reserve = || engine.reserve(&request).wait().unwrap().hold().unwrap();
+    let reserve = || engine.reserve(&request).block().unwrap().hold().unwrap();
     let (first, again) = (reserve(), reserve());
     assert_eq!(first, again);
-    engine.cancel(first).wait().unwrap();
+    engine.cancel(first).block().unwrap();
     let second = reserve();
     assert_ne!(first, second, "a cancelled reservation is not cached");
     clock.advance(Duration::from_secs(60));
     let third = reserve();
     assert_ne!(second, third, "and what has expired");
-    engine.commit(third, None).wait().unwrap();
+    engine.commit(third, None).block().unwrap();
     assert_eq!(reserve(), third, "but not what was charged");
-    assert_eq!(engine.refund_hold(first, 1).wait(), Err(SettleError::Cancelled));
+    assert_eq!(engine.refund_hold(first, 1).block(), Err(SettleError::Cancelled));
 }
 
 #[test]
@@ -116,20 +116,20 @@ fn waiters_are_woken_by_every_change_that_may_help() {
     let round = "[[rule]]\nname = \"r\"\nquota = { max = 1, per = \"round\" }\n";
     let (engine, _) = self::engine(round);
     let request = Request::new("default", &[]);
-    let held = engine.reserve(&request).wait().unwrap().hold().unwrap();
+    let held = engine.reserve(&request).block().unwrap().hold().unwrap();
     let mut waits = engine.until_ready(&request, None);
     assert!(!is_ready(&mut waits));
-    engine.cancel(held).wait().unwrap();
+    engine.cancel(held).block().unwrap();
     assert!(is_ready(&mut waits), "refunded units");
     let mut waits = engine.until_ready(&request, None);
     assert!(!is_ready(&mut waits));
-    engine.close_round("default").wait().unwrap();
+    engine.close_round("default").block().unwrap();
     assert!(is_ready(&mut waits), "a new round");
     let mut waits = engine.until_ready(&request, None);
     assert!(!is_ready(&mut waits));
     engine.replace_policy("ops", policy(&round.replace("max = 1", "max = 2")));
     assert!(is_ready(&mut waits), "a larger limit");
-    assert_eq!(engine.close_round("nowhere").wait().unwrap(), 0);
+    assert_eq!(engine.close_round("nowhere").block().unwrap(), 0);
 }
 
 #[test]
@@ -143,8 +143,8 @@ fn an_unlimited_request_is_not_unmatched() {
     let vip = &[("user", "vip")];
     let request = Request::new("default", vip);
     assert!(allows(&engine, &request) && allows(&engine, &request));
-    let held = engine.reserve(&request).wait().unwrap().hold().unwrap();
-    assert!(engine.commit(held, None).wait().is_ok());
+    let held = engine.reserve(&request).block().unwrap().hold().unwrap();
+    assert!(engine.commit(held, None).block().is_ok());
     let calls = Request::new("calls", vip);
     let leases: Vec<_> =
         (0..5).map(|_| engine.acquire(&calls, Some(Duration::ZERO)).block().unwrap()).collect();
@@ -166,7 +166,7 @@ fn keys_of_closed_rounds_make_room() {
             denied += usize::from(!allows(&engine, &Request::new("default", &attributes)));
         }
         assert!(denied <= 20, "{denied} in round {round}");
-        engine.close_round("default").wait().unwrap();
+        engine.close_round("default").block().unwrap();
     }
 }
 
@@ -192,7 +192,7 @@ fn a_rule_in_shadow_mode_denies_nothing() {
     }
     let (engine, _) = engine(&rules.replace("MODE", ""));
     let request = Request::new("default", &[("user", "ada"), ("tier", "9")]);
-    assert!(matches!(engine.check(&request).wait(), Err(CheckError::CostNotCovered { .. })));
+    assert!(matches!(engine.check(&request).block(), Err(CheckError::CostNotCovered { .. })));
 }
 
 #[test]
@@ -214,8 +214,8 @@ fn a_commit_reports_what_the_tightest_limit_has_charged() {
          [[rule]]\nname = \"gap\"\ncooldown = \"1s\"\n\
          [[rule]]\nname = \"wide\"\nquota = { max = 1000, per = \"day\" }\n",
     );
-    let held = engine.reserve(&Request::new("default", &[])).wait().unwrap().hold().unwrap();
-    assert_eq!(engine.commit(held, Some(100)).wait(), Ok(5));
+    let held = engine.reserve(&Request::new("default", &[])).block().unwrap().hold().unwrap();
+    assert_eq!(engine.commit(held, Some(100)).block(), Ok(5));
 }
 
 /// Overrides and bans are found as rules are where there are many: the first that applies counts.
@@ -232,7 +232,7 @@ fn of_many_overrides_and_bans_the_first_that_applies_counts() {
     );
     let (engine, clock) = engine(&text);
     let limit = |user: &str| {
-        engine.peek(&Request::new("default", &[("user", user)])).wait().unwrap().limit()
+        engine.peek(&Request::new("default", &[("user", user)])).block().unwrap().limit()
     };
     assert_eq!([limit("u7"), limit("u8"), limit("u900"), limit("x")], [3, 18, 5, 1].map(Some));
     clock.set(Timestamp::from_secs(1_200));
@@ -269,7 +269,7 @@ fn every_rule_reports_the_span_of_its_capacity() {
     ];
     for (limit, span_ms) in rules {
         let (engine, _) = engine(&format!("[[rule]]\nname = \"r\"\nkey = [\"user\"]\n{limit}\n"));
-        let report = engine.peek(&Request::new("default", &[("user", "ada")])).wait().unwrap();
+        let report = engine.peek(&Request::new("default", &[("user", "ada")])).block().unwrap();
         let spans: Vec<_> = report.rules().map(|rule| rule.span).collect();
         // Rounded up to whole milliseconds.
         let ms = |span: Duration| u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap();
@@ -288,12 +288,12 @@ fn holds_of_keys_without_charges_survive_a_restore() {
     for name in &names {
         let attributes = [("user", name.as_str())];
         let request = Request::new("default", &attributes).cost(3);
-        assert!(engine.reserve(&request).wait().unwrap().hold().is_some());
+        assert!(engine.reserve(&request).block().unwrap().hold().is_some());
     }
     let engine = Engine::restore(policy, clock, &engine.snapshot()).unwrap();
     for name in &names {
         let attributes = [("user", name.as_str())];
-        let report = engine.peek(&Request::new("default", &attributes).cost(0)).wait().unwrap();
+        let report = engine.peek(&Request::new("default", &attributes).cost(0)).block().unwrap();
         assert_eq!(report.remaining(), Some(7), "{name}");
     }
 }

@@ -22,7 +22,7 @@ fn engine(text: &str) -> (TestEngine, ManualClock) {
 
 fn check_at(engine: &TestEngine, user: &str, at: Timestamp) -> bool {
     let attributes = [("user", user)];
-    engine.check_at(&Request::new("default", &attributes), at).wait().unwrap().is_allowed()
+    engine.check_at(&Request::new("default", &attributes), at).block().unwrap().is_allowed()
 }
 
 fn ms(ms: u64) -> Timestamp {
@@ -51,14 +51,14 @@ fn hold_refunded_in_parts_returns_no_more_than_was_outstanding() {
         engine("[[rule]]\nname = \"r\"\nbucket = { rate = \"1/s\", burst = 10 }\n");
     let request = Request::new("default", &[]);
     let left = |report: &Report| report.remaining().unwrap();
-    let hold = engine.reserve(&request.cost(5)).wait().unwrap().hold().unwrap();
-    engine.commit(hold, None).wait().unwrap();
+    let hold = engine.reserve(&request.cost(5)).block().unwrap().hold().unwrap();
+    engine.commit(hold, None).block().unwrap();
     clock.advance(Duration::from_secs(2));
     // Two of the five are back by themselves: three are outstanding.
-    assert_eq!(left(&engine.check(&request.cost(3)).wait().unwrap()), 4);
-    assert_eq!(engine.refund_hold(hold, 3).wait().unwrap(), 3);
-    assert_eq!(engine.refund_hold(hold, 2).wait().unwrap(), 0);
-    assert_eq!(left(&engine.peek(&request).wait().unwrap()), 7);
+    assert_eq!(left(&engine.check(&request.cost(3)).block().unwrap()), 4);
+    assert_eq!(engine.refund_hold(hold, 3).block().unwrap(), 3);
+    assert_eq!(engine.refund_hold(hold, 2).block().unwrap(), 0);
+    assert_eq!(left(&engine.peek(&request).block().unwrap()), 7);
 }
 
 #[test]
@@ -66,16 +66,16 @@ fn refund_of_a_nearly_refilled_charge_returns_only_the_rest_of_it() {
     let (engine, clock) =
         engine("[[rule]]\nname = \"r\"\nbucket = { rate = \"1/s\", burst = 10 }\n");
     let request = Request::new("default", &[]);
-    let hold = engine.reserve(&request).wait().unwrap().hold().unwrap();
-    engine.commit(hold, None).wait().unwrap();
+    let hold = engine.reserve(&request).block().unwrap().hold().unwrap();
+    engine.commit(hold, None).block().unwrap();
     clock.advance(Duration::from_millis(990));
-    assert!(engine.check(&request.cost(9)).wait().unwrap().is_allowed());
-    let _ = engine.refund_hold(hold, 1).wait().unwrap();
+    assert!(engine.check(&request.cost(9)).block().unwrap().is_allowed());
+    let _ = engine.refund_hold(hold, 1).block().unwrap();
     // 0.01 units were outstanding: the bucket holds 1.00 now, and not 1.99.
     clock.advance(Duration::from_millis(980));
-    assert!(!engine.check(&request.cost(2)).wait().unwrap().is_allowed());
+    assert!(!engine.check(&request.cost(2)).block().unwrap().is_allowed());
     clock.advance(Duration::from_millis(20));
-    assert!(engine.check(&request.cost(2)).wait().unwrap().is_allowed());
+    assert!(engine.check(&request.cost(2)).block().unwrap().is_allowed());
 }
 
 #[test]
@@ -86,9 +86,9 @@ fn forget_after_a_reservation_has_expired_leaves_no_state() {
     );
     let attributes = [("user", "ada")];
     let request = Request::new("default", &attributes);
-    assert!(engine.reserve(&request).wait().unwrap().hold().is_some());
+    assert!(engine.reserve(&request).block().unwrap().hold().is_some());
     clock.advance(Duration::from_secs(61));
-    assert!(engine.forget(&request).wait().unwrap());
+    assert!(engine.forget(&request).block().unwrap());
     assert_eq!(engine.len(), 0);
 }
 
@@ -112,7 +112,7 @@ fn slot_of_a_quota_that_carries_since_an_edit_is_not_reused() {
     }
     for key in &keys {
         let attributes = [("user", key.as_str())];
-        let report = engine.peek_at(&Request::new("default", &attributes), ms(61_000)).wait();
+        let report = engine.peek_at(&Request::new("default", &attributes), ms(61_000)).block();
         assert_eq!(report.unwrap().remaining(), Some(19), "{key}");
     }
 }
@@ -125,20 +125,20 @@ fn idempotency_keys_belong_to_their_domain_and_their_hold() {
     );
     for domain in ["a", "b", "a", "b"] {
         let request = Request::new(domain, &[]).cost(2).idempotency_key("order 17");
-        assert_eq!(engine.check(&request).wait().unwrap().remaining(), Some(7), "{domain}");
+        assert_eq!(engine.check(&request).block().unwrap().remaining(), Some(7), "{domain}");
     }
     let holds: Vec<_> = (0..2)
         .map(|_| {
             let request = Request::new("a", &[]).cost(3);
-            let hold = engine.reserve(&request).wait().unwrap().hold().unwrap();
-            engine.commit(hold, None).wait().unwrap();
+            let hold = engine.reserve(&request).block().unwrap().hold().unwrap();
+            engine.commit(hold, None).block().unwrap();
             hold
         })
         .collect();
     for (hold, units) in [(holds[0], 1), (holds[1], 2), (holds[0], 1), (holds[1], 2)] {
-        assert_eq!(engine.refund_hold_once(hold, units, "refund").wait().unwrap(), units);
+        assert_eq!(engine.refund_hold_once(hold, units, "refund").block().unwrap(), units);
     }
-    let left = engine.peek(&Request::new("a", &[])).wait().unwrap().remaining();
+    let left = engine.peek(&Request::new("a", &[])).block().unwrap().remaining();
     assert_eq!(left, Some(4), "7 - 6 + 3");
 }
 
@@ -148,16 +148,16 @@ fn key_has_a_maximum_of_open_reservations() {
         "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nbucket = { rate = \"1/s\", burst = 5000 }\n",
     );
     let ada = Request::new("default", &[("user", "ada")]);
-    let first = engine.reserve(&ada).wait().unwrap().hold().unwrap();
+    let first = engine.reserve(&ada).block().unwrap().hold().unwrap();
     for _ in 1..1_024 {
-        let _ = engine.reserve(&ada).wait().unwrap();
+        let _ = engine.reserve(&ada).block().unwrap();
     }
-    let error = engine.reserve(&ada).wait().unwrap_err();
+    let error = engine.reserve(&ada).block().unwrap_err();
     assert_eq!(error, CheckError::TooManyHolds(HoldBound::Key { most: 1_024 }));
     let bob = Request::new("default", &[("user", "bob")]);
-    assert!(engine.reserve(&bob).wait().unwrap().is_allowed());
-    engine.commit(first, None).wait().unwrap();
-    assert!(engine.reserve(&ada).wait().unwrap().is_allowed());
+    assert!(engine.reserve(&bob).block().unwrap().is_allowed());
+    engine.commit(first, None).block().unwrap();
+    assert!(engine.reserve(&ada).block().unwrap().is_allowed());
 }
 
 #[test]
@@ -169,10 +169,10 @@ fn settings_bound_open_reservations_and_idempotency_keys() {
     let server = "[server]\nmax_holds = 4\nmax_idempotency_keys = 3\n";
     let rules = ["a", "b", "c"].map(rule).concat();
     let (engine, _) = engine(&format!("{server}{rules}"));
-    let reserve = |domain| engine.reserve(&Request::new(domain, &[("user", "ada")])).wait();
+    let reserve = |domain| engine.reserve(&Request::new(domain, &[("user", "ada")])).block();
     let charge = |domain, key| {
         let request = Request::new(domain, &[("user", "bob")]).idempotency_key(key);
-        engine.check(&request).wait().unwrap().remaining()
+        engine.check(&request).block().unwrap().remaining()
     };
     for domain in ["a", "a", "b"] {
         assert!(reserve(domain).unwrap().is_allowed());
@@ -200,14 +200,14 @@ fn reservation_that_no_rule_limits_takes_no_memory() {
     let request = Request::new("default", &[]);
     let before = engine.bytes();
     let holds: Vec<_> =
-        (0..10_000).map(|_| engine.reserve(&request).wait().unwrap().hold().unwrap()).collect();
+        (0..10_000).map(|_| engine.reserve(&request).block().unwrap().hold().unwrap()).collect();
     assert_eq!(engine.bytes(), before);
     let distinct: std::collections::HashSet<_> = holds.iter().collect();
     assert_eq!(distinct.len(), holds.len());
-    assert!(engine.commit(holds[0], Some(3)).wait().is_ok());
-    assert!(engine.cancel(holds[1]).wait().is_ok());
+    assert!(engine.commit(holds[0], Some(3)).block().is_ok());
+    assert!(engine.cancel(holds[1]).block().is_ok());
     clock.advance(Duration::from_secs(601));
-    assert_eq!(engine.commit(holds[2], None).wait(), Err(SettleError::Gone));
+    assert_eq!(engine.commit(holds[2], None).block(), Err(SettleError::Gone));
 }
 
 #[test]

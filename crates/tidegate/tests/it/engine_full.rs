@@ -19,7 +19,7 @@ fn crowd(engine: &Engine<tidegate::MemoryStore, ManualClock>) -> usize {
     let others: Vec<String> = (0..40).map(|other| format!("other-{other}")).collect();
     let allows = |other: &&String| {
         let attributes = [("user", other.as_str())];
-        engine.check(&Request::new("default", &attributes)).wait().unwrap().is_allowed()
+        engine.check(&Request::new("default", &attributes)).block().unwrap().is_allowed()
     };
     others.iter().filter(allows).count()
 }
@@ -37,14 +37,14 @@ fn reservations_that_fail_leave_nothing_behind() {
         );
         crowd(&engine);
         let ada = Request::new("default", &[("user", "ada")]);
-        assert!(engine.reserve(&ada.cost(7)).wait().unwrap().is_allowed(), "{when_full}");
+        assert!(engine.reserve(&ada.cost(7)).block().unwrap().is_allowed(), "{when_full}");
         clock.set(Timestamp::from_secs(60));
         // Each new key searches a few lines for idle keys.
         for _ in 0..20 {
-            let hold = engine.reserve(&ada).wait().unwrap().hold();
-            hold.into_iter().for_each(|id| assert_eq!(engine.cancel(id).wait(), Ok(0)));
+            let hold = engine.reserve(&ada).block().unwrap().hold();
+            hold.into_iter().for_each(|id| assert_eq!(engine.cancel(id).block(), Ok(0)));
         }
-        let report = engine.reserve(&ada.cost(2)).wait().unwrap();
+        let report = engine.reserve(&ada.cost(2)).block().unwrap();
         let left = report.rules().next().unwrap().decision.remaining();
         assert_eq!(left, 8, "{when_full}: something is still held");
     }
@@ -58,16 +58,16 @@ fn known_keys_stay_exact_when_the_table_is_full() {
             "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = { max = 10, per = \"10s\" }",
         );
         let ada = Request::new("default", &[("user", "ada")]);
-        assert!(engine.check(&ada.cost(3)).wait().unwrap().is_allowed());
+        assert!(engine.check(&ada.cost(3)).block().unwrap().is_allowed());
         let admitted = crowd(&engine);
         match when_full {
             "deny" => assert_eq!(admitted, 3),
             "allow" => assert_eq!(admitted, 40),
             _ => assert!(admitted >= 3),
         }
-        assert_eq!(engine.peek(&ada).wait().unwrap().remaining(), Some(7), "{when_full}");
+        assert_eq!(engine.peek(&ada).block().unwrap().remaining(), Some(7), "{when_full}");
         assert_eq!(engine.len(), 4);
-        assert!(engine.forget(&ada).wait().unwrap());
+        assert!(engine.forget(&ada).block().unwrap());
         assert_eq!(engine.len(), 3);
     }
 }
@@ -87,7 +87,7 @@ fn shared_counters_only_ever_count_too_much() {
             let attributes = [("user", name.as_str())];
             let request = Request::new("default", &attributes);
             let mut admitted = 0;
-            while engine.check(&request).wait().unwrap().is_allowed() {
+            while engine.check(&request).block().unwrap().is_allowed() {
                 admitted += 1;
             }
             assert!(admitted <= 10, "{admitted} for {name} at {second}");
@@ -108,21 +108,21 @@ fn keys_in_debt_keep_their_slots() {
         };
         Request::new("default", attributes)
     };
-    let hold = |user| engine.reserve(&of(user).cost(5)).wait().unwrap().hold().unwrap();
+    let hold = |user| engine.reserve(&of(user).cost(5)).block().unwrap().hold().unwrap();
     let (ada, bob) = (hold("ada"), hold("bob"));
-    assert_eq!(engine.commit(ada, Some(27)).wait(), Ok(27));
+    assert_eq!(engine.commit(ada, Some(27)).block(), Ok(27));
     for _ in 0..2 {
-        engine.close_round("default").wait().unwrap();
+        engine.close_round("default").block().unwrap();
         assert!(crowd(&engine) > 0);
-        assert!(engine.check(&of("bob")).wait().is_ok());
+        assert!(engine.check(&of("bob")).block().is_ok());
     }
-    let left = |user| engine.peek(&of(user)).wait().unwrap().remaining();
+    let left = |user| engine.peek(&of(user)).block().unwrap().remaining();
     assert_eq!(left("ada"), Some(3));
-    engine.close_round("default").wait().unwrap();
+    engine.close_round("default").block().unwrap();
     assert_eq!(left("ada"), Some(10));
-    assert_eq!(engine.commit(bob, Some(7)).wait(), Ok(7));
+    assert_eq!(engine.commit(bob, Some(7)).block(), Ok(7));
     assert_eq!(left("bob"), Some(8));
-    assert_eq!(engine.refund_hold(bob, 7).wait(), Ok(2));
+    assert_eq!(engine.refund_hold(bob, 7).block(), Ok(2));
 }
 
 /// Bucket, window and cooldown have narrow states, sliding windows and quotas wide ones.
@@ -135,7 +135,7 @@ const NARROW_AND_WIDE: &str = "\
 fn check(engine: &Engine<tidegate::MemoryStore, ManualClock>, attribute: &str, key: u64) -> bool {
     let key = key.to_string();
     let attributes = [(attribute, key.as_str())];
-    engine.check(&Request::new("default", &attributes)).wait().unwrap().is_allowed()
+    engine.check(&Request::new("default", &attributes)).block().unwrap().is_allowed()
 }
 
 #[test]
@@ -216,16 +216,16 @@ fn overflow_admits_no_more_than_an_unbounded_table(number_of_copies: usize, seed
                 [(names[name].as_str(), key.as_str()), (names[second].as_str(), other.as_str())];
             let attributes = &both[..if name == second { 1 } else { 2 }];
             let request = Request::new("default", attributes).cost(1 + next(2) as u64);
-            if small.check(&request).wait().unwrap().is_allowed() {
-                let is_allowed = exact.check(&request).wait().unwrap().is_allowed();
+            if small.check(&request).block().unwrap().is_allowed() {
+                let is_allowed = exact.check(&request).block().unwrap().is_allowed();
                 assert!(is_allowed, "seed {seed}, turn {turn}: {attributes:?}");
                 admitted[name % 5] += 1;
             }
             match next(20) {
                 0 => clock.advance(Duration::from_millis(next(1_500) as u64)),
                 1 if turn % 7 == 0 => {
-                    small.close_round("default").wait().unwrap();
-                    exact.close_round("default").wait().unwrap();
+                    small.close_round("default").block().unwrap();
+                    exact.close_round("default").block().unwrap();
                 }
                 _ => {}
             }
@@ -308,16 +308,16 @@ fn a_full_table_enrols_no_key() {
         let (engine, _) = engine(when_full, rules);
         let enrol = |user: &str| {
             let attributes = [("user", user)];
-            engine.enrol(&Request::new("default", &attributes)).wait()
+            engine.enrol(&Request::new("default", &attributes)).block()
         };
         let users: Vec<String> = (0..40).map(|number| format!("user-{number}")).collect();
         let known: Vec<&String> = users.iter().filter(|user| enrol(user).is_ok()).collect();
         assert_eq!(known.len(), engine.len(), "{when_full}");
         assert!((1..40).contains(&known.len()), "{when_full}");
-        engine.close_round("default").wait().unwrap();
+        engine.close_round("default").block().unwrap();
         for user in &users {
             let attributes = [("user", user.as_str())];
-            let peek = engine.peek(&Request::new("default", &attributes)).wait().unwrap();
+            let peek = engine.peek(&Request::new("default", &attributes)).block().unwrap();
             match enrol(user) {
                 Ok(done) => assert_eq!((done.known, peek.remaining()), (1, Some(2))),
                 Err(error) => assert_eq!(error, tidegate::CheckError::TooManyKeys),
@@ -334,7 +334,7 @@ fn forgetting_all_empties_the_overflow_counters() {
             engine("share", &format!("[[rule]]\nname = \"r\"\nkey = [\"user\"]\n{rest}"));
         let fresh = crowd(&engine);
         while crowd(&engine) > 0 {}
-        assert_eq!(engine.forget_all().wait(), Ok(4), "{rest}");
+        assert_eq!(engine.forget_all().block(), Ok(4), "{rest}");
         assert_eq!(crowd(&engine), fresh, "{rest}");
     }
 }

@@ -51,17 +51,17 @@ impl<S: Store> Desk<S> {
 
     fn look(&self) {
         if self.looks {
-            let _ = self.engine.peek(&ada()).wait().unwrap();
+            let _ = self.engine.peek(&ada()).block().unwrap();
             let _ = self.engine.explain(&ada()).unwrap();
         }
     }
 
     fn charge(&self, cost: u64) -> bool {
-        self.engine.check(&ada().cost(cost)).wait().unwrap().is_allowed()
+        self.engine.check(&ada().cost(cost)).block().unwrap().is_allowed()
     }
 
     fn left(&self) -> u64 {
-        self.engine.peek(&ada().cost(0)).wait().unwrap().remaining().unwrap()
+        self.engine.peek(&ada().cost(0)).block().unwrap().remaining().unwrap()
     }
 
     fn edit(&self, text: &str) -> &Self {
@@ -73,7 +73,7 @@ impl<S: Store> Desk<S> {
 
     fn close_rounds(&self, rounds: u64) -> &Self {
         for _ in 0..rounds {
-            self.engine.close_round("default").wait().unwrap();
+            self.engine.close_round("default").block().unwrap();
             self.look();
         }
         self
@@ -258,11 +258,11 @@ fn settlement_counts_under_a_pattern_that_came_since() {
     let bucket = |rate: &str| format!("bucket = {{ rate = \"{rate}\", burst = 100 }}");
     everywhere!(&rule(&bucket("10/s"), ""), desk => {
         assert!(desk.charge(90));
-        let hold = desk.engine.reserve(&ada().cost(10)).wait().unwrap().hold().unwrap();
+        let hold = desk.engine.reserve(&ada().cost(10)).block().unwrap().hold().unwrap();
         let grant = on_ada(&bucket("1/s")).grant().clone();
         desk.set(Override::new(vec![Condition::new("user", ["a*"]).unwrap()], grant));
         desk.wait(Duration::from_secs(5));
-        desk.engine.commit(hold, None).wait().unwrap();
+        desk.engine.commit(hold, None).block().unwrap();
         desk.wait(Duration::from_secs(5));
         assert_eq!(desk.left(), 10);
     });
@@ -334,16 +334,16 @@ fn snapshot_keeps_overrides_holds_and_idempotency_keys() {
     let desk = in_memory(&text, false);
     desk.set(on_ada(&bucket("1/s")));
     assert!(desk.charge(60));
-    let hold = desk.engine.reserve(&ada().cost(10)).wait().unwrap().hold().unwrap();
+    let hold = desk.engine.reserve(&ada().cost(10)).block().unwrap().hold().unwrap();
     let named = ada().cost(5).idempotency_key("k");
-    assert!(desk.engine.check(&named).wait().unwrap().is_allowed());
+    assert!(desk.engine.check(&named).block().unwrap().is_allowed());
     let (snapshot, overlay) = (desk.engine.snapshot(), desk.engine.overlay());
     desk.clock.advance(Duration::from_secs(5));
     let engine = Engine::restore(policy(&text), desk.clock.clone(), &snapshot).unwrap();
     let _ = engine.replace_overlay("test", overlay);
     let restored = Desk { engine, clock: desk.clock.clone(), looks: false };
-    assert!(restored.engine.check(&named).wait().unwrap().is_allowed());
-    assert_eq!(restored.engine.commit(hold, None).wait().unwrap(), 10);
+    assert!(restored.engine.check(&named).block().unwrap().is_allowed());
+    assert_eq!(restored.engine.commit(hold, None).block().unwrap(), 10);
     assert_eq!(restored.left(), 100 - 75 + 5);
 }
 
@@ -355,7 +355,7 @@ fn hold_of_a_closed_period_takes_no_room_in_another_calendar() {
     };
     everywhere!(&quota(1, "minute"), desk => {
         desk.wait(Duration::from_secs(5));
-        let reserve = || desk.engine.reserve(&ada()).wait().unwrap().hold().unwrap();
+        let reserve = || desk.engine.reserve(&ada()).block().unwrap().hold().unwrap();
         let first = reserve();
         desk.wait(Duration::from_secs(62)).edit(&quota(2, "hour"));
         desk.wait(Duration::from_millis(1_906));
@@ -363,8 +363,8 @@ fn hold_of_a_closed_period_takes_no_room_in_another_calendar() {
         assert_eq!(desk.left(), 1);
         desk.wait(Duration::from_millis(1_094));
         assert_eq!(desk.left(), 1, "the first has expired");
-        assert!(desk.engine.cancel(first).wait().is_err());
-        desk.engine.cancel(second).wait().unwrap();
+        assert!(desk.engine.cancel(first).block().is_err());
+        desk.engine.cancel(second).block().unwrap();
         assert_eq!(desk.left(), 2);
     });
 }
@@ -378,7 +378,7 @@ fn other_keys_do_not_take_the_slot_of_a_key_whose_calendar_has_changed() {
         for other in 0..200 {
             let name = format!("other-{other}");
             let request = [("user", name.as_str())];
-            let _ = desk.engine.check(&Request::new("default", &request)).wait().unwrap();
+            let _ = desk.engine.check(&Request::new("default", &request)).block().unwrap();
         }
         assert_eq!(desk.left(), 0);
     });
@@ -391,9 +391,9 @@ fn commit_of_a_closed_period_is_booked_there_when_the_calendar_changes() {
     };
     let given = "override = [{ key = { user = \"a*\" }, max = 3 }]";
     everywhere!(&quota("minute", given), desk => {
-        let hold = desk.engine.reserve(&ada().cost(2)).wait().unwrap().hold().unwrap();
+        let hold = desk.engine.reserve(&ada().cost(2)).block().unwrap().hold().unwrap();
         desk.minutes(1).edit(&quota("hour", ""));
-        assert_eq!(desk.engine.commit(hold, None).wait().unwrap(), 2);
+        assert_eq!(desk.engine.commit(hold, None).block().unwrap(), 2);
         assert_eq!(desk.left(), 1);
     });
 }
@@ -405,7 +405,7 @@ fn hold_that_expires_before_an_edit_is_released_under_the_limit_of_then() {
         rule(&bucket, "reserve_for = \"9s\"")
     };
     everywhere!(&bucket("7/2s", 4), desk => {
-        let _ = desk.engine.reserve(&ada()).wait().unwrap();
+        let _ = desk.engine.reserve(&ada()).block().unwrap();
         // Nothing comes between the expiry and the edit.
         desk.clock.advance(Duration::from_secs(60));
         let _ = desk.engine.replace_policy("test", policy(&bucket("1/h", 1)));
@@ -422,7 +422,7 @@ fn limit_of_an_unlimited_key_changes_with_the_common_one() {
     };
     let given = "override = [{ key = { user = \"a*\" }, rate = \"1/s\", burst = 5 }]";
     everywhere!(&bucket("1/s", 1, given), desk => {
-        let _ = desk.engine.reserve(&ada().cost(1)).wait().unwrap();
+        let _ = desk.engine.reserve(&ada().cost(1)).block().unwrap();
         let _ = desk.engine.replace_policy("test", policy(&bucket("7/s", 1, "")));
         desk.clock.advance(Duration::from_millis(1));
         let key = vec![Condition::new("user", ["a*"]).unwrap()];

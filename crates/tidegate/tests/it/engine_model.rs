@@ -783,7 +783,7 @@ impl Run {
             Verb::Peek => self.engine.peek(&request),
             Verb::Reserve => self.engine.reserve(&request),
         };
-        match report.wait() {
+        match report.block() {
             Err(CheckError::TooManyHolds(_)) => None,
             report => Some(report.unwrap()),
         }
@@ -833,17 +833,17 @@ impl Run {
             Op::Commit(hold, actual) if !self.holds.is_empty() => {
                 let (id, hold) = self.holds[hold % self.holds.len()];
                 let expected = self.model.commit(hold, actual, at);
-                prop_assert_eq!(self.engine.commit(id, actual).wait().ok(), expected);
+                prop_assert_eq!(self.engine.commit(id, actual).block().ok(), expected);
             }
             Op::Cancel(hold) if !self.holds.is_empty() => {
                 let (id, hold) = self.holds[hold % self.holds.len()];
                 let expected = self.model.cancel(hold, at);
-                prop_assert_eq!(self.engine.cancel(id).wait().ok(), expected);
+                prop_assert_eq!(self.engine.cancel(id).block().ok(), expected);
             }
             Op::RefundHold(hold, units) if !self.holds.is_empty() => {
                 let (id, hold) = self.holds[hold % self.holds.len()];
                 self.model.expire(at);
-                if let Ok(given) = self.engine.refund_hold(id, units).wait() {
+                if let Ok(given) = self.engine.refund_hold(id, units).block() {
                     prop_assert_eq!(given, self.model.refund_hold(hold, units, at));
                 }
             }
@@ -852,7 +852,7 @@ impl Run {
                 let attributes = [("user", caller.0), ("org", caller.1)];
                 let request = Request::new("default", &attributes).cost(units);
                 let expected = self.model.refund(caller, units, at);
-                prop_assert_eq!(self.engine.refund(&request).wait().unwrap(), expected);
+                prop_assert_eq!(self.engine.refund(&request).block().unwrap(), expected);
             }
             Op::Forget(user, org) => {
                 let caller = (USERS[user], ORGS[org]);
@@ -863,13 +863,13 @@ impl Run {
                 self.model.expire(at);
                 let (any, any_live) = self.model.forget(caller, at);
                 // The slot of an idle key may have gone to another key.
-                let forgot = self.engine.forget(&request).wait().unwrap();
+                let forgot = self.engine.forget(&request).block().unwrap();
                 let is_right = if forgot { any } else { !any_live };
                 prop_assert!(is_right, "forgot: {}", forgot);
             }
             Op::CloseRound => {
                 self.rounds += 1;
-                prop_assert_eq!(self.engine.close_round("default").wait().unwrap(), self.rounds);
+                prop_assert_eq!(self.engine.close_round("default").block().unwrap(), self.rounds);
             }
             Op::Edit(rule, numbers, override_rule) => {
                 self.engine.tick();
@@ -901,13 +901,13 @@ impl Run {
             Op::Commit(hold, _) if !self.holds.is_empty() => {
                 let (id, hold) = self.holds[hold % self.holds.len()];
                 let expected = self.model.commit(hold, None, at);
-                let charged = self.engine.commit(id, None).wait();
+                let charged = self.engine.commit(id, None).block();
                 prop_assert_eq!(charged.is_ok(), expected.is_some());
             }
             Op::Cancel(_) | Op::Advance(_) | Op::CloseRound => {
                 if let Op::CloseRound = op {
                     self.rounds += 1;
-                    self.engine.close_round("default").wait().unwrap();
+                    self.engine.close_round("default").block().unwrap();
                 } else if let Op::Advance(us) = *op {
                     self.clock.advance(Duration::from_micros(us));
                 } else {
@@ -927,7 +927,7 @@ impl Run {
         if let (Op::Cancel(hold), false) = (op, self.holds.is_empty()) {
             let (id, hold) = self.holds[hold % self.holds.len()];
             let expected = self.model.cancel(hold, at);
-            prop_assert_eq!(self.engine.cancel(id).wait().ok(), expected);
+            prop_assert_eq!(self.engine.cancel(id).block().ok(), expected);
         }
         Ok(())
     }
@@ -955,23 +955,28 @@ fn compare(report: &Report, expected: &Expected, has_quota: bool) -> Result<(), 
     };
     let binding = expected.rules.iter().filter(|(_, is_shadow, _)| !is_shadow);
     if expected.is_allowed {
-        prop_assert_eq!(report.wait(), None);
+        prop_assert_eq!(report.retry_after(), None);
         let least = binding.map(|(_, _, it)| it.remaining()).min();
         let least = least.or_else(|| expected.rules.iter().map(|it| it.2.remaining()).min());
         prop_assert_eq!(report.remaining(), least);
     } else {
-        let longest = binding.clone().filter(|(_, _, it)| !it.is_allowed()).map(|it| it.2.wait());
+        let longest =
+            binding.clone().filter(|(_, _, it)| !it.is_allowed()).map(|it| it.2.retry_after());
         let longest = longest.max_by_key(|wait| rank(*wait)).flatten();
         prop_assert!(longest.is_some());
         if has_quota && longest == Some(Wait::Unknown) {
             // The engine looks further ahead than one period; `engine_waits` has what is true.
-            prop_assert!(report.wait().is_some());
+            prop_assert!(report.retry_after().is_some());
         } else if has_quota || binding.clone().any(|(_, _, it)| it.is_allowed()) {
             // A rule that allowed the request, and charged it all the same, may deny the next one,
             // and so may a quota that an edit lowers in the next period.
-            prop_assert!(rank(report.wait()) >= rank(longest), "{:?} {longest:?}", report.wait());
+            prop_assert!(
+                rank(report.retry_after()) >= rank(longest),
+                "{:?} {longest:?}",
+                report.retry_after()
+            );
         } else {
-            prop_assert_eq!(report.wait(), longest);
+            prop_assert_eq!(report.retry_after(), longest);
         }
     }
     Ok(())

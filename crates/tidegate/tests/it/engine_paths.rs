@@ -81,7 +81,7 @@ impl Side {
             self.clock.advance(Duration::from_millis(step.min(ms - passed)));
             for user in USERS {
                 let _ =
-                    self.engine.peek(&Request::new("default", &[("user", user)])).wait().unwrap();
+                    self.engine.peek(&Request::new("default", &[("user", user)])).block().unwrap();
             }
         }
     }
@@ -100,23 +100,23 @@ impl Side {
                         self.engine.check_at(&request.idempotency_key(&key), at)
                     }
                 };
-                return Some(report.wait().unwrap());
+                return Some(report.block().unwrap());
             }
             Step::Peek { user, cost } => {
                 let attributes = [("user", USERS[user])];
                 let request = Request::new("default", &attributes).cost(cost);
-                return Some(self.engine.peek(&request).wait().unwrap());
+                return Some(self.engine.peek(&request).block().unwrap());
             }
             Step::Reserve { user, cost } => {
                 let attributes = [("user", USERS[user])];
                 let request = Request::new("default", &attributes).cost(cost);
-                let report = self.engine.reserve(&request).wait().unwrap();
+                let report = self.engine.reserve(&request).block().unwrap();
                 self.holds.extend(report.hold());
                 return Some(report);
             }
             Step::Commit { units } => {
                 if let Some(hold) = self.holds.pop() {
-                    let _ = self.engine.commit(hold, Some(units)).wait();
+                    let _ = self.engine.commit(hold, Some(units)).block();
                 }
             }
             Step::Pass { ms } => self.pass(ms),
@@ -169,7 +169,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// What a report says.
 fn content(report: &Report) -> String {
     let rules: Vec<_> = report.rules().map(|it| (it.rule, it.mode, *it.decision)).collect();
-    format!("{} {:?} {rules:?}", report.is_allowed(), report.wait())
+    format!("{} {:?} {rules:?}", report.is_allowed(), report.retry_after())
 }
 
 proptest! {

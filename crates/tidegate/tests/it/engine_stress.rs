@@ -35,7 +35,7 @@ const MAX: u64 = 1_000_000;
 const RULES: [&str; 4] = ["user", "org", "all", "bucket"];
 
 fn left(engine: &Engine<MemoryStore, ManualClock>, attributes: &[(&str, &str)]) -> Vec<u64> {
-    let report = engine.peek(&Request::new("default", attributes).cost(0)).wait().unwrap();
+    let report = engine.peek(&Request::new("default", attributes).cost(0)).block().unwrap();
     assert_eq!(report.rules().map(|it| it.rule).collect::<Vec<_>>(), RULES);
     report.rules().map(|it| it.decision.remaining()).collect()
 }
@@ -49,23 +49,23 @@ fn work(engine: &Engine<MemoryStore, ManualClock>, number: u64, steps: u64) -> u
         let attributes = [("user", user.as_str()), ("org", org.as_str())];
         let request = Request::new("default", &attributes);
         match step % 6 {
-            0 | 1 => charged += u64::from(engine.check(&request).wait().unwrap().is_allowed()),
+            0 | 1 => charged += u64::from(engine.check(&request).block().unwrap().is_allowed()),
             2 => {
-                let id = engine.reserve(&request.cost(3)).wait().unwrap().hold().unwrap();
-                engine.cancel(id).wait().unwrap();
+                let id = engine.reserve(&request.cost(3)).block().unwrap().hold().unwrap();
+                engine.cancel(id).block().unwrap();
             }
             3 => {
-                let id = engine.reserve(&request.cost(3)).wait().unwrap().hold().unwrap();
-                charged += engine.commit(id, Some(step % 5)).wait().unwrap();
+                let id = engine.reserve(&request.cost(3)).block().unwrap().hold().unwrap();
+                charged += engine.commit(id, Some(step % 5)).block().unwrap();
             }
             4 => {
-                let id = engine.reserve(&request.cost(2)).wait().unwrap().hold().unwrap();
-                charged += engine.commit(id, None).wait().unwrap();
-                let given = engine.refund_hold(id, 1).wait().unwrap();
+                let id = engine.reserve(&request.cost(2)).block().unwrap().hold().unwrap();
+                charged += engine.commit(id, None).block().unwrap();
+                let given = engine.refund_hold(id, 1).block().unwrap();
                 assert_eq!(given, 1);
                 charged -= given;
             }
-            _ => assert!(!engine.check(&request.cost(u64::MAX)).wait().unwrap().is_allowed()),
+            _ => assert!(!engine.check(&request.cost(u64::MAX)).block().unwrap().is_allowed()),
         }
     }
     charged
@@ -95,12 +95,12 @@ fn everything_at_once_adds_up() {
                     let user = format!("other-{}", name % 3_000);
                     let attributes = [("user", user.as_str()), ("org", user.as_str())];
                     let other = Request::new("crowd", &attributes);
-                    let _ = engine.check(&other).wait().unwrap();
+                    let _ = engine.check(&other).block().unwrap();
                     let other = Request::new("default", &attributes);
                     // Peeks, denials and keys that are forgotten again.
-                    let _ = engine.peek(&other).wait().unwrap();
-                    let _ = engine.check(&other.cost(u64::MAX)).wait().unwrap();
-                    let _ = engine.refund(&other.cost(0)).wait().unwrap();
+                    let _ = engine.peek(&other).block().unwrap();
+                    let _ = engine.check(&other.cost(u64::MAX)).block().unwrap();
+                    let _ = engine.refund(&other.cost(0)).block().unwrap();
                 }
             });
             let workers: Vec<_> = (0..4)
@@ -150,12 +150,12 @@ fn forgetting_and_growing_leave_the_count_right() {
                     let attributes = [("user", user.as_str()), ("org", user.as_str())];
                     let request = Request::new("default", &attributes);
                     match (step + number) % 4 {
-                        0 => drop(engine.forget(&request).wait().unwrap()),
+                        0 => drop(engine.forget(&request).block().unwrap()),
                         1 => {
-                            let id = engine.reserve(&request).wait().unwrap().hold().unwrap();
-                            engine.cancel(id).wait().unwrap();
+                            let id = engine.reserve(&request).block().unwrap().hold().unwrap();
+                            engine.cancel(id).block().unwrap();
                         }
-                        _ => assert!(engine.check(&request).wait().unwrap().is_allowed()),
+                        _ => assert!(engine.check(&request).block().unwrap().is_allowed()),
                     }
                 }
             });
@@ -164,7 +164,7 @@ fn forgetting_and_growing_leave_the_count_right() {
     for user in 0..400 {
         let user = user.to_string();
         let attributes = [("user", user.as_str()), ("org", user.as_str())];
-        let _ = engine.forget(&Request::new("default", &attributes)).wait().unwrap();
+        let _ = engine.forget(&Request::new("default", &attributes)).block().unwrap();
         assert_eq!(left(&engine, &attributes), [MAX; 4], "all holds are settled");
     }
     assert!(engine.is_empty(), "{} keys are left", engine.len());

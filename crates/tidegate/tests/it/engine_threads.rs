@@ -22,7 +22,7 @@ fn two_limits_under_32_threads_admit_exactly_their_maximum() {
                         let user = (thread + turn) % passed.len();
                         let name = user.to_string();
                         let attributes = [("user", name.as_str())];
-                        let report = engine.check(&Request::new("default", &attributes)).wait();
+                        let report = engine.check(&Request::new("default", &attributes)).block();
                         if report.unwrap().is_allowed() {
                             passed[user].fetch_add(1, Ordering::Relaxed);
                         }
@@ -71,20 +71,20 @@ fn the_capacity_holds_under_threads_and_is_free_again_afterwards() {
                     let attributes = &attributes[..if name == second { 1 } else { 2 }];
                     let request = Request::new("default", attributes);
                     match (random >> 57) % 8 {
-                        0 => drop(engine.forget(&request).wait().unwrap()),
+                        0 => drop(engine.forget(&request).block().unwrap()),
                         1 => {
-                            let hold = engine.reserve(&request).wait().unwrap().hold();
-                            let _ = hold.map(|id| engine.cancel(id).wait());
+                            let hold = engine.reserve(&request).block().unwrap().hold();
+                            let _ = hold.map(|id| engine.cancel(id).block());
                         }
-                        2 => drop(engine.peek(&request).wait().unwrap()),
+                        2 => drop(engine.peek(&request).block().unwrap()),
                         // More than any limit has: nothing to store.
-                        3 => drop(engine.check(&request.cost(9)).wait().unwrap()),
-                        _ => drop(engine.check(&request).wait().unwrap()),
+                        3 => drop(engine.check(&request.cost(9)).block().unwrap()),
+                        _ => drop(engine.check(&request).block().unwrap()),
                     }
                     assert!(engine.len() <= MAX_KEYS, "{} keys", engine.len());
                     if thread == 0 && turn % 100 == 0 {
                         clock.advance(std::time::Duration::from_millis(700));
-                        engine.close_round("default").wait().unwrap();
+                        engine.close_round("default").block().unwrap();
                     }
                 }
             });
@@ -94,14 +94,14 @@ fn the_capacity_holds_under_threads_and_is_free_again_afterwards() {
         let key = key.to_string();
         for name in ["a", "b", "c", "d"] {
             let attributes = [(name, key.as_str())];
-            engine.forget(&Request::new("default", &attributes)).wait().unwrap();
+            engine.forget(&Request::new("default", &attributes)).block().unwrap();
         }
     }
     assert_eq!(engine.len(), 0);
     let fits = |key: &usize| {
         let (name, key) = (["a", "b", "c", "d"][key % 4], key.to_string());
         let attributes = [(name, key.as_str())];
-        engine.check(&Request::new("default", &attributes)).wait().unwrap().is_allowed()
+        engine.check(&Request::new("default", &attributes)).block().unwrap().is_allowed()
     };
     assert_eq!((0..4 * MAX_KEYS).filter(fits).count(), MAX_KEYS);
     assert_eq!(engine.len(), MAX_KEYS);
@@ -131,8 +131,8 @@ fn rules_that_are_removed_while_keys_are_inserted_leave_no_slots() {
                     let user = format!("{thread}-{}", turn % 7);
                     let attributes = [("user", user.as_str())];
                     let request = Request::new("default", &attributes);
-                    let _ = engine.reserve(&request).wait();
-                    let _ = engine.forget(&request).wait();
+                    let _ = engine.reserve(&request).block();
+                    let _ = engine.forget(&request).block();
                     if is_done.load(Ordering::Relaxed) {
                         break;
                     }
@@ -151,13 +151,13 @@ fn rules_that_are_removed_while_keys_are_inserted_leave_no_slots() {
     // releases them.
     clock.advance(std::time::Duration::from_secs(48 * 3_600));
     let request = Request::new("default", &[("user", "last")]);
-    let hold = engine.reserve(&request).wait().unwrap().hold().unwrap();
-    engine.cancel(hold).wait().unwrap();
-    engine.forget(&request).wait().unwrap();
+    let hold = engine.reserve(&request).block().unwrap().hold().unwrap();
+    engine.cancel(hold).block().unwrap();
+    engine.forget(&request).block().unwrap();
     let fits = |key: &usize| {
         let user = format!("new-{key}");
         let attributes = [("user", user.as_str())];
-        engine.check(&Request::new("default", &attributes)).wait().unwrap().is_allowed()
+        engine.check(&Request::new("default", &attributes)).block().unwrap().is_allowed()
     };
     assert_eq!((0..2_000).filter(fits).count(), MAX_KEYS);
 }

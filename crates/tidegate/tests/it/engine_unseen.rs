@@ -13,9 +13,9 @@ fn unseen_keys_collect_what_is_carried() {
                   quota = { max = 2, per = \"round\", carry = \"all\" }";
     let engine = Engine::with_clock(Policy::from_toml(policy).unwrap(), ManualClock::default());
     let request = Request::new("default", &[("user", "ada")]).cost(3);
-    assert!(!engine.check(&request).wait().unwrap().is_allowed());
-    engine.close_round("default").wait().unwrap();
-    assert!(engine.check(&request).wait().unwrap().is_allowed());
+    assert!(!engine.check(&request).block().unwrap().is_allowed());
+    engine.close_round("default").block().unwrap();
+    assert!(engine.check(&request).block().unwrap().is_allowed());
 }
 
 /// An override that came and went while the key was not charged: its refill is forgotten, so the
@@ -32,12 +32,12 @@ fn dropping_an_override_refills_nothing_that_was_never_charged_under_it() {
     let clock = ManualClock::default();
     let engine = Engine::with_clock(policy(""), clock.clone());
     let ada = Request::new("default", &[("user", "ada")]);
-    assert!(engine.check(&ada.cost(100)).wait().unwrap().is_allowed());
+    assert!(engine.check(&ada.cost(100)).block().unwrap().is_allowed());
     engine.replace_policy("test", policy("{ key = { user = \"ada\" }, rate = \"1/day\" }"));
     clock.set(tidegate::Timestamp::from_secs(5));
-    assert_eq!(engine.peek(&ada).wait().unwrap().remaining(), Some(0));
+    assert_eq!(engine.peek(&ada).block().unwrap().remaining(), Some(0));
     engine.replace_policy("test", policy(""));
-    assert_eq!(engine.peek(&ada).wait().unwrap().remaining(), Some(0));
+    assert_eq!(engine.peek(&ada).block().unwrap().remaining(), Some(0));
 }
 
 /// A peek at a key that no request has made known reports what a check would. Only where several
@@ -57,16 +57,16 @@ fn peek_at_an_unknown_key_of_a_carrying_quota_reports_what_a_check_would() {
         let user = cost.to_string();
         let attributes = [("user", user.as_str())];
         let request = Request::new("default", &attributes).cost(cost);
-        let peeked = engine.peek(&request).wait().unwrap();
+        let peeked = engine.peek(&request).block().unwrap();
         let of_peek = if cost == 7 { Some(Wait::Unknown) } else { wait };
-        assert_eq!(peeked.wait(), of_peek);
+        assert_eq!(peeked.retry_after(), of_peek);
         assert_eq!((peeked.remaining(), peeked.limit()), (Some(2), Some(2)));
-        assert_eq!(engine.check(&request).wait().unwrap().wait(), wait, "cost {cost}");
+        assert_eq!(engine.check(&request).block().unwrap().retry_after(), wait, "cost {cost}");
     }
     for (seconds, user, cost) in [(45, "3", 3), (60 + 60, "7", 7)] {
         clock.advance(Duration::from_secs(seconds));
         let attributes = [("user", user)];
         let request = Request::new("default", &attributes).cost(cost);
-        assert!(engine.check(&request).wait().unwrap().is_allowed(), "the wait was true");
+        assert!(engine.check(&request).block().unwrap().is_allowed(), "the wait was true");
     }
 }

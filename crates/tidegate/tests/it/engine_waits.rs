@@ -61,7 +61,7 @@ fn engine(rules: &[Rule], steps: &[Step]) -> (Engine<MemoryStore, ManualClock>, 
     for step in steps {
         match step {
             Step::Check { cost } => {
-                let _ = engine.check(&ada().cost(*cost)).wait().unwrap();
+                let _ = engine.check(&ada().cost(*cost)).block().unwrap();
             }
             Step::Pass { ms } => clock.advance(Duration::from_millis(*ms)),
             Step::Edit { rules } => {
@@ -107,7 +107,7 @@ fn parsed(kind: usize, number: u64) -> Limit {
 fn is_allowed_after(rules: &[Rule], steps: &[Step], cost: u64, wait: Duration) -> bool {
     let (engine, clock) = engine(rules, steps);
     clock.advance(wait);
-    engine.check(&ada().cost(cost)).wait().unwrap().is_allowed()
+    engine.check(&ada().cost(cost)).block().unwrap().is_allowed()
 }
 
 fn rules() -> impl Strategy<Value = Vec<Rule>> {
@@ -147,9 +147,9 @@ proptest! {
         cost in 1..5_u64,
     ) {
         let (engine, _) = engine(&rules, &steps);
-        let report = engine.check(&ada().cost(cost)).wait().unwrap();
+        let report = engine.check(&ada().cost(cost)).block().unwrap();
         steps.push(Step::Check { cost });
-        match report.wait() {
+        match report.retry_after() {
             None => prop_assert!(report.is_allowed()),
             Some(Wait::After(wait)) => {
                 prop_assert!(is_allowed_after(&rules, &steps, cost, wait), "denied after {wait:?}");

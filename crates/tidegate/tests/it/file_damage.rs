@@ -22,12 +22,12 @@ fn open(disk: &CrashDisk, size: u64) -> Result<Durable, OpenError> {
 }
 
 fn check(engine: &Durable) {
-    let report = engine.check(&Request::new("default", &[("user", "ada")])).wait().unwrap();
+    let report = engine.check(&Request::new("default", &[("user", "ada")])).block().unwrap();
     assert!(report.is_allowed() && !report.is_outage());
 }
 
 fn used(engine: &Durable) -> u64 {
-    let report = engine.peek(&Request::new("default", &[("user", "ada")]).cost(0)).wait().unwrap();
+    let report = engine.peek(&Request::new("default", &[("user", "ada")]).cost(0)).block().unwrap();
     1_000 - report.remaining().unwrap()
 }
 

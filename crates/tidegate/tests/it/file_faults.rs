@@ -32,12 +32,12 @@ fn open_sized(disk: &CrashDisk, on_error: &str, size: u64) -> Result<Durable, Op
 }
 
 fn check(engine: &Durable) -> Report {
-    engine.check(&Request::new("default", &[("user", "ada")])).wait().unwrap()
+    engine.check(&Request::new("default", &[("user", "ada")])).block().unwrap()
 }
 
 /// What was used, which both rules have to agree about.
 fn used(engine: &Durable) -> u64 {
-    let report = engine.peek(&Request::new("default", &[("user", "ada")]).cost(0)).wait().unwrap();
+    let report = engine.peek(&Request::new("default", &[("user", "ada")]).cost(0)).block().unwrap();
     let left: Vec<u64> = report.rules().map(|it| it.decision.remaining()).collect();
     assert_eq!(left[0], left[1], "all or nothing");
     1_000 - left[0]
@@ -116,18 +116,18 @@ fn a_repeat_in_an_outage_releases_nothing_twice() {
     assert_eq!(work(&engine, 10), 10);
     let attributes = [("user", "ada")];
     let old = Request::new("default", &attributes).cost(2).idempotency_key("old");
-    assert!(!engine.check(&old).wait().unwrap().is_outage());
+    assert!(!engine.check(&old).block().unwrap().is_outage());
     let new = Request::new("default", &attributes).cost(3).idempotency_key("new");
     disk.pause();
     let results = [engine.check(&new), engine.check(&new), engine.check(&old)];
     disk.set_full(true);
     disk.resume();
-    let outages: Vec<bool> = results.map(|it| it.wait().unwrap().is_outage()).to_vec();
+    let outages: Vec<bool> = results.map(|it| it.block().unwrap().is_outage()).to_vec();
     disk.set_full(false);
     engine.file_store().wait_until_it_works();
     let kept = if outages[0] { 0 } else { 3 };
     assert_eq!(used(&engine), 12 + kept, "{outages:?}");
-    assert!(!engine.check(&old).wait().unwrap().is_outage());
+    assert!(!engine.check(&old).block().unwrap().is_outage());
     assert_eq!(used(&engine), 12 + kept, "the old one is still known");
 }
 
@@ -203,7 +203,7 @@ fn a_store_that_has_seen_more_keys_than_it_has_room_for_can_be_opened() {
     let engine = open();
     let check = |engine: &Durable, user: u64| {
         let name = user.to_string();
-        engine.check(&Request::new("default", &[("user", &name)]).cost(3)).wait().unwrap()
+        engine.check(&Request::new("default", &[("user", &name)]).cost(3)).block().unwrap()
     };
     // Chance may fill the lines of one key while others have room.
     let mut allowed: Vec<u64> = Vec::new();
@@ -224,15 +224,15 @@ fn exhausted_limit_stays_denied_in_an_outage() {
     let disk = CrashDisk::new();
     let engine = open(&disk, "allow").unwrap();
     let whole = Request::new("default", &[("user", "ada")]).cost(1_000);
-    assert!(engine.check(&whole.idempotency_key("first")).wait().unwrap().is_allowed());
+    assert!(engine.check(&whole.idempotency_key("first")).block().unwrap().is_allowed());
     disk.set_full(true);
     // Until preallocated space is used up.
-    while engine.note("default", "fill").wait().is_ok() {}
+    while engine.note("default", "fill").block().is_ok() {}
     let report = check(&engine);
     assert!(!report.is_allowed() && !report.is_outage());
     assert_eq!(report.rules().count(), 2);
     // A repeat of what was allowed is no denial.
-    assert!(engine.check(&whole.idempotency_key("first")).wait().unwrap().is_allowed());
+    assert!(engine.check(&whole.idempotency_key("first")).block().unwrap().is_allowed());
 }
 
 #[test]
@@ -251,7 +251,8 @@ fn quotas_deny_in_an_outage_by_default() {
         let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
         let engine = Engine::with_store(rule(limit), store, clock);
         disk.set_full(true);
-        let reports = (0..100).map(|_| engine.check(&Request::new("default", &[])).wait().unwrap());
+        let reports =
+            (0..100).map(|_| engine.check(&Request::new("default", &[])).block().unwrap());
         let in_outage: Vec<bool> =
             reports.filter(Report::is_outage).map(|report| report.is_allowed()).collect();
         assert!(!in_outage.is_empty());
@@ -270,7 +271,7 @@ fn undone_reservations_leave_no_cooldown() {
     let engine = Engine::with_store(Policy::from_toml(policy).unwrap(), store, clock);
     let reserve = |user: &str| {
         let attributes = [("user", user)];
-        engine.reserve(&Request::new("default", &attributes)).wait().unwrap()
+        engine.reserve(&Request::new("default", &attributes)).block().unwrap()
     };
     disk.set_full(true);
     let users: Vec<String> = (0..50).map(|number| format!("user-{number}")).collect();

@@ -21,11 +21,11 @@ fn open(folder: &Path) -> Result<Durable, OpenError> {
 }
 
 fn check(engine: &Durable) -> Report {
-    engine.check(&Request::new("default", &[("user", "ada")])).wait().unwrap()
+    engine.check(&Request::new("default", &[("user", "ada")])).block().unwrap()
 }
 
 fn used(engine: &Durable) -> u64 {
-    let report = engine.peek(&Request::new("default", &[("user", "ada")]).cost(0)).wait().unwrap();
+    let report = engine.peek(&Request::new("default", &[("user", "ada")]).cost(0)).block().unwrap();
     1_000 - report.remaining().unwrap()
 }
 
@@ -68,7 +68,7 @@ fn assert_refused(engine: &Durable, reason: &str) {
         assert!(check(engine).is_outage());
     }
     assert!(engine.file_store().failure().unwrap().to_string().contains(reason));
-    assert!(engine.note("default", "a note").wait().is_err());
+    assert!(engine.note("default", "a note").block().is_err());
     assert!(engine.file_store().take_snapshot().is_err());
     assert_eq!(used(engine), 3, "what was not acknowledged is not charged");
 }
@@ -79,7 +79,7 @@ fn a_folder_that_takes_the_place_of_the_open_one_is_not_touched() {
     let (backup, away) = (folder.path().join("backup"), folder.path().join("away"));
     copy(&state, &backup);
     assert!(!check(&engine).is_outage());
-    let one_more = engine.refund(&Request::new("default", &[("user", "ada")])).wait();
+    let one_more = engine.refund(&Request::new("default", &[("user", "ada")])).block();
     assert_eq!(one_more, Ok(1));
     fs::rename(&state, &away).unwrap();
     fs::rename(&backup, &state).unwrap();

@@ -26,7 +26,7 @@ fn open(folder: &Path) -> Result<Engine<FileStore, ManualClock>, OpenError> {
 
 fn used(engine: &Engine<FileStore, ManualClock>, thread: &str) -> [u64; 2] {
     let attributes = [("thread", thread)];
-    let report = engine.peek(&Request::new("default", &attributes).cost(0)).wait().unwrap();
+    let report = engine.peek(&Request::new("default", &attributes).cost(0)).block().unwrap();
     let left: Vec<u64> = report.rules().map(|it| it.decision.remaining()).collect();
     [1_000_000 - left[0], 1_000_000 - left[1]]
 }
@@ -46,7 +46,7 @@ fn works_until_it_is_killed() {
                 loop {
                     let attributes = [("thread", name.as_str())];
                     let report =
-                        engine.check(&Request::new("default", &attributes)).wait().unwrap();
+                        engine.check(&Request::new("default", &attributes)).block().unwrap();
                     assert!(report.is_allowed() && !report.is_outage());
                     let _one_at_a_time = stdout.lock().unwrap();
                     // Straight to the pipe: the test harness would keep what is printed.

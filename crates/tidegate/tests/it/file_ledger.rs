@@ -25,7 +25,7 @@ fn open(disk: &CrashDisk, size: u64) -> Durable {
 }
 
 fn check(engine: &Durable, user: &str) {
-    let report = engine.check(&Request::new("default", &[("user", user)])).wait().unwrap();
+    let report = engine.check(&Request::new("default", &[("user", user)])).block().unwrap();
     assert!(report.is_allowed() && !report.is_outage());
 }
 
@@ -68,7 +68,7 @@ fn a_snapshot_of_many_keys_has_several_batches() {
     drop(engine);
     let engine = open(&disk, 1 << 30);
     let last = Request::new("default", &[("user", "79999")]);
-    assert_eq!(engine.peek(&last.cost(0)).wait().unwrap().remaining(), Some(999));
+    assert_eq!(engine.peek(&last.cost(0)).block().unwrap().remaining(), Some(999));
 }
 
 #[test]
@@ -119,8 +119,8 @@ fn totals_need_memory_for_keys_and_not_for_entries() {
         let user = format!("a user whose name is not short {user}");
         let attributes = [("user", &*user)];
         let request = Request::new("default", &attributes).cost(2);
-        let hold = engine.reserve(&request).wait().unwrap().hold().unwrap();
-        engine.commit(hold, Some(1)).wait().unwrap();
+        let hold = engine.reserve(&request).block().unwrap().hold().unwrap();
+        engine.commit(hold, Some(1)).block().unwrap();
     }
     drop(engine);
     let disk = CrashDisk::with_contents(disk.contents());
@@ -143,8 +143,8 @@ fn a_note_of_the_engine_is_none_of_the_host() {
     disk.set_full(true);
     let request = Request::new("default", &[("user", "ada")]).note("mine");
     for _ in 0..100 {
-        let _ = engine.check(&request).wait();
-        let _ = engine.reserve(&request).wait();
+        let _ = engine.check(&request).block();
+        let _ = engine.reserve(&request).block();
     }
     assert!(engine.file_store().failure().is_some());
     disk.set_full(false);
@@ -165,7 +165,7 @@ fn an_erased_note_is_none() {
     let disk = CrashDisk::new();
     let engine = open(&disk, 1 << 30);
     let request = Request::new("default", &[("user", "ada")]).note("about ada");
-    assert!(engine.check(&request).wait().unwrap().is_allowed());
+    assert!(engine.check(&request).block().unwrap().is_allowed());
     assert_eq!(engine.erase("user", "ada").unwrap(), 1);
     assert!(entries(&disk).iter().all(|entry| entry.note.is_none()));
 }
@@ -243,8 +243,8 @@ fn long_records_cannot_use_up_the_room_of_short_ones() {
     let small: Vec<_> =
         (0..500).map(|_| engine.check(&Request::new("default", &attributes))).collect();
     disk.resume();
-    assert!(small.into_iter().all(|check| !check.wait().unwrap().is_outage()));
-    assert!(notes.into_iter().all(|note| note.wait().is_ok()));
+    assert!(small.into_iter().all(|check| !check.block().unwrap().is_outage()));
+    assert!(notes.into_iter().all(|note| note.block().is_ok()));
 }
 
 /// A clock whose time goes on from the ledger, while the time of day is another one.
@@ -276,12 +276,12 @@ fn a_reset_helps_a_quota_that_was_charged_in_the_future() {
         Engine::with_store(Policy::from_toml(QUOTA).unwrap(), store, clock)
     };
     let ada = Request::new("default", &[("user", "ada")]);
-    assert!(open(400).check(&ada.cost(1_000)).wait().unwrap().is_allowed());
+    assert!(open(400).check(&ada.cost(1_000)).block().unwrap().is_allowed());
     let engine = open(0);
     assert!(engine.file_store().last_time() > Timestamp::from_nanos(20_399 * day));
-    assert!(!engine.check(&ada).wait().unwrap().is_allowed());
-    assert_eq!(engine.forget(&ada).wait(), Ok(true));
-    assert!(engine.check(&ada).wait().unwrap().is_allowed());
+    assert!(!engine.check(&ada).block().unwrap().is_allowed());
+    assert_eq!(engine.forget(&ada).block(), Ok(true));
+    assert!(engine.check(&ada).block().unwrap().is_allowed());
 }
 
 const TOKENS: &str = "[[rule]]\nname = \"tokens\"\nkey = [\"user\"]\n\
@@ -299,18 +299,18 @@ fn enrolments_survive_a_restart_and_are_written_once() {
     let engine = open();
     for (number, enrolled) in [(1, 1), (2, 0)] {
         let note = format!("number {number}");
-        let done = engine.enrol(&ada.note(&note)).wait().unwrap();
+        let done = engine.enrol(&ada.note(&note)).block().unwrap();
         assert_eq!((done.enrolled, done.known), (enrolled, 1 - enrolled));
     }
-    engine.close_round("default").wait().unwrap();
+    engine.close_round("default").block().unwrap();
     drop(engine);
     let engine = open();
-    assert_eq!(engine.enrol(&ada).wait().unwrap().known, 1);
-    engine.close_round("default").wait().unwrap();
-    assert_eq!(engine.peek(&ada).wait().unwrap().remaining(), Some(6));
+    assert_eq!(engine.enrol(&ada).block().unwrap().known, 1);
+    engine.close_round("default").block().unwrap();
+    assert_eq!(engine.peek(&ada).block().unwrap().remaining(), Some(6));
     engine.file_store().take_snapshot().unwrap();
     drop(engine);
-    assert_eq!(open().peek(&ada).wait().unwrap().remaining(), Some(6));
+    assert_eq!(open().peek(&ada).block().unwrap().remaining(), Some(6));
     let enrolled: Vec<LedgerEntry> =
         entries(&disk).into_iter().filter(|entry| entry.what == EntryKind::Enrol).collect();
     let [entry] = &*enrolled else { panic!("written once: {enrolled:?}") };
@@ -324,14 +324,14 @@ fn a_repeated_commit_writes_no_note() {
     let disk = CrashDisk::new();
     let engine = open(&disk, 1 << 30);
     let ada = Request::new("default", &[("user", "ada")]);
-    let hold = engine.reserve(&ada).wait().unwrap().hold().unwrap();
+    let hold = engine.reserve(&ada).block().unwrap().hold().unwrap();
     for note in ["first", "again"] {
-        let done = engine.commit_report_noting(hold, None, note).wait().unwrap();
+        let done = engine.commit_report_noting(hold, None, note).block().unwrap();
         assert_eq!((done.charged, done.is_repeat), (1, note == "again"));
     }
-    let hold = engine.reserve(&ada).wait().unwrap().hold().unwrap();
-    engine.void_noting(hold, "never happened").wait().unwrap();
-    engine.sync().wait().unwrap();
+    let hold = engine.reserve(&ada).block().unwrap().hold().unwrap();
+    engine.void_noting(hold, "never happened").block().unwrap();
+    engine.sync().block().unwrap();
     let notes: Vec<_> = entries(&disk).into_iter().filter_map(|entry| entry.note).collect();
     assert_eq!(notes.iter().map(|note| &**note).collect::<Vec<_>>(), ["first", "never happened"]);
 }

@@ -59,30 +59,30 @@ fn ada(cost: u64) -> Request<'static> {
 }
 
 fn left(desk: &Desk, request: &Request<'_>) -> u64 {
-    desk.peek(request).wait().unwrap().remaining().unwrap()
+    desk.peek(request).block().unwrap().remaining().unwrap()
 }
 
 #[test]
 fn charges_survive_a_restart() {
     let (folder, clock) = (TempFolder::new("spent"), ManualClock::new(Timestamp::from_secs(100)));
     let desk = folder.open(QUOTA, &clock);
-    assert!(desk.check(&ada(4)).wait().unwrap().is_allowed());
-    let held = desk.reserve(&ada(3)).wait().unwrap().hold().unwrap();
-    let cancelled = desk.reserve(&ada(2)).wait().unwrap().hold().unwrap();
-    desk.cancel(cancelled).wait().unwrap();
+    assert!(desk.check(&ada(4)).block().unwrap().is_allowed());
+    let held = desk.reserve(&ada(3)).block().unwrap().hold().unwrap();
+    let cancelled = desk.reserve(&ada(2)).block().unwrap().hold().unwrap();
+    desk.cancel(cancelled).block().unwrap();
     drop(desk);
 
     let desk = folder.open(QUOTA, &clock);
     assert_eq!(desk.file_store().last_time(), Timestamp::from_secs(100));
     assert_eq!(left(&desk, &ada(1)), 3);
-    assert!(!desk.check(&ada(4)).wait().unwrap().is_allowed());
-    assert_eq!(desk.commit(held, Some(1)).wait(), Ok(1));
-    assert_eq!(desk.commit(cancelled, None).wait(), Err(SettleError::Cancelled));
+    assert!(!desk.check(&ada(4)).block().unwrap().is_allowed());
+    assert_eq!(desk.commit(held, Some(1)).block(), Ok(1));
+    assert_eq!(desk.commit(cancelled, None).block(), Err(SettleError::Cancelled));
     assert_eq!(left(&desk, &ada(1)), 5);
     drop(desk);
 
     let desk = folder.open(QUOTA, &clock);
-    assert_eq!(desk.refund_hold(held, 5).wait(), Ok(1), "no more than was charged");
+    assert_eq!(desk.refund_hold(held, 5).block(), Ok(1), "no more than was charged");
     assert_eq!(left(&desk, &ada(1)), 6);
 }
 
@@ -90,16 +90,16 @@ fn charges_survive_a_restart() {
 fn reservations_expire_at_their_own_time_across_a_restart() {
     let (folder, clock) = (TempFolder::new("expiry"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);
-    let held = desk.reserve(&ada(10)).wait().unwrap().hold().unwrap();
+    let held = desk.reserve(&ada(10)).block().unwrap().hold().unwrap();
     drop(desk);
     clock.advance(Duration::from_secs(599));
     let desk = folder.open(QUOTA, &clock);
-    assert!(!desk.check(&ada(1)).wait().unwrap().is_allowed());
+    assert!(!desk.check(&ada(1)).block().unwrap().is_allowed());
     drop(desk);
     clock.advance(Duration::from_secs(1));
     let desk = folder.open(QUOTA, &clock);
-    assert!(desk.check(&ada(10)).wait().unwrap().is_allowed());
-    assert_eq!(desk.commit(held, None).wait(), Err(SettleError::Gone));
+    assert!(desk.check(&ada(10)).block().unwrap().is_allowed());
+    assert_eq!(desk.commit(held, None).block(), Err(SettleError::Gone));
     let totals = desk.ledger().unwrap().totals(&Filter::new()).unwrap();
     assert_eq!((totals.granted, totals.committed, totals.expired), (20, 10, 10));
 }
@@ -109,12 +109,12 @@ fn idempotency_keys_survive_a_restart() {
     let (folder, clock) = (TempFolder::new("names"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);
     let named = ada(4).idempotency_key("once");
-    let first = desk.reserve(&named).wait().unwrap();
+    let first = desk.reserve(&named).block().unwrap();
     drop(desk);
     let desk = folder.open(QUOTA, &clock);
-    let again = desk.reserve(&named).wait().unwrap();
+    let again = desk.reserve(&named).block().unwrap();
     assert_eq!((again.hold(), again.remaining()), (first.hold(), first.remaining()));
-    assert!(desk.reserve(&ada(5).idempotency_key("once")).wait().is_err(), "another request");
+    assert!(desk.reserve(&ada(5).idempotency_key("once")).block().is_err(), "another request");
     assert_eq!(left(&desk, &ada(1)), 6);
 }
 
@@ -122,12 +122,12 @@ fn idempotency_keys_survive_a_restart() {
 fn refunds_happen_once_over_restarts() {
     let (folder, clock) = (TempFolder::new("refunds"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);
-    assert!(desk.check(&ada(6)).wait().unwrap().is_allowed());
-    let hold = desk.reserve(&ada(4)).wait().unwrap().hold().unwrap();
-    assert_eq!(desk.commit(hold, None).wait(), Ok(4));
+    assert!(desk.check(&ada(6)).block().unwrap().is_allowed());
+    let hold = desk.reserve(&ada(4)).block().unwrap().hold().unwrap();
+    assert_eq!(desk.commit(hold, None).block(), Ok(4));
     let refund = |desk: &Engine<_, _>| {
-        let of_request = desk.refund(&ada(2).idempotency_key("request")).wait();
-        (of_request, desk.refund_hold_once(hold, 1, "hold").wait())
+        let of_request = desk.refund(&ada(2).idempotency_key("request")).block();
+        (of_request, desk.refund_hold_once(hold, 1, "hold").block())
     };
     assert_eq!(refund(&desk), (Ok(2), Ok(1)));
     drop(desk);
@@ -145,9 +145,9 @@ fn restarts_cut_off_space_that_was_allocated_ahead() {
     for _ in 0..5 {
         let store = FileOptions::default().max_keys(100).open(folder.path()).unwrap();
         let desk = Engine::with_store(Policy::from_toml(QUOTA).unwrap(), store, clock.clone());
-        assert!(desk.check(&ada(1)).wait().unwrap().is_allowed());
+        assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
         desk.file_store().take_snapshot().unwrap();
-        assert!(desk.check(&ada(1)).wait().unwrap().is_allowed());
+        assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
     }
     let files = std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().metadata().unwrap());
     let sizes: Vec<u64> = files.map(|it| it.len()).collect();
@@ -155,7 +155,7 @@ fn restarts_cut_off_space_that_was_allocated_ahead() {
     assert_eq!(large, 1, "only the last one has space ahead: {sizes:?}");
     let store = FileOptions::default().max_keys(100).open(folder.path()).unwrap();
     let desk = Engine::with_store(Policy::from_toml(QUOTA).unwrap(), store, clock.clone());
-    assert!(!desk.check(&ada(1)).wait().unwrap().is_allowed(), "all ten were counted");
+    assert!(!desk.check(&ada(1)).block().unwrap().is_allowed(), "all ten were counted");
     let ledger = desk.ledger().unwrap();
     assert_eq!(ledger.totals(&Filter::new()).unwrap().committed, 10);
 }
@@ -167,7 +167,7 @@ fn files_are_private_to_their_owner() {
 
     let (folder, clock) = (TempFolder::new("modes"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);
-    assert!(desk.check(&ada(1)).wait().unwrap().is_allowed());
+    assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
     desk.file_store().take_snapshot().unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(folder.path()), 0o700);
@@ -189,7 +189,7 @@ fn the_durability_of_a_rule_decides_what_survives() {
     {
         let (folder, clock) = (TempFolder::new("kept"), ManualClock::default());
         let desk = folder.open(&policy(durability), &clock);
-        assert!(desk.check(&ada(3)).wait().unwrap().is_allowed());
+        assert!(desk.check(&ada(3)).block().unwrap().is_allowed());
         drop(desk);
         let desk = folder.open(&policy(durability), &clock);
         assert_eq!(left(&desk, &ada(1)), kept, "{durability}");
@@ -207,8 +207,8 @@ fn rounds_edits_and_bans_survive_a_restart() {
     "#;
     let (folder, clock) = (TempFolder::new("edits"), ManualClock::default());
     let desk = folder.open(CAP, &clock);
-    assert_eq!(desk.close_round("default").wait(), Ok(1));
-    assert!(desk.check(&ada(1)).wait().unwrap().is_allowed());
+    assert_eq!(desk.close_round("default").block(), Ok(1));
+    assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
     let lower = Policy::from_toml(&CAP.replace("max = 3", "max = 1")).unwrap();
     let made = desk.replace_rule("council", lower.rules()[0].clone()).unwrap();
     assert_eq!(made.len(), 1);
@@ -225,11 +225,14 @@ fn rounds_edits_and_bans_survive_a_restart() {
     assert_eq!(desk.overlay().rules().count(), 1);
     assert_eq!(desk.changes_since(0).len(), 2);
     let eve = Request::new("default", &[("user", "eve")]);
-    assert_eq!(desk.check(&eve).wait().unwrap().reason().as_deref(), Some("too loud"));
+    assert_eq!(desk.check(&eve).block().unwrap().reason().as_deref(), Some("too loud"));
     drop(desk);
     let desk = folder.open(CAP, &clock);
-    assert!(desk.check(&ada(2)).wait().unwrap().is_allowed(), "the old cap is good for this round");
-    assert_eq!(desk.close_round("default").wait(), Ok(2));
+    assert!(
+        desk.check(&ada(2)).block().unwrap().is_allowed(),
+        "the old cap is good for this round"
+    );
+    assert_eq!(desk.close_round("default").block(), Ok(2));
     assert_eq!(left(&desk, &ada(1)), 1);
     let last = desk.changes_since(0).last().unwrap().number;
     let made = desk.drop_overlay("admin");
@@ -244,14 +247,14 @@ fn snapshots_agree_with_the_log() {
     let spend = |desk: &Desk, user: &str, cost| {
         let attributes = [("user", user)];
         let request = Request::new("default", &attributes).cost(cost);
-        desk.check(&request).wait().unwrap().is_allowed()
+        desk.check(&request).block().unwrap().is_allowed()
     };
     for (user, cost) in users.iter().zip((1..=10).cycle()) {
         assert!(spend(&desk, user, cost));
     }
-    let held = desk.reserve(&ada(3)).wait().unwrap().hold().unwrap();
+    let held = desk.reserve(&ada(3)).block().unwrap().hold().unwrap();
     desk.file_store().take_snapshot().unwrap();
-    assert!(desk.check(&ada(3)).wait().unwrap().is_allowed());
+    assert!(desk.check(&ada(3)).block().unwrap().is_allowed());
     desk.file_store().take_snapshot().unwrap();
     assert_eq!(folder.files("snapshot").len(), 1, "older ones are removed");
     drop(desk);
@@ -261,7 +264,7 @@ fn snapshots_agree_with_the_log() {
         assert_eq!(left(&desk, &Request::new("default", &attributes)), 10 - cost, "{user}");
     }
     assert_eq!(left(&desk, &ada(1)), 4);
-    assert_eq!(desk.commit(held, None).wait(), Ok(3));
+    assert_eq!(desk.commit(held, None).block(), Ok(3));
     // The ledger still has everything.
     let totals = desk.ledger().unwrap().totals(&Filter::new()).unwrap();
     assert_eq!(totals.granted, 3_000 / 10 * 55 + 6);
@@ -272,14 +275,14 @@ fn snapshots_agree_with_the_log() {
 fn the_ledger_lists_what_happened() {
     let (folder, clock) = (TempFolder::new("ledger"), ManualClock::new(Timestamp::from_secs(1)));
     let desk = folder.open(QUOTA, &clock);
-    let held = desk.reserve(&ada(5).note("a draft")).wait().unwrap().hold().unwrap();
+    let held = desk.reserve(&ada(5).note("a draft")).block().unwrap().hold().unwrap();
     clock.advance(Duration::from_secs(1));
-    desk.commit_noting(held, Some(7), "longer than thought").wait().unwrap();
-    desk.note("default", "a remark").wait().unwrap();
+    desk.commit_noting(held, Some(7), "longer than thought").block().unwrap();
+    desk.note("default", "a remark").block().unwrap();
     clock.advance(Duration::from_secs(1));
-    desk.refund(&ada(2).note("sorry")).wait().unwrap();
+    desk.refund(&ada(2).note("sorry")).block().unwrap();
     let bob = Request::new("default", &[("user", "bob")]);
-    assert!(desk.check(&bob).wait().unwrap().is_allowed());
+    assert!(desk.check(&bob).block().unwrap().is_allowed());
     let ledger = desk.ledger().unwrap();
     let all: Vec<_> = ledger.entries(&Filter::new()).unwrap().collect::<Result<_, _>>().unwrap();
     let entries: Vec<_> =
@@ -317,8 +320,8 @@ fn the_ledger_lists_what_a_commit_was_forgiven() {
     let (folder, clock) = (TempFolder::new("forgiven"), ManualClock::default());
     let bounded = QUOTA.replace("per = \"day\"", "per = \"day\", debt = 4");
     let desk = folder.open(&bounded, &clock);
-    let held = desk.reserve(&ada(5)).wait().unwrap().hold().unwrap();
-    assert_eq!(desk.commit(held, Some(20)).wait(), Ok(14));
+    let held = desk.reserve(&ada(5)).block().unwrap().hold().unwrap();
+    assert_eq!(desk.commit(held, Some(20)).block(), Ok(14));
     let ledger = desk.ledger().unwrap();
     let commit = ledger.entries(&Filter::new()).unwrap().nth(1).unwrap().unwrap();
     let booked: Vec<_> = commit.bookings.iter().map(|it| (it.booking, it.units)).collect();
@@ -333,30 +336,30 @@ fn debt_and_holds_of_closed_periods_survive_a_restart() {
     let (folder, clock) = (TempFolder::new("debt"), ManualClock::default());
     let desk = folder.open(&rounds, &clock);
     let [first, second, third] =
-        [3, 4, 1].map(|units| desk.reserve(&ada(units)).wait().unwrap().hold().unwrap());
-    assert_eq!(desk.commit(first, Some(22)).wait(), Ok(22), "5 fit, 17 are owed");
-    desk.close_round("default").wait().unwrap();
+        [3, 4, 1].map(|units| desk.reserve(&ada(units)).block().unwrap().hold().unwrap());
+    assert_eq!(desk.commit(first, Some(22)).block(), Ok(22), "5 fit, 17 are owed");
+    desk.close_round("default").block().unwrap();
     drop(desk);
 
     // The round of both holds is closed; no request has come since.
     let desk = folder.open(&rounds, &clock);
-    assert!(!desk.peek(&ada(0)).wait().unwrap().is_allowed(), "12 of 10 are owed");
-    assert_eq!(desk.refund_hold(first, 3).wait(), Ok(3));
+    assert!(!desk.peek(&ada(0)).block().unwrap().is_allowed(), "12 of 10 are owed");
+    assert_eq!(desk.refund_hold(first, 3).block(), Ok(3));
     assert_eq!(left(&desk, &ada(1)), 1);
-    let open = desk.reserve(&ada(1)).wait().unwrap().hold().unwrap();
+    let open = desk.reserve(&ada(1)).block().unwrap().hold().unwrap();
     drop(desk);
 
     let desk = folder.open(&rounds, &clock);
     assert_eq!(left(&desk, &ada(1)), 0);
-    assert_eq!(desk.commit(second, Some(4)).wait(), Ok(4));
-    assert_eq!(desk.cancel(third).wait(), Ok(0));
-    assert_eq!(desk.refund_hold(second, 4).wait(), Ok(0), "its round is closed");
+    assert_eq!(desk.commit(second, Some(4)).block(), Ok(4));
+    assert_eq!(desk.cancel(third).block(), Ok(0));
+    assert_eq!(desk.refund_hold(second, 4).block(), Ok(0), "its round is closed");
     assert_eq!(left(&desk, &ada(1)), 0);
     drop(desk);
 
     let desk = folder.open(&rounds, &clock);
-    assert_eq!(desk.cancel(open).wait(), Ok(0));
-    assert_eq!(desk.refund_hold(first, 20).wait(), Ok(9), "what is still owed");
+    assert_eq!(desk.cancel(open).block(), Ok(0));
+    assert_eq!(desk.refund_hold(first, 20).block(), Ok(9), "what is still owed");
     assert_eq!(left(&desk, &ada(1)), 10);
 }
 
@@ -367,12 +370,12 @@ fn an_erased_key_loses_its_name_and_keeps_its_totals() {
     let secret = "ada.lovelace@example.org";
     let attributes = [("user", secret)];
     let person = Request::new("default", &attributes);
-    assert!(desk.check(&person.cost(4).note("for lovelace")).wait().unwrap().is_allowed());
-    let held = desk.reserve(&person.cost(2)).wait().unwrap().hold().unwrap();
-    assert!(desk.check(&ada(1)).wait().unwrap().is_allowed());
+    assert!(desk.check(&person.cost(4).note("for lovelace")).block().unwrap().is_allowed());
+    let held = desk.reserve(&person.cost(2)).block().unwrap().hold().unwrap();
+    assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
     assert_eq!(desk.erase("user", "nobody").unwrap(), 0);
     assert_eq!(desk.erase("user", secret).unwrap(), 1);
-    assert_eq!(desk.commit(held, None).wait(), Err(SettleError::Gone));
+    assert_eq!(desk.commit(held, None).block(), Err(SettleError::Gone));
     let totals = desk.ledger().unwrap().totals(&Filter::new()).unwrap();
     assert_eq!((totals.granted, totals.committed, totals.refunded), (7, 5, 2));
     let of_person = desk.ledger().unwrap().totals(&Filter::new().key("user", secret)).unwrap();
@@ -403,7 +406,7 @@ fn damage_stops_the_start_and_can_be_repaired() {
     let (folder, clock) = (TempFolder::new("damage"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);
     for _ in 0..6 {
-        assert!(desk.check(&ada(1)).wait().unwrap().is_allowed());
+        assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
     }
     drop(desk);
     let file = folder.path().join(&folder.files("log")[0]);
@@ -442,7 +445,7 @@ fn a_least_durability_applies_to_all_rules() {
         Engine::with_store(Policy::from_toml(policy).unwrap(), store, clock.clone())
     };
     let desk = open();
-    assert!(desk.check(&ada(5)).wait().unwrap().is_allowed());
+    assert!(desk.check(&ada(5)).block().unwrap().is_allowed());
     drop(desk);
     clock.advance(Duration::from_secs(2));
     assert_eq!(left(&open(), &ada(1)), 2);
@@ -462,8 +465,8 @@ fn a_restart_refills_no_bucket_because_of_an_override() {
     let (folder, clock) = (TempFolder::new("override-bucket"), ManualClock::default());
     let bob = Request::new("default", &[("user", "bob")]);
     let desk = folder.open(policy, &clock);
-    assert!(desk.check(&ada(3)).wait().unwrap().is_allowed());
-    assert!(desk.check(&bob.cost(7)).wait().unwrap().is_allowed());
+    assert!(desk.check(&ada(3)).block().unwrap().is_allowed());
+    assert!(desk.check(&bob.cost(7)).block().unwrap().is_allowed());
     drop(desk);
     for _ in 0..3 {
         drop(folder.open(policy, &clock));
@@ -501,7 +504,7 @@ fn an_override_applies_to_no_other_key_after_restarts() {
 fn a_good_snapshot_is_enough_for_a_repair() {
     let (folder, clock) = (TempFolder::new("snapshot-repair"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);
-    assert!(desk.check(&ada(4)).wait().unwrap().is_allowed());
+    assert!(desk.check(&ada(4)).block().unwrap().is_allowed());
     desk.file_store().take_snapshot().unwrap();
     drop(desk);
     let file = folder.path().join(folder.files(".log").pop().unwrap());
@@ -513,7 +516,7 @@ fn a_good_snapshot_is_enough_for_a_repair() {
         let desk = folder.open(QUOTA, &clock);
         assert_eq!(left(&desk, &ada(1)), 6);
         assert!(
-            desk.check(&Request::new("default", &[("user", "bob")])).wait().unwrap().is_allowed()
+            desk.check(&Request::new("default", &[("user", "bob")])).block().unwrap().is_allowed()
         );
     }
 }
@@ -559,7 +562,7 @@ fn notes_of_an_erased_key_are_gone_even_without_bookings() {
     let (folder, clock) = (TempFolder::new("erase-notes"), ManualClock::default());
     let desk = folder.open(policy, &clock);
     let noted = ada(1).note("lives in Main Street");
-    assert!(desk.check(&noted).wait().unwrap().is_allowed());
+    assert!(desk.check(&noted).block().unwrap().is_allowed());
     assert_eq!(desk.erase("user", "ada").unwrap(), 1);
     drop(desk);
     for file in folder.files("") {
@@ -573,14 +576,14 @@ fn settled_holds_are_dropped_after_a_day_with_or_without_a_restart() {
     for restarts in [false, true] {
         let (folder, clock) = (TempFolder::new("a-day"), ManualClock::default());
         let mut desk = folder.open(QUOTA, &clock);
-        let held = desk.reserve(&ada(3)).wait().unwrap().hold().unwrap();
-        desk.commit(held, None).wait().unwrap();
+        let held = desk.reserve(&ada(3)).block().unwrap().hold().unwrap();
+        desk.commit(held, None).block().unwrap();
         clock.advance(Duration::from_secs(24 * 3_600 + 1));
         if restarts {
             drop(desk);
             desk = folder.open(QUOTA, &clock);
         }
-        assert_eq!(desk.refund_hold(held, 1).wait(), Err(SettleError::Gone));
+        assert_eq!(desk.refund_hold(held, 1).block(), Err(SettleError::Gone));
     }
 }
 
@@ -599,9 +602,9 @@ fn forgotten_keys_stay_forgotten_after_a_restart() {
     for user in &users {
         drop(desk.check(&Request::new("other", &other(user.as_str()))));
     }
-    assert!(desk.check(&ada(4)).wait().unwrap().is_allowed());
-    let held = desk.reserve(&ada(3)).wait().unwrap().hold().unwrap();
-    assert_eq!(desk.forget_domain_noting("other", "reset by ops").wait(), Ok(5_000));
+    assert!(desk.check(&ada(4)).block().unwrap().is_allowed());
+    let held = desk.reserve(&ada(3)).block().unwrap().hold().unwrap();
+    assert_eq!(desk.forget_domain_noting("other", "reset by ops").block(), Ok(5_000));
     assert_eq!(left(&desk, &ada(1)), 3);
     drop(desk);
 
@@ -611,12 +614,12 @@ fn forgotten_keys_stay_forgotten_after_a_restart() {
     for user in [&users[0], &users[4_999]] {
         assert_eq!(left(&desk, &Request::new("other", &other(user.as_str()))), 2);
     }
-    assert_eq!(desk.forget_all().wait(), Ok(1));
+    assert_eq!(desk.forget_all().block(), Ok(1));
     drop(desk);
 
     let desk = folder.open(&policy, &clock);
     assert_eq!(left(&desk, &ada(1)), 7, "what is on hold stays so");
-    assert_eq!(desk.commit(held, None).wait(), Ok(3));
+    assert_eq!(desk.commit(held, None).block(), Ok(3));
     let entries = desk.ledger().unwrap().entries(&Filter::new()).unwrap();
     let notes = entries.filter_map(|entry| entry.unwrap().note);
     assert!(notes.filter(|note| **note == *"reset by ops").count() > 0);

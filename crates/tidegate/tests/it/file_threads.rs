@@ -25,7 +25,7 @@ fn open(disk: &CrashDisk, size: u64) -> Engine<FileStore, ManualClock> {
 
 /// What a user has used, and all of them together.
 fn used(engine: &Engine<FileStore, ManualClock>, user: &str) -> (u64, u64) {
-    let report = engine.peek(&Request::new("default", &[("user", user)]).cost(0)).wait().unwrap();
+    let report = engine.peek(&Request::new("default", &[("user", user)]).cost(0)).block().unwrap();
     let left: Vec<u64> = report.rules().map(|it| it.decision.remaining()).collect();
     (100_000 - left[0], 100_000 - left[1])
 }
@@ -42,14 +42,14 @@ fn work(engine: &Engine<FileStore, ManualClock>, seed: u64, sums: &[[AtomicU64; 
         let request = Request::new("default", &attributes).cost(cost);
         sent.fetch_add(cost, Ordering::SeqCst);
         if dice.once_in(2) {
-            if engine.check(&request).wait().unwrap().is_outage() {
+            if engine.check(&request).block().unwrap().is_outage() {
                 return;
             }
         } else {
-            let report = engine.reserve(&request).wait().unwrap();
+            let report = engine.reserve(&request).block().unwrap();
             let Some(hold) = report.hold() else { return };
             // It may fail, and then it is still held, or used.
-            if engine.commit(hold, None).wait().is_err() {
+            if engine.commit(hold, None).block().is_err() {
                 acknowledged.fetch_add(cost, Ordering::SeqCst);
                 return;
             }

@@ -24,14 +24,14 @@ fn the_example_of_redis_cell() {
     let limit = limit(16, 30, 60);
     let first = limiter.check_with("user123", limit, 1);
     assert_eq!((first.is_allowed(), first.limit(), first.remaining()), (true, 16, 15));
-    assert_eq!((first.wait(), first.reset()), (None, seconds(2)));
+    assert_eq!((first.retry_after(), first.reset()), (None, seconds(2)));
     for _ in 0..15 {
         assert!(limiter.check_with("user123", limit, 1).is_allowed());
     }
     let denied = limiter.check_with("user123", limit, 1);
     assert_eq!((denied.remaining(), denied.reset()), (0, seconds(32)));
-    assert_eq!(denied.wait(), Some(Wait::After(seconds(2))));
-    assert_eq!(limiter.check_with("user123", limit, 17).wait(), Some(Wait::Never));
+    assert_eq!(denied.retry_after(), Some(Wait::After(seconds(2))));
+    assert_eq!(limiter.check_with("user123", limit, 17).retry_after(), Some(Wait::Never));
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn other_numbers_continue_from_the_same_state() {
     assert_eq!(limiter.peek_with_at("k", limit(30, 2, 1), 1, secs(1)).remaining(), 10);
     // And more than five units of one second: denied, also for a peek.
     let look = limiter.check_with_at("k", limit(5, 1, 1), 0, secs(1));
-    assert_eq!(look.wait(), Some(Wait::After(seconds(5))));
+    assert_eq!(look.retry_after(), Some(Wait::After(seconds(5))));
     // A call with the old numbers finds nothing changed.
     assert_eq!(limiter.peek_with_at("k", limit(10, 1, 1), 1, secs(3)).remaining(), 2);
 }
@@ -166,7 +166,7 @@ impl Model {
         let (allowed, remaining, lack) = self.check(key, limit, cost, charge);
         assert_eq!(decision.is_allowed(), allowed, "{call:?}");
         assert_eq!(i128::from(decision.remaining()), remaining, "{call:?}");
-        let wait = match decision.wait() {
+        let wait = match decision.retry_after() {
             None => 0,
             Some(Wait::After(wait)) => i128::try_from(wait.as_nanos()).unwrap(),
             Some(Wait::Never) => return assert!(cost > LIMITS[limit].0),

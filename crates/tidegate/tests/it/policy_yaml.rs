@@ -25,7 +25,7 @@ impl Desk {
     fn check(&self, domain: &str, entries: Entries<'_>) -> (Option<String>, bool) {
         let names = DescriptorNames::new(entries.iter().map(|(key, _)| *key));
         let attributes: Vec<_> = names.attributes(entries.iter().copied(), 0).collect();
-        let report = self.engine.check(&Request::new(domain, &attributes)).wait().unwrap();
+        let report = self.engine.check(&Request::new(domain, &attributes)).block().unwrap();
         let rule = if report.is_unlimited(0) { Some("unlimited") } else { report.rule() };
         (rule.map(Into::into), report.is_allowed())
     }
@@ -220,7 +220,7 @@ fn limitador_reads_the_first_descriptor_only() {
     let names = DescriptorNames::new(["user"]);
     let second: Vec<_> = names.attributes(entries, 1).collect();
     for _ in 0..3 {
-        let report = desk.engine.check(&Request::new("n", &second)).wait().unwrap();
+        let report = desk.engine.check(&Request::new("n", &second)).block().unwrap();
         assert!(report.is_allowed() && report.rule().is_none());
     }
     assert_eq!(desk.passes("n", &entries), 1);
@@ -369,7 +369,7 @@ descriptors:
         let desk = Desk::new(&text);
         let passes = |attributes: Entries<'_>| {
             let request = Request::new("d", attributes);
-            let check = || desk.engine.check(&request).wait().unwrap().is_allowed();
+            let check = || desk.engine.check(&request).block().unwrap().is_allowed();
             (0..1_000).take_while(|_| check()).count()
         };
         assert_eq!(passes(&[("model", "banned")]), 0);
@@ -395,9 +395,9 @@ fn a_domain_without_limits_is_one() {
     let limit = RequestLimit::new(1, WindowUnit::Year);
     let check = |domain| {
         let request = Request::new(domain, &[("user", "ada")]);
-        let report = engine.check(&request).wait().unwrap();
+        let report = engine.check(&request).block().unwrap();
         assert!(report.is_allowed() && report.rule().is_none());
-        engine.check(&request.request_limit(&limit)).wait().unwrap().is_allowed()
+        engine.check(&request.request_limit(&limit)).block().unwrap().is_allowed()
     };
     assert_eq!((check("d"), check("d")), (true, false));
     assert_eq!((check("other"), check("other")), (true, true));
@@ -454,7 +454,7 @@ descriptors:
             .map(|(number, (names, entry))| names.attributes([*entry], number).collect())
             .collect();
         let requests: Vec<_> = attributes.iter().map(|it| Request::new("d", it)).collect();
-        let check = || desk.engine.check_together(&requests).wait().unwrap().is_allowed();
+        let check = || desk.engine.check_together(&requests).block().unwrap().is_allowed();
         (0..20).take_while(|_| check()).count()
     };
     assert_eq!(passes(&[("all", "x"), ("plan", "big")]), 5);

@@ -89,7 +89,9 @@ fn waits_are_true_to_the_nanosecond() {
     // Floored to 0, or reported as the whole window.
     let limiter: Limiter<u64> = Limiter::new(Bucket::new(Rate::per_second(3).unwrap(), 1).unwrap());
     assert!(limiter.allow_at(&1, secs(1)));
-    let Some(Wait::After(wait)) = limiter.check_at(&1, secs(1)).wait() else { panic!("no wait") };
+    let Some(Wait::After(wait)) = limiter.check_at(&1, secs(1)).retry_after() else {
+        panic!("no wait")
+    };
     assert_eq!(wait, Duration::from_nanos(333_333_334));
     let retry = secs(1).saturating_add(wait);
     assert!(!limiter.allow_at(&1, retry.saturating_sub(Duration::from_nanos(1))));

@@ -162,7 +162,7 @@ fn edits_against_growth_leave_every_key_under_one_limit() {
         });
         let unit = std::time::Duration::from_nanos(1_000_000_000 / RATES[edits % 3]);
         for key in 0..3_000 {
-            let wait = limiter.check_at(&key, secs(1)).wait();
+            let wait = limiter.check_at(&key, secs(1)).retry_after();
             assert_eq!(wait, Some(Wait::After(unit)), "round {round}, key {key}");
         }
     }

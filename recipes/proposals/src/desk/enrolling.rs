@@ -107,7 +107,7 @@ impl Desk {
             }
             enrolled
         };
-        enrolled.wait().map(drop)
+        enrolled.block().map(drop)
     }
 
     /// The caller with this secret.

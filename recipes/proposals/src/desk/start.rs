@@ -84,13 +84,13 @@ impl Desk {
         for id in pending(Status::Interpreting) {
             let cancelled = self.cancel_hold(&mut self.state(), id, (HoldEnd::Void, RESTARTED));
             match cancelled {
-                Ok(result) => drop(result.wait().map_err(|_| StartError::Outage)?),
+                Ok(result) => drop(result.block().map_err(|_| StartError::Outage)?),
                 Err(DeskError::Conflict(_)) => {}
                 Err(_) => return Err(StartError::Outage),
             }
         }
         for id in pending(Status::Interpreted) {
-            match self.parts.engine.renew(id.0).wait() {
+            match self.parts.engine.renew(id.0).block() {
                 Ok(expires) => self.state().set_expiry(id, Some(expires)),
                 Err(SettleError::Gone) => {
                     self.state().apply(Fact::held(FactKind::Expire, id.0, None));

@@ -68,7 +68,7 @@ impl Desk {
             }
         };
         if let Some(noted) = noted {
-            noted.wait().map_err(|_| DeskError::Outage)?;
+            noted.block().map_err(|_| DeskError::Outage)?;
         }
         self.close_window(&tally)?;
         Ok(tally)
@@ -103,7 +103,7 @@ impl Desk {
                 state.apply(Fact { kind: FactKind::WindowClosed, hold: None, note: Some(note) });
                 closed
             };
-            closed.wait().map_err(|_| DeskError::Outage)?;
+            closed.block().map_err(|_| DeskError::Outage)?;
             tracing::info!(window, "governance window closed");
         }
         Ok(())

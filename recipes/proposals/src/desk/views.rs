@@ -75,7 +75,7 @@ impl Desk {
     /// What a governor has left.
     pub(super) fn balance(&self, governor: &str) -> Result<Balance, DeskError> {
         let attributes = [(GOVERNOR, governor), (TIER, "1"), (ACT, PROPOSE)];
-        let report = self.parts.engine.peek(&Request::new(DOMAIN, &attributes)).wait();
+        let report = self.parts.engine.peek(&Request::new(DOMAIN, &attributes)).block();
         let report = report.map_err(|_| DeskError::Outage)?;
         let of = |name| report.rules().find(|it| it.rule == name).map(|it| it.decision);
         let left = |name| of(name).map_or(0, Decision::remaining);
@@ -84,7 +84,7 @@ impl Desk {
             tokens: left(TOKENS),
             proposals_left: left(CAP),
             proposals_per_window: of(CAP).map_or(0, Decision::limit),
-            cooldown_ms: of(COOLDOWN).and_then(|it| it.wait()?.whole_ms()).unwrap_or(0),
+            cooldown_ms: of(COOLDOWN).and_then(|it| it.retry_after()?.whole_ms()).unwrap_or(0),
         })
     }
 

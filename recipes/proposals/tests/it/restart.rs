@@ -150,13 +150,13 @@ async fn interrupted_tally_is_finished_at_the_next_start() {
             proposals: vec![counted],
             proposals_per_window: Some(1),
         };
-        engine.note("proposals", &Note::Tallied(tally).to_text()).wait().unwrap();
+        engine.note("proposals", &Note::Tallied(tally).to_text()).block().unwrap();
         if upto >= Upto::Rule {
             engine.replace_rule("a test", settings.limits.cap_rule(1).unwrap()).unwrap();
         }
         if upto >= Upto::End {
             let note = Note::WindowClosed { window: 1, proposals_per_window: 3, tokens: 2 };
-            engine.close_round_noting("proposals", &note.to_text()).wait().unwrap();
+            engine.close_round_noting("proposals", &note.to_text()).block().unwrap();
         }
         drop(engine);
         for _ in 0..2 {

@@ -249,7 +249,7 @@ impl Expect {
         let mut object = Object::new();
         match self {
             Self::Decided(decision) => {
-                let wait = decision.wait().map(|wait| match wait {
+                let wait = decision.retry_after().map(|wait| match wait {
                     Wait::After(wait) => format!("{}ns", wait.as_nanos()),
                     Wait::Never => "never".to_owned(),
                     Wait::Unknown => "unknown".to_owned(),
@@ -292,7 +292,7 @@ impl Expect {
         let is_whole = |duration: Duration| duration.subsec_nanos().is_multiple_of(1_000);
         match self {
             Self::Decided(decision) => {
-                let is_whole_wait = match decision.wait() {
+                let is_whole_wait = match decision.retry_after() {
                     Some(Wait::After(wait)) => is_whole(wait),
                     _ => true,
                 };

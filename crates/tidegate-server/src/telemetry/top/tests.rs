@@ -8,7 +8,7 @@ fn name(user: &str) -> KeyName {
     let engine = Engine::new(Policy::from_toml(policy).unwrap());
     let attributes = [("user", user)];
     let request = Request::new("default", &attributes);
-    let report = engine.check(&request).wait().unwrap();
+    let report = engine.check(&request).block().unwrap();
     report.key_of(&request).unwrap()
 }
 

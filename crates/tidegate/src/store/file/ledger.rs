@@ -32,8 +32,8 @@ use crate::store::{HoldId, KeyName};
 ///     quota = { max = 10, per = "day" }
 /// "#)?, &folder)?;
 /// let request = Request::new("default", &[("user", "ada")]).cost(5);
-/// let hold = engine.reserve(&request.note("a long text")).wait()?.hold().expect("there is room");
-/// engine.commit_noting(hold, Some(3), "it was shorter").wait()?;
+/// let hold = engine.reserve(&request.note("a long text")).block()?.hold().expect("there is room");
+/// engine.commit_noting(hold, Some(3), "it was shorter").block()?;
 ///
 /// let of_ada = Filter::new().key("user", "ada");
 /// let totals = engine.ledger()?.totals(&of_ada)?;

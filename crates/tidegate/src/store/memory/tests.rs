@@ -23,7 +23,7 @@ fn most_bytes_per_key(limit: &str, from: usize, to: usize) -> usize {
         let user = key.to_string();
         let attributes = [("user", user.as_str())];
         let request = Request::new("default", &attributes);
-        assert!(engine.check(&request).wait().unwrap().is_allowed(), "key {key}");
+        assert!(engine.check(&request).block().unwrap().is_allowed(), "key {key}");
         if key >= from && key % 10_000 == 0 {
             most = most.max(engine.bytes() / engine.len());
         }
@@ -105,16 +105,16 @@ fn bytes_after(
 fn bytes_include_holds_idempotency_keys_histories_and_overflow_counters() {
     let rule = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = { max = 5, per = \"1h\" }\n";
     let of_keys = bytes_after(rule, 0..20_000, |engine, request| {
-        assert!(engine.check(request).wait().unwrap().is_allowed());
+        assert!(engine.check(request).block().unwrap().is_allowed());
     });
     let of_holds = bytes_after(rule, 0..20_000, |engine, request| {
-        assert!(engine.reserve(request).wait().unwrap().is_allowed());
+        assert!(engine.reserve(request).block().unwrap().is_allowed());
     });
     assert!(of_holds.1 >= of_keys.1 + 20_000 * size_of::<(HoldId, Hold)>(), "{of_holds:?}");
     let of_names = bytes_after(rule, 0..20_000, |engine, request| {
         let key = request.attributes().get("user").unwrap().to_owned();
         let request = request.idempotency_key(&key);
-        assert!(engine.check(&request).wait().unwrap().is_allowed());
+        assert!(engine.check(&request).block().unwrap().is_allowed());
     });
     assert!(of_names.1 >= of_keys.1 + 20_000 * size_of::<CachedResult>(), "{of_names:?}");
     let of_edits = bytes_after(rule, 0..1_000, |engine, request| {
@@ -140,7 +140,7 @@ fn overflow_counters_take_at_most_an_eighth_of_the_table_for_all_rules() {
         }
         let user = user.to_string();
         let attributes = [("user", user.as_str())];
-        let _ = engine.check(&Request::new("default", &attributes)).wait().unwrap();
+        let _ = engine.check(&Request::new("default", &attributes)).block().unwrap();
     }
     assert!(engine.len() <= 100_000);
     let most = engine.store().narrow.max_bytes() / 8;
@@ -217,12 +217,12 @@ impl Edited {
 fn charge(engine: &Engine<MemoryStore, ManualClock>, domain: &str, user: &str, cost: u64) {
     let attributes = [("user", user)];
     let request = Request::new(domain, &attributes).cost(cost);
-    assert!(engine.check(&request).wait().unwrap().is_allowed(), "{domain} {user}");
+    assert!(engine.check(&request).block().unwrap().is_allowed(), "{domain} {user}");
 }
 
 fn left(engine: &Engine<MemoryStore, ManualClock>, domain: &str, user: &str) -> u64 {
     let attributes = [("user", user)];
-    engine.peek(&Request::new(domain, &attributes)).wait().unwrap().remaining().unwrap()
+    engine.peek(&Request::new(domain, &attributes)).block().unwrap().remaining().unwrap()
 }
 
 fn hold(
@@ -232,7 +232,7 @@ fn hold(
 ) -> HoldId {
     let attributes = [("user", user)];
     let request = Request::new(domain, &attributes).cost(cost);
-    engine.reserve(&request).wait().unwrap().hold().unwrap()
+    engine.reserve(&request).block().unwrap().hold().unwrap()
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn ten_thousand_edits_leave_states_exact_and_histories_bounded() {
             holds.push(hold(engine, ("exact", "held"), 100));
             holds.push(hold(engine, ("quota", "held"), 10));
             holds.push(hold(engine, ("quota", "settled"), 50));
-            assert_eq!(engine.commit(holds[2], None).wait(), Ok(50));
+            assert_eq!(engine.commit(holds[2], None).block(), Ok(50));
             charge(engine, "pattern", "vip-1", 60_000);
             holds.push(hold(engine, ("pattern", "vip-1"), 100));
             charge(engine, "pattern", "vip-2", 60_000);
@@ -278,11 +278,11 @@ fn ten_thousand_edits_leave_states_exact_and_histories_bounded() {
     // Its version was dropped.
     assert!(left(&engine, "pattern", "vip-2") < left_of_bucket(500, other_rate));
     assert_eq!(left(&engine, "quota", "held"), 991);
-    assert_eq!(engine.commit(holds[1], Some(7)).wait(), Ok(7));
+    assert_eq!(engine.commit(holds[1], Some(7)).block(), Ok(7));
     assert_eq!(left(&engine, "quota", "held"), 994);
-    assert_eq!(engine.refund_hold(holds[2], 20).wait(), Ok(20));
+    assert_eq!(engine.refund_hold(holds[2], 20).block(), Ok(20));
     assert_eq!(left(&engine, "quota", "settled"), 971);
-    assert_eq!(engine.cancel(holds[0]).wait(), Ok(0));
+    assert_eq!(engine.cancel(holds[0]).block(), Ok(0));
     assert_eq!(left(&engine, "exact", "held"), left_of_bucket(500, rate_after));
     assert!(versions[0] <= MOST_SUPERSEDED && versions[1] <= 2 * MOST_SUPERSEDED, "{versions:?}");
     // What counts as fully used comes back like everything else.

@@ -155,40 +155,40 @@ impl Run {
             Act::Commit(hold, actual) => {
                 let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
                 let expected = self.model.settle(hold, Settlement::Commit(*actual));
-                let given = with_engine!(&self.subject, it => it.commit(id, *actual).wait().ok());
+                let given = with_engine!(&self.subject, it => it.commit(id, *actual).block().ok());
                 prop_assert_eq!(given, expected, "commit");
             }
             Act::Cancel(hold) => {
                 let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
                 let expected = self.model.settle(hold, Settlement::Cancel);
-                let given = with_engine!(&self.subject, it => it.cancel(id).wait().ok());
+                let given = with_engine!(&self.subject, it => it.cancel(id).block().ok());
                 prop_assert_eq!(given, expected, "cancel");
             }
             Act::RefundHold(hold, units) => {
                 let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
                 let expected = self.model.refund_hold(hold, *units);
                 let given =
-                    with_engine!(&self.subject, it => it.refund_hold(id, *units).wait().ok());
+                    with_engine!(&self.subject, it => it.refund_hold(id, *units).block().ok());
                 prop_assert_eq!(given, expected, "refund of a hold");
             }
             Act::Refund(domain, user, units) => {
                 let expected = self.model.refund(*domain, *user, *units);
                 let attributes = [("user", USERS[*user])];
                 let request = Request::new(DOMAINS[*domain], &attributes).cost(*units);
-                let given = with_engine!(&self.subject, it => it.refund(&request).wait().unwrap());
+                let given = with_engine!(&self.subject, it => it.refund(&request).block().unwrap());
                 prop_assert_eq!(given, expected, "refund");
             }
             Act::Forget(domain, user) => {
                 self.model.forget(*domain, *user);
                 let attributes = [("user", USERS[*user])];
                 let request = Request::new(DOMAINS[*domain], &attributes);
-                with_engine!(&self.subject, it => it.forget(&request).wait().unwrap());
+                with_engine!(&self.subject, it => it.forget(&request).block().unwrap());
             }
             Act::CloseRound(domain) => {
                 let expected = self.model.close_round(*domain);
                 let domain = DOMAINS[*domain];
                 let given =
-                    with_engine!(&self.subject, it => it.close_round(domain).wait().unwrap());
+                    with_engine!(&self.subject, it => it.close_round(domain).block().unwrap());
                 prop_assert_eq!(given, expected, "rounds closed");
             }
             Act::LookAtAll(cost) => self.look_at_all(*cost, at)?,
@@ -231,11 +231,11 @@ impl Run {
         let is_late = at < self.model.now;
         let at = Timestamp::from_nanos(at);
         with_engine!(&self.subject, it => match verb {
-            Verb::Check if is_late => it.check_at(&request, at).wait(),
-            Verb::Check => it.check(&request).wait(),
-            Verb::Peek if is_late => it.peek_at(&request, at).wait(),
-            Verb::Peek => it.peek(&request).wait(),
-            Verb::Reserve => it.reserve(&request).wait(),
+            Verb::Check if is_late => it.check_at(&request, at).block(),
+            Verb::Check => it.check(&request).block(),
+            Verb::Peek if is_late => it.peek_at(&request, at).block(),
+            Verb::Peek => it.peek(&request).block(),
+            Verb::Reserve => it.reserve(&request).block(),
         })
     }
 
@@ -286,7 +286,12 @@ impl Run {
             let wanted = (decision.is_allowed(), decision.remaining, decision.limit);
             prop_assert_eq!(seen, wanted, "allowed, remaining, limit of {}", &expected.name);
             if is_on("waits") && !expected.changes_by_itself {
-                prop_assert_eq!(given.decision.wait(), decision.wait, "wait of {}", given.rule);
+                prop_assert_eq!(
+                    given.decision.retry_after(),
+                    decision.wait,
+                    "wait of {}",
+                    given.rule
+                );
             }
         }
         prop_assert_eq!(report.is_allowed(), expected.is_allowed, "{:?}", report);
@@ -304,7 +309,7 @@ impl Run {
             let user = number.to_string();
             let attributes = [("user", &*user)];
             let request = Request::new("others", &attributes);
-            let report = with_engine!(&self.subject, it => it.check(&request).wait().unwrap());
+            let report = with_engine!(&self.subject, it => it.check(&request).block().unwrap());
             drop(report);
         }
     }

@@ -119,7 +119,7 @@ impl World<FileStore> {
     /// Applies one step, and returns its outcome.
     pub(super) fn try_apply(&mut self, number: usize, step: &Step) -> Outcome {
         let outcome = match step.op {
-            Op::Note(number) => outcome(self.engine.note("default", &number.to_string()).wait()),
+            Op::Note(number) => outcome(self.engine.note("default", &number.to_string()).block()),
             Op::Snapshot => {
                 // It may fail; then there is none.
                 let _ = self.engine.file_store().take_snapshot();
@@ -157,7 +157,7 @@ impl<S: Store> World<S> {
     pub(super) fn look(&self) -> String {
         let mut seen = String::new();
         for user in USERS {
-            let peeked = self.engine.peek(&Request::new("default", &[("user", user)])).wait();
+            let peeked = self.engine.peek(&Request::new("default", &[("user", user)])).block();
             writeln!(seen, "{user}: {}", words(&peeked.unwrap())).unwrap();
         }
         let rounds = self.engine.rounds("default");
@@ -178,34 +178,34 @@ impl<S: Store> World<S> {
                 let (key, attributes) = (key(name), [("user", *user)]);
                 let request = Request::new("default", &attributes).cost(*cost).note("a check");
                 let named = key.as_ref().map_or(request, |key| request.idempotency_key(key));
-                reported(engine.check(&named).wait())
+                reported(engine.check(&named).block())
             }
             Op::Together { cost } => {
                 let (ada, bob) = ([("user", "ada")], [("user", "bob")]);
                 let all = [&ada, &bob].map(|user| Request::new("default", user).cost(*cost));
-                reported(engine.check_together(&all).wait())
+                reported(engine.check_together(&all).block())
             }
             Op::Reserve { user, cost, name } => {
                 let (key, attributes) = (key(name), [("user", *user)]);
                 let request = Request::new("default", &attributes).cost(*cost);
                 let named = key.as_ref().map_or(request, |key| request.idempotency_key(key));
-                let report = engine.reserve(&named).wait();
+                let report = engine.reserve(&named).block();
                 if let Some(id) = report.as_ref().ok().and_then(Report::hold) {
                     self.holds.insert(number, id);
                 }
                 reported(report)
             }
-            Op::Commit(made, actual) => settled(engine.commit(hold(made), *actual).wait()),
-            Op::Cancel(made) => settled(engine.cancel_noting(hold(made), "never mind").wait()),
-            Op::Renew(made) => settled(engine.renew(hold(made)).wait()),
-            Op::RefundHold(made, units) => settled(engine.refund_hold(hold(made), *units).wait()),
+            Op::Commit(made, actual) => settled(engine.commit(hold(made), *actual).block()),
+            Op::Cancel(made) => settled(engine.cancel_noting(hold(made), "never mind").block()),
+            Op::Renew(made) => settled(engine.renew(hold(made)).block()),
+            Op::RefundHold(made, units) => settled(engine.refund_hold(hold(made), *units).block()),
             Op::Refund { user, cost } => outcome(
-                engine.refund(&Request::new("default", &[("user", user)]).cost(*cost)).wait(),
+                engine.refund(&Request::new("default", &[("user", user)]).cost(*cost)).block(),
             ),
             Op::Forget { user } => {
-                outcome(engine.forget(&Request::new("default", &[("user", user)])).wait())
+                outcome(engine.forget(&Request::new("default", &[("user", user)])).block())
             }
-            Op::CloseRound => outcome(engine.close_round("default").wait()),
+            Op::CloseRound => outcome(engine.close_round("default").block()),
             Op::Note(_) | Op::Snapshot => Outcome::This(String::from("Ok(())")),
             _ => Outcome::This(format!("{:?}", self.edit(&step.op))),
         }
