@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex};
 use arc_swap::ArcSwap;
 use tidegate_core::Timestamp;
 
-#[cfg(feature = "durable")]
 pub(crate) use change::MOST_CHANGES;
-pub use change::{Change, Changed, NoSuchRule, OverrideError};
+pub use change::{Change, Changed, EditError, Edited, NoSuchRule};
 pub use domain::PreparedDomain;
 pub use error::{CheckError, SettleError};
 pub use explain::{Applies, Explanation, RuleExplanation};
@@ -28,7 +27,7 @@ use crate::store::{MemoryStore, NowOrLater, SnapshotError, Store, StoredEdits};
 use crate::waiting::WaitQueues;
 use change::Changes;
 use decide::{Verb, When};
-use ruleset::{Ruleset, RulesetEdit};
+use ruleset::{Ruleset, RulesetEdit, RulesetSource};
 
 mod change;
 mod decide;
@@ -44,6 +43,7 @@ mod planning;
 mod report;
 mod ruleset;
 mod settle;
+mod shared;
 mod tally;
 mod waits;
 
@@ -88,6 +88,8 @@ struct EngineInner<S, C> {
     clock: Arc<C>,
     changes: Mutex<Changes>,
     waiting: WaitQueues,
+    /// The policy that a shared store has not been given yet.
+    proposal: Mutex<Option<Arc<Policy>>>,
 }
 
 impl<S, C> Clone for Engine<S, C> {
@@ -151,8 +153,15 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let times = Times { now: clock.now(), wall: clock.wall() };
         let StoredEdits { overlay, changes } = store.stored_edits();
         let edit = RulesetEdit { times, effective: None };
-        let rules = Ruleset::new(Arc::new(policy), overlay, None, &store, edit);
+        let source = RulesetSource {
+            history: store.history(),
+            hash: store.hash(),
+            rounds: &|domain| store.rounds(domain),
+        };
+        let policy = Arc::new(policy);
+        let rules = Ruleset::new(Arc::clone(&policy), overlay, None, &source, edit);
         store.adopt(&rules.adoption, &|| times);
+        let proposal = Mutex::new(store.shared().map(|_| policy));
         let clock = Arc::new(clock);
         let shared = EngineInner {
             rules: ArcSwap::from_pointee(rules),
@@ -160,13 +169,14 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             waiting: WaitQueues::new(Arc::clone(&clock) as Arc<dyn Clock + Send + Sync>),
             clock,
             changes: Mutex::new(Changes::restored(changes)),
+            proposal,
         };
         Self { shared: Arc::new(shared) }
     }
 }
 
 /// Decisions.
-impl<S: Store, C: Clock> Engine<S, C> {
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// Charges the request to every rule that applies: to all of them, or, if one of them denies
     /// it, to none.
     ///
@@ -278,7 +288,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
 }
 
 #[cfg(feature = "durable")]
-impl<S: Store, C: Clock> Engine<S, C> {
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     pub(crate) fn store(&self) -> &S {
         &self.shared.store
     }

@@ -82,10 +82,13 @@ impl KeyedHash {
         [*start].iter().chain(tables).chain(&[*point << 2]).copied().collect()
     }
 
+    /// How many random numbers it has.
+    pub(crate) const WORDS: u32 = 1 + 3 * POSITIONS as u32 + 2 + 1;
+
     /// The hash with these random numbers; `None` if their count is wrong.
     pub(crate) fn from_words(words: &[u128]) -> Option<Self> {
         let mut next = words.iter().copied();
-        let is_whole = words.len() == 1 + 3 * POSITIONS + 2 + 1;
+        let is_whole = words.len() == Self::WORDS as usize;
         is_whole.then(|| Self::from_random(|| next.next().unwrap_or(0)))
     }
 }

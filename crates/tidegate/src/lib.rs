@@ -237,6 +237,12 @@ mod request_limit;
 mod request_path;
 mod store;
 mod table;
+pub mod shared {
+    //! A store that several engines share, on records of any kind.
+    pub use crate::store::shared::{
+        Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction, Write,
+    };
+}
 #[cfg(feature = "testing")]
 pub mod testing;
 mod transition;
@@ -245,8 +251,8 @@ mod waiting;
 pub use calendar::{Calendar, CalendarError, CalendarPeriod};
 pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
 pub use engine::{
-    Applies, Ban, Change, Changed, CheckError, CommitReport, Engine, Enrolment, Explanation, Lease,
-    NoSuchRule, Overlay, OverrideError, PreparedDomain, Report, RuleExplanation, RuleReport,
+    Applies, Ban, Change, Changed, CheckError, CommitReport, EditError, Edited, Engine, Enrolment,
+    Explanation, Lease, NoSuchRule, Overlay, PreparedDomain, Report, RuleExplanation, RuleReport,
     RuleTally, SettleError, WaitError, Waiting,
 };
 pub use hash::{KeyedHash, KeyedHasher};

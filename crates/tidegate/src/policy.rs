@@ -143,6 +143,16 @@ impl Policy {
         Err(PolicyErrors::new(found, left_out))
     }
 
+    /// No rules: what is in force before the first policy.
+    pub(crate) fn none() -> Self {
+        Self {
+            server: ServerConfig::default(),
+            rules: Vec::new(),
+            takes_own_limits: false,
+            found: None,
+        }
+    }
+
     /// The rules, in the order of the file.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {

@@ -16,16 +16,21 @@ use crate::cycle::Times;
 use crate::engine::{Change, Overlay};
 use crate::hash::KeyedHash;
 use crate::history::{History, RuleHistory};
+use later::BoxFuture;
+use shared::{RecordKey, SharedStore};
 
 #[cfg(feature = "durable")]
 mod any;
 mod bounds;
 #[cfg(feature = "durable")]
 pub(crate) mod file;
+pub(crate) mod later;
 mod memory;
 mod plan;
 mod record;
 mod replay;
+mod sha256;
+pub(crate) mod shared;
 
 #[cfg(feature = "durable")]
 pub use any::AnyStore;
@@ -97,11 +102,22 @@ pub struct Decided {
     pub(crate) is_repeat: bool,
 }
 
+/// The result of a decision that was made elsewhere, with the decision of every limit.
+#[derive(Clone, Debug)]
+pub struct LaterDecided {
+    pub(crate) decided: Decided,
+    pub(crate) decisions: Decisions,
+    /// When the next hold of a key concerned expires.
+    pub(crate) next_expiry: Option<Timestamp>,
+}
+
 /// Resolves when a decision is durable.
 pub(crate) type Durable<'a> = Pin<Box<dyn Future<Output = Result<(), Outage>> + Send + 'a>>;
 
 /// A store's result for a plan. The decisions of the limits are in the caller's buffer.
 pub enum Deciding<'a> {
+    /// It is submitted, and will be decided.
+    Later(BoxFuture<Result<LaterDecided, DecideError>>),
     /// It is decided.
     Now(Result<Decided, DecideError>),
     /// It is decided, and may be returned once it is durable.
@@ -111,19 +127,39 @@ pub enum Deciding<'a> {
 impl fmt::Debug for Deciding<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Later(_) => f.write_str("Later(..)"),
             Self::Now(decided) => f.debug_tuple("Now").field(decided).finish(),
             Self::WhenDurable(decided, _) => f.debug_tuple("WhenDurable").field(decided).finish(),
         }
     }
 }
 
-/// The store cannot write: its disk is full or broken.
+/// Why a store did not complete an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outage;
+#[non_exhaustive]
+pub enum Outage {
+    /// It cannot write: its disk is full or broken, or its server cannot be reached.
+    Unavailable,
+    /// The connection was lost on the way: the operation may have happened, or not.
+    Unknown,
+    /// A record has a value that is not of this program, or of another version of it.
+    Corrupt(RecordKey),
+    /// The policy cannot be shared: it has no form as text, as those of other programs' files.
+    NotText,
+}
 
 impl fmt::Display for Outage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the store cannot write: its disk is full or broken")
+        match self {
+            Self::Unavailable => f.write_str(
+                "the store cannot write: its disk is full or broken, or its server cannot be reached",
+            ),
+            Self::Unknown => {
+                f.write_str("the store did not answer: the operation may have happened, or not")
+            }
+            Self::Corrupt(key) => write!(f, "the store has a foreign value under `{key}`"),
+            Self::NotText => f.write_str("the policy cannot be shared: it has no form as text"),
+        }
     }
 }
 
@@ -149,8 +185,8 @@ pub enum DecideError {
     OtherBody,
     /// A maximum of open holds is reached.
     TooManyHolds(HoldBound),
-    /// The store is unavailable.
-    Outage,
+    /// The store is unavailable, or its answer was lost.
+    Outage(Outage),
 }
 
 /// The maximum of open reservations and leases that is reached.
@@ -261,8 +297,8 @@ pub enum SettleFailure {
     Cancelled,
     /// The idempotency key belongs to another request.
     OtherBody,
-    /// The store cannot write it.
-    Outage,
+    /// The store cannot write it, or its answer was lost.
+    Outage(Outage),
 }
 
 /// Why nothing was refunded.
@@ -270,8 +306,10 @@ pub enum SettleFailure {
 pub enum RefundFailure {
     /// The idempotency key belongs to another request.
     OtherBody,
-    /// The store cannot write it.
-    Outage,
+    /// The plan was made from rules that are not in force: it has to be made again.
+    Superseded,
+    /// The store cannot write it, or its answer was lost.
+    Outage(Outage),
 }
 
 /// Why no key was made known.
@@ -281,25 +319,31 @@ pub enum EnrolFailure {
     Superseded,
     /// The store has as many keys as it may have.
     NoRoom,
-    /// The store cannot write it.
-    Outage,
+    /// The store cannot write it, or its answer was lost.
+    Outage(Outage),
+}
+
+impl From<Outage> for DecideError {
+    fn from(outage: Outage) -> Self {
+        Self::Outage(outage)
+    }
 }
 
 impl From<Outage> for EnrolFailure {
-    fn from(Outage: Outage) -> Self {
-        Self::Outage
+    fn from(outage: Outage) -> Self {
+        Self::Outage(outage)
     }
 }
 
 impl From<Outage> for RefundFailure {
-    fn from(Outage: Outage) -> Self {
-        Self::Outage
+    fn from(outage: Outage) -> Self {
+        Self::Outage(outage)
     }
 }
 
 impl From<Outage> for SettleFailure {
-    fn from(Outage: Outage) -> Self {
-        Self::Outage
+    fn from(outage: Outage) -> Self {
+        Self::Outage(outage)
     }
 }
 
@@ -346,12 +390,15 @@ pub(crate) mod sealed {
     use super::{
         Adoption, Arc, AtomicU64, Change, Deciding, Decisions, EnrolFailure, ForgetScope, History,
         HoldId, KeyedHash, NowOrLater, Outage, Overlay, Plan, RefundFailure, SettleFailure,
-        Settled, Settlement, StoredEdits, Times, Timestamp, fmt,
+        Settled, Settlement, SharedStore, StoredEdits, Times, Timestamp, fmt,
     };
 
     pub trait Store: fmt::Debug + Send + Sync + 'static {
         /// Whether every result is ready at once.
         const IS_IMMEDIATE: bool;
+
+        /// Whether decisions are made elsewhere, and are known later.
+        const ANSWERS_LATER: bool = false;
 
         /// Makes one whole decision: everything is charged, or nothing.
         fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_>;
@@ -378,7 +425,11 @@ pub(crate) mod sealed {
         -> NowOrLater<'_, Result<u64, EnrolFailure>>;
 
         /// Drops the states of a plan's keys.
-        fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>>;
+        fn forget(
+            &self,
+            plan: &Plan<'_>,
+            times: Times,
+        ) -> NowOrLater<'_, Result<bool, RefundFailure>>;
 
         /// Drops the states of all keys of these rules, or of all rules, and returns how many keys
         /// had one. Holds stay.
@@ -411,6 +462,11 @@ pub(crate) mod sealed {
         /// Stores edits beyond the process, if the store is durable.
         fn store_edits(&self, _overlay: &Overlay, _changes: &[Change]) -> Result<(), Outage> {
             Ok(())
+        }
+
+        /// The store, if several engines share it.
+        fn shared(&self) -> Option<&SharedStore> {
+            None
         }
 
         /// Edits from before the restart.
@@ -465,6 +521,24 @@ impl<'a, T> NowOrLater<'a, T> {
         match self {
             Self::Now(result) => NowOrLater::Now(function(result)),
             Self::Later(future) => NowOrLater::Later(Box::pin(async { function(future.await) })),
+        }
+    }
+}
+
+impl<'a, T: 'a> NowOrLater<'a, T> {
+    /// Goes on with another operation, once this one has its result.
+    pub(crate) fn then<U: Send + 'a>(
+        self,
+        next: impl FnOnce(T) -> NowOrLater<'a, U> + Send + 'a,
+    ) -> NowOrLater<'a, U> {
+        match self {
+            Self::Now(result) => next(result),
+            Self::Later(future) => NowOrLater::Later(Box::pin(async move {
+                match next(future.await) {
+                    NowOrLater::Now(result) => result,
+                    NowOrLater::Later(future) => future.await,
+                }
+            })),
         }
     }
 }

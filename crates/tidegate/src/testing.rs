@@ -17,10 +17,13 @@ use std::time::Duration;
 use crate::policy::{Override, Policy};
 use crate::{CheckError, Engine, HoldId, ManualClock, Report, Request, Store, Timestamp};
 
+pub use dice::Dice;
 #[cfg(feature = "durable")]
-pub use disk::{CrashDisk, Dice, Fault};
+pub use disk::{CrashDisk, Fault};
+pub use records::{DelayedRecords, RecordFaults};
 pub use vectors::vectors;
 
+mod dice;
 #[cfg(feature = "durable")]
 mod disk;
 mod edits;
@@ -28,6 +31,7 @@ mod holds;
 mod limits;
 mod overrides;
 mod quotas;
+mod records;
 mod rules;
 mod threads;
 mod together;
@@ -179,7 +183,7 @@ impl<S: Store> TestEngine<S> {
     }
 
     fn edit(&self, policy: &str) {
-        self.engine.replace_policy("test", read(policy));
+        self.engine.replace_policy("test", read(policy)).block().unwrap();
     }
 
     /// Sets an override of the rule `r`, written as in a policy file.
@@ -187,7 +191,7 @@ impl<S: Store> TestEngine<S> {
         let policy =
             format!("[[rule]]\nname = \"r\"\nkey = [\"user\"]\n{algorithm}\noverride = [{given}]");
         let given = read(&policy).rules()[0].overrides()[0].clone();
-        self.engine.set_override("test", ("default", "r"), given.clone()).unwrap();
+        self.engine.set_override("test", ("default", "r"), given.clone()).block().unwrap();
         given
     }
 }

@@ -8,9 +8,11 @@
 //!   a later call, unless its rank is higher.
 //! - **A new head attempts.** After a success, a cancellation, a time-out or a panic the next
 //!   waiter attempts too, so a wake-up is passed on until an attempt finds no more.
-//! - **The lock is held during an attempt.** A wake-up comes before it or after it, never between a
-//!   failed attempt and the sleep. An attempt must therefore not call the queues, nor drop anything
-//!   that does; it panics if it tries.
+//! - **The lock is held during an attempt** whose result comes at once. A wake-up comes before it or
+//!   after it, never between a failed attempt and the sleep. An attempt must therefore not call the
+//!   queues, nor drop anything that does; it panics if it tries.
+//! - **No lock is held** while the result of an attempt comes later (`waiting/later.rs`): the waiter
+//!   joins first. A wake-up meanwhile is noted, and the attempt is repeated.
 //! - A head that is not polled blocks its queue, until its future is dropped.
 
 use std::fmt;
@@ -24,11 +26,14 @@ use tidegate_core::Timestamp;
 
 use crate::clock::Clock;
 
+mod later;
 mod park;
 mod queue;
 mod sync;
 mod timer;
 
+use later::LaterAttempt;
+pub(crate) use later::Tried;
 use park::Parker;
 pub(crate) use queue::WaitRequest;
 use queue::{Queues, Ticket, Turn, next_attempt};
@@ -82,12 +87,22 @@ impl WaitQueues {
     ///
     /// With no waiter ahead, the first attempt is made now, and a success takes no ticket. A
     /// deadline that has passed thus means: do not wait. Dropping the future leaves the queue.
-    pub(crate) fn wait<T, F>(&self, request: WaitRequest, mut attempt: F) -> QueueWait<'_, T, F>
+    pub(crate) fn wait<'a, T, F, R>(
+        &'a self,
+        request: WaitRequest,
+        mut attempt: F,
+    ) -> QueueWait<'a, T, F>
     where
-        F: FnMut(Timestamp) -> Attempt<T>,
+        F: FnMut(Timestamp) -> R,
+        R: Into<Tried<'a, T>>,
     {
-        let stage = self.enter(&request, &mut attempt);
-        QueueWait { queues: self, stage, attempt }
+        let mut tried = |now| attempt(now).into();
+        let stage = if request.is_later {
+            self.enter_later(&request, &mut tried)
+        } else {
+            self.enter(&request, &mut tried)
+        };
+        QueueWait { queues: self, stage, attempt, is_later: request.is_later }
     }
 
     /// Wakes the head of a queue: an attempt may succeed now, because units were released.
@@ -155,11 +170,11 @@ impl WaitQueues {
         self.shared.timer.close();
     }
 
-    fn enter<T>(
-        &self,
+    fn enter<'a, T>(
+        &'a self,
         request: &WaitRequest,
-        attempt: &mut impl FnMut(Timestamp) -> Attempt<T>,
-    ) -> WaitStage<'_, T> {
+        attempt: &mut impl FnMut(Timestamp) -> Tried<'a, T>,
+    ) -> WaitStage<'a, T> {
         let counted = WaiterCount::new(&self.shared.waiting);
         let mut queues = self.shared.queues(request.queue);
         let now = self.shared.clock.now();
@@ -203,9 +218,10 @@ pub(crate) struct QueueWait<'a, T, F> {
     queues: &'a WaitQueues,
     stage: WaitStage<'a, T>,
     attempt: F,
+    is_later: bool,
 }
 
-impl<T, F: FnMut(Timestamp) -> Attempt<T>> QueueWait<'_, T, F> {
+impl<'a, T, R: Into<Tried<'a, T>>, F: FnMut(Timestamp) -> R> QueueWait<'a, T, F> {
     /// Blocks the thread until it is settled. Needs no timer.
     pub(crate) fn block(mut self) -> Result<T, QueueError> {
         let parker = Arc::new(Parker::new());
@@ -228,20 +244,35 @@ impl<T, F: FnMut(Timestamp) -> Attempt<T>> QueueWait<'_, T, F> {
     fn step(&mut self, waker: &Waker) -> WaitStep<T> {
         match std::mem::replace(&mut self.stage, WaitStage::Over) {
             WaitStage::Settled(outcome) => WaitStep::Settled(outcome),
+            WaitStage::Waits(guard) if self.is_later => {
+                let mut attempt = |now| (self.attempt)(now).into();
+                let (stage, step) = later::turn(guard, &mut attempt, waker);
+                self.stage = stage;
+                step
+            }
+            WaitStage::Attempts(attempting) => {
+                let mut attempt = |now| (self.attempt)(now).into();
+                let (stage, step) = later::go_on(attempting, &mut attempt, waker);
+                self.stage = stage;
+                step
+            }
             // If the attempt panics, the ticket is dropped.
-            WaitStage::Waits(guard) => match guard.attempt_turn(&mut self.attempt, waker) {
-                WaitStep::Settled(outcome) => WaitStep::Settled(outcome),
-                WaitStep::Sleeps { until } => {
-                    self.stage = WaitStage::Waits(guard);
-                    WaitStep::Sleeps { until }
+            WaitStage::Waits(guard) => {
+                let mut attempt = |now| (self.attempt)(now).into();
+                match guard.attempt_turn(&mut attempt, waker) {
+                    WaitStep::Settled(outcome) => WaitStep::Settled(outcome),
+                    WaitStep::Sleeps { until } => {
+                        self.stage = WaitStage::Waits(guard);
+                        WaitStep::Sleeps { until }
+                    }
                 }
-            },
+            }
             WaitStage::Over => panic!("polled after completion"),
         }
     }
 }
 
-impl<T, F: FnMut(Timestamp) -> Attempt<T>> Future for QueueWait<'_, T, F> {
+impl<'a, T, R: Into<Tried<'a, T>>, F: FnMut(Timestamp) -> R> Future for QueueWait<'a, T, F> {
     type Output = Result<T, QueueError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -272,6 +303,8 @@ impl<T, F> fmt::Debug for QueueWait<'_, T, F> {
 
 enum WaitStage<'a, T> {
     Waits(TicketGuard<'a>),
+    /// An attempt whose result comes later.
+    Attempts(LaterAttempt<'a, T>),
     /// Known, but not returned yet.
     Settled(Result<T, QueueError>),
     Over,
@@ -291,9 +324,9 @@ struct TicketGuard<'a> {
 
 impl TicketGuard<'_> {
     /// Makes an attempt if it is time for one; otherwise registers the waker, under the same lock.
-    fn attempt_turn<T>(
+    fn attempt_turn<'t, T>(
         &self,
-        attempt: &mut impl FnMut(Timestamp) -> Attempt<T>,
+        attempt: &mut impl FnMut(Timestamp) -> Tried<'t, T>,
         waker: &Waker,
     ) -> WaitStep<T> {
         // Cloned before and dropped after the lock is held: both may run foreign code.
@@ -319,6 +352,7 @@ impl TicketGuard<'_> {
                     return WaitStep::Sleeps { until };
                 }
                 Turn::TooLate => return WaitStep::Settled(Err(QueueError::DeadlinePassed)),
+                Turn::Full => return WaitStep::Settled(Err(QueueError::QueueFull)),
                 Turn::Closed => return WaitStep::Settled(Err(QueueError::Closed)),
             }
         }
@@ -411,9 +445,16 @@ impl Alarms for WaitInner {
     }
 }
 
-fn try_once<T>(attempt: &mut impl FnMut(Timestamp) -> Attempt<T>, now: Timestamp) -> Attempt<T> {
+fn try_once<'a, T>(
+    attempt: &mut impl FnMut(Timestamp) -> Tried<'a, T>,
+    now: Timestamp,
+) -> Attempt<T> {
     let _mark = Attempting::begin();
-    attempt(now)
+    match attempt(now) {
+        Tried::Now(attempt) => attempt,
+        // Only requests that say so have such attempts.
+        Tried::Later(_) => Attempt::NotYet { retry_at: Some(now) },
+    }
 }
 
 /// Wakes wakers, under no lock. One that panics must not cost the others their turn, nor the timer

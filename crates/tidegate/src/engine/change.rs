@@ -8,13 +8,12 @@ use tidegate_core::Timestamp;
 
 use super::field_changes;
 use super::overlay::{Ban, Overlay};
-use super::ruleset::{Ruleset, RulesetEdit};
+use super::ruleset::{Ruleset, RulesetEdit, RulesetSource};
 use super::{Engine, EngineInner};
 use crate::clock::Clock;
-use crate::cycle::Times;
 use crate::locks::lock;
 use crate::policy::{Condition, Effective, Override, Policy, PolicyErrors, Rule};
-use crate::store::Store;
+use crate::store::{NowOrLater, Outage, Store};
 
 /// One entry of the log of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +108,7 @@ impl fmt::Display for NoSuchRule {
 
 impl std::error::Error for NoSuchRule {}
 
-type Observer = Arc<dyn Fn(&Change) + Send + Sync>;
+pub(super) type Observer = Arc<dyn Fn(&Change) + Send + Sync>;
 
 /// The log of changes, its observers, and replaced rule sets.
 #[derive(Default)]
@@ -125,48 +124,49 @@ pub(super) struct Changes {
 ///
 /// Each is atomic: a decision is made by the rules before it or after it. No decision waits for an
 /// edit. Edits keep what was consumed.
-impl<S: Store, C: Clock> Engine<S, C> {
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// Puts another policy into force, and returns what has changed.
     ///
     /// Edits that were made over the old one stay, over the new one.
-    pub fn replace_policy(&self, actor: &str, policy: Policy) -> Vec<Change> {
-        self.edit(actor, None, |rules| (policy.in_place_of(&rules.policy), rules.overlay.clone()))
+    pub fn replace_policy(&self, actor: &str, policy: Policy) -> Edited<'_> {
+        self.replace_policy_at_times(actor, policy, None)
     }
 
     /// [`replace_policy`](Self::replace_policy) at a given time.
-    pub fn replace_policy_at(&self, actor: &str, policy: Policy, now: Timestamp) -> Vec<Change> {
-        let edit = |rules: &Ruleset| (policy.in_place_of(&rules.policy), rules.overlay.clone());
-        self.edit(actor, Some(now), edit)
+    pub fn replace_policy_at(&self, actor: &str, policy: Policy, now: Timestamp) -> Edited<'_> {
+        self.replace_policy_at_times(actor, policy, Some(now))
+    }
+
+    fn replace_policy_at_times(
+        &self,
+        actor: &str,
+        policy: Policy,
+        now: Option<Timestamp>,
+    ) -> Edited<'_> {
+        self.edit(actor, (now, None), move |rules| {
+            Ok((policy.clone().in_place_of(&rules.policy), rules.overlay.clone()))
+        })
     }
 
     /// Puts a rule into force over the policy's rule of that name, or as a new one.
     ///
     /// It stays when the policy is replaced, until the overlay is [dropped](Self::drop_overlay).
-    pub fn replace_rule(&self, actor: &str, rule: Rule) -> Result<Vec<Change>, PolicyErrors> {
+    pub fn replace_rule(&self, actor: &str, rule: Rule) -> Edited<'_> {
         self.replace_rule_at_times(actor, rule, None)
     }
 
     /// [`replace_rule`](Self::replace_rule) at a given time.
-    pub fn replace_rule_at(
-        &self,
-        actor: &str,
-        rule: Rule,
-        now: Timestamp,
-    ) -> Result<Vec<Change>, PolicyErrors> {
+    pub fn replace_rule_at(&self, actor: &str, rule: Rule, now: Timestamp) -> Edited<'_> {
         self.replace_rule_at_times(actor, rule, Some(now))
     }
 
-    fn replace_rule_at_times(
-        &self,
-        actor: &str,
-        rule: Rule,
-        now: Option<Timestamp>,
-    ) -> Result<Vec<Change>, PolicyErrors> {
-        self.try_edit(actor, (now, None), |rules| {
+    fn replace_rule_at_times(&self, actor: &str, rule: Rule, now: Option<Timestamp>) -> Edited<'_> {
+        let rule = Arc::new(rule);
+        self.edit(actor, (now, None), move |rules| {
             let mut overlay = rules.overlay.clone();
             let is_same = |it: &Arc<Rule>| (&it.domain, &it.name) == (&rule.domain, &rule.name);
             overlay.rules.retain(|it| !is_same(it));
-            overlay.rules.push(Arc::new(rule));
+            overlay.rules.push(Arc::clone(&rule));
             Policy::new(overlay.over(&rules.policy.rules))?;
             Ok((Arc::clone(&rules.policy), overlay))
         })
@@ -176,36 +176,38 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ///
     /// An override for the same keys is replaced. It counts from when the rule's edits count: see
     /// [`Rule::effective`].
-    pub fn set_override(
-        &self,
-        actor: &str,
-        rule: (&str, &str),
-        given: Override,
-    ) -> Result<Vec<Change>, OverrideError> {
+    pub fn set_override(&self, actor: &str, rule: (&str, &str), given: Override) -> Edited<'_> {
         self.set_override_from(actor, rule, given, None)
     }
 
     /// [`set_override`](Self::set_override), which counts at once whatever the rule says.
-    pub fn set_override_now(
-        &self,
-        actor: &str,
-        rule: (&str, &str),
-        given: Override,
-    ) -> Result<Vec<Change>, OverrideError> {
+    pub fn set_override_now(&self, actor: &str, rule: (&str, &str), given: Override) -> Edited<'_> {
         let rules = self.shared.rules.load();
         let is_set = |it: &(Box<str>, Box<str>, Override)| {
             (&*it.0, &*it.1, &it.2) == (rule.0, rule.1, &given)
         };
         let waits = |it: &Rule| it.effective == Effective::Next;
-        let mut made = Vec::new();
-        if rules.overlay.overrides.iter().any(is_set)
-            && rules.must_have(rule.0, rule.1).is_ok_and(waits)
-        {
-            // The same again is no edit, and goes on waiting.
-            made = self.drop_override_now(actor, rule, &given.key)?;
+        let is_waiting = rules.overlay.overrides.iter().any(is_set)
+            && rules.must_have(rule.0, rule.1).is_ok_and(waits);
+        drop(rules);
+        if !is_waiting {
+            return self.set_override_from(actor, rule, given, Some(Effective::Now));
         }
-        made.extend(self.set_override_from(actor, rule, given, Some(Effective::Now))?);
-        Ok(made)
+        // The same again is no edit, and goes on waiting.
+        let dropped = self.drop_override_now(actor, rule, &given.key);
+        let (actor, domain, name): (Box<str>, Box<str>, Box<str>) =
+            (actor.into(), rule.0.into(), rule.1.into());
+        dropped.then(move |made| match made {
+            Err(error) => NowOrLater::Now(Err(error)),
+            Ok(mut made) => {
+                let now = Some(Effective::Now);
+                let set = self.set_override_from(&actor, (&domain, &name), given, now);
+                set.map(|set| {
+                    made.extend(set?);
+                    Ok(made)
+                })
+            }
+        })
     }
 
     fn set_override_from(
@@ -214,26 +216,22 @@ impl<S: Store, C: Clock> Engine<S, C> {
         (domain, rule): (&str, &str),
         given: Override,
         effective: Option<Effective>,
-    ) -> Result<Vec<Change>, OverrideError> {
-        self.try_edit(actor, (None, effective), |rules| {
-            let mut overridden = rules.must_have(domain, rule)?.clone();
+    ) -> Edited<'_> {
+        let (domain, rule): (Box<str>, Box<str>) = (domain.into(), rule.into());
+        self.edit(actor, (None, effective), move |rules| {
+            let mut overridden = rules.must_have(&domain, &rule)?.clone();
             overridden.overrides = vec![given.clone()];
             Policy::new([overridden])?;
             let mut overlay = rules.overlay.clone();
-            overlay.drop_override((domain, rule), &given.key);
-            overlay.overrides.insert(0, (domain.into(), rule.into(), given));
+            overlay.drop_override((&domain, &rule), &given.key);
+            overlay.overrides.insert(0, (domain.clone(), rule.clone(), given.clone()));
             Ok((Arc::clone(&rules.policy), overlay))
         })
     }
 
     /// Removes an override that was [set](Self::set_override) at run time. It counts until the
     /// rule's edits count: see [`Rule::effective`].
-    pub fn drop_override(
-        &self,
-        actor: &str,
-        rule: (&str, &str),
-        key: &[Condition],
-    ) -> Result<Vec<Change>, NoSuchRule> {
+    pub fn drop_override(&self, actor: &str, rule: (&str, &str), key: &[Condition]) -> Edited<'_> {
         self.drop_override_from(actor, rule, key, None)
     }
 
@@ -243,7 +241,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         actor: &str,
         rule: (&str, &str),
         key: &[Condition],
-    ) -> Result<Vec<Change>, NoSuchRule> {
+    ) -> Edited<'_> {
         self.drop_override_from(actor, rule, key, Some(Effective::Now))
     }
 
@@ -253,11 +251,13 @@ impl<S: Store, C: Clock> Engine<S, C> {
         (domain, rule): (&str, &str),
         key: &[Condition],
         effective: Option<Effective>,
-    ) -> Result<Vec<Change>, NoSuchRule> {
-        self.try_edit(actor, (None, effective), |rules| {
-            rules.must_have(domain, rule)?;
+    ) -> Edited<'_> {
+        let (domain, rule): (Box<str>, Box<str>) = (domain.into(), rule.into());
+        let key = key.to_vec();
+        self.edit(actor, (None, effective), move |rules| {
+            rules.must_have(&domain, &rule)?;
             let mut overlay = rules.overlay.clone();
-            overlay.drop_override((domain, rule), key);
+            overlay.drop_override((&domain, &rule), &key);
             Ok((Arc::clone(&rules.policy), overlay))
         })
     }
@@ -265,34 +265,37 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// Bans requests of a domain: they are denied whatever the limits are.
     ///
     /// A ban with the same conditions is replaced.
-    pub fn ban(&self, actor: &str, ban: Ban) -> Vec<Change> {
-        self.edit(actor, None, |rules| {
+    pub fn ban(&self, actor: &str, ban: Ban) -> Edited<'_> {
+        self.edit(actor, (None, None), move |rules| {
             let mut overlay = rules.overlay.clone();
             overlay
                 .bans
                 .retain(|it| (&it.domain, &it.conditions) != (&ban.domain, &ban.conditions));
-            overlay.bans.push(ban);
-            (Arc::clone(&rules.policy), overlay)
+            overlay.bans.push(ban.clone());
+            Ok((Arc::clone(&rules.policy), overlay))
         })
     }
 
     /// Removes a ban.
-    pub fn unban(&self, actor: &str, domain: &str, banned: &[Condition]) -> Vec<Change> {
-        self.edit(actor, None, |rules| {
+    pub fn unban(&self, actor: &str, domain: &str, banned: &[Condition]) -> Edited<'_> {
+        let (domain, banned): (Box<str>, _) = (domain.into(), banned.to_vec());
+        self.edit(actor, (None, None), move |rules| {
             let mut overlay = rules.overlay.clone();
-            overlay.bans.retain(|it| (&*it.domain, &*it.conditions) != (domain, banned));
-            (Arc::clone(&rules.policy), overlay)
+            overlay.bans.retain(|it| (&it.domain, &it.conditions) != (&domain, &banned));
+            Ok((Arc::clone(&rules.policy), overlay))
         })
     }
 
     /// Removes all edits, so that the policy alone is in force.
-    pub fn drop_overlay(&self, actor: &str) -> Vec<Change> {
-        self.edit(actor, None, |rules| (Arc::clone(&rules.policy), Overlay::default()))
+    pub fn drop_overlay(&self, actor: &str) -> Edited<'_> {
+        self.replace_overlay(actor, Overlay::default())
     }
 
     /// Replaces all edits, for example by an overlay that was saved before a restart.
-    pub fn replace_overlay(&self, actor: &str, overlay: Overlay) -> Vec<Change> {
-        self.edit(actor, None, |rules| (Arc::clone(&rules.policy), overlay))
+    pub fn replace_overlay(&self, actor: &str, overlay: Overlay) -> Edited<'_> {
+        self.edit(actor, (None, None), move |rules| {
+            Ok((Arc::clone(&rules.policy), overlay.clone()))
+        })
     }
 
     /// The edits that are in force over the policy.
@@ -327,35 +330,44 @@ impl<S: Store, C: Clock> Engine<S, C> {
         lock(&self.shared.changes).observers.push(Arc::new(observer));
     }
 
+    /// Makes new rules of the old ones and puts them into force: now, or where the rules are
+    /// shared, later.
     fn edit(
         &self,
         actor: &str,
-        now: Option<Timestamp>,
-        change: impl FnOnce(&Ruleset) -> (Arc<Policy>, Overlay),
-    ) -> Vec<Change> {
-        let changed = self.try_edit(actor, (now, None), |rules| Ok(change(rules)));
-        changed.unwrap_or_else(|never: std::convert::Infallible| match never {})
+        (now, effective): (Option<Timestamp>, Option<Effective>),
+        change: impl Fn(&Ruleset) -> Result<(Arc<Policy>, Overlay), EditError> + Send + Sync + 'static,
+    ) -> Edited<'_> {
+        match self.shared.store.shared() {
+            None => NowOrLater::Now(self.edit_now(actor, (now, effective), change)),
+            Some(store) => {
+                let by = (actor.into(), self.read_times(now));
+                self.edit_later(store, by, effective, change)
+            }
+        }
     }
 
-    /// Makes new rules of the old ones and puts them into force.
-    fn try_edit<E>(
+    fn edit_now(
         &self,
         actor: &str,
         (now, effective): (Option<Timestamp>, Option<Effective>),
-        change: impl FnOnce(&Ruleset) -> Result<(Arc<Policy>, Overlay), E>,
-    ) -> Result<Vec<Change>, E> {
-        let EngineInner { rules, store, clock, changes, .. } = &*self.shared;
+        change: impl Fn(&Ruleset) -> Result<(Arc<Policy>, Overlay), EditError>,
+    ) -> Result<Vec<Change>, EditError> {
+        let EngineInner { rules, store, changes, .. } = &*self.shared;
         let mut changes = lock(changes);
         let old = rules.load_full();
         let (policy, overlay) = change(&old)?;
-        let read = || match now {
-            Some(now) => Times { now, wall: now },
-            None => Times { now: clock.now(), wall: clock.wall() },
-        };
+        let read = || self.read_times(now);
         let times = read();
         let edit = RulesetEdit { times, effective };
-        let new = Arc::new(Ruleset::new(policy, overlay, Some(&old), store, edit));
-        let made = changes.write(actor, times.wall, differences(&old, &new));
+        let source = RulesetSource {
+            history: store.history(),
+            hash: store.hash(),
+            rounds: &|domain| store.rounds(domain),
+        };
+        let new = Arc::new(Ruleset::new(policy, overlay, Some(&old), &source, edit));
+        let made = numbered(changes.last, (actor, times.wall), differences(&old, &new));
+        let made = changes.take_over(&made);
         if !made.is_empty() || old.overlay != new.overlay {
             // Stored first: after a crash before the rest, the next start has the whole edit, not
             // half of it. In an outage it is in force all the same, and stored when the disk is
@@ -364,10 +376,9 @@ impl<S: Store, C: Clock> Engine<S, C> {
         }
         rules.store(Arc::clone(&new));
         store.adopt(&new.adoption, &read);
-        changes.replaced.push(old);
         self.shared.waiting.wake_all();
-        changes.replaced.retain(|rules| Arc::strong_count(rules) > 1);
-        let observers = changes.observers.clone();
+        changes.retire(old);
+        let observers = changes.observers();
         drop(changes);
         for change in &made {
             observers.iter().for_each(|observer| observer(change));
@@ -376,36 +387,54 @@ impl<S: Store, C: Clock> Engine<S, C> {
     }
 }
 
-/// The error of an override that was not set.
+/// What an edit has changed: known now, or where the rules are shared, later.
+pub type Edited<'a> = NowOrLater<'a, Result<Vec<Change>, EditError>>;
+
+/// The error of an edit that was not made.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum OverrideError {
-    /// Its rule does not exist.
+pub enum EditError {
+    /// It names a rule that does not exist.
     NoSuchRule(NoSuchRule),
-    /// It does not fit the rule.
+    /// The rules would not be valid with it.
     Invalid(PolicyErrors),
+    /// So many edits were made that the store cannot keep their history.
+    TooManyEdits,
+    /// The store is unavailable, or its answer was lost. With [`Outage::Unknown`] the edit may have
+    /// been made.
+    Outage(Outage),
 }
 
-impl fmt::Display for OverrideError {
+impl fmt::Display for EditError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSuchRule(error) => error.fmt(f),
             Self::Invalid(errors) => errors.fmt(f),
+            Self::TooManyEdits => {
+                f.write_str("the store cannot keep the history of more edits of its limits")
+            }
+            Self::Outage(outage) => outage.fmt(f),
         }
     }
 }
 
-impl std::error::Error for OverrideError {}
+impl std::error::Error for EditError {}
 
-impl From<NoSuchRule> for OverrideError {
+impl From<NoSuchRule> for EditError {
     fn from(error: NoSuchRule) -> Self {
         Self::NoSuchRule(error)
     }
 }
 
-impl From<PolicyErrors> for OverrideError {
+impl From<PolicyErrors> for EditError {
     fn from(errors: PolicyErrors) -> Self {
         Self::Invalid(errors)
+    }
+}
+
+impl From<Outage> for EditError {
+    fn from(outage: Outage) -> Self {
+        Self::Outage(outage)
     }
 }
 
@@ -433,32 +462,49 @@ impl Changes {
         self.log.drain(..excess);
     }
 
-    fn write(
-        &mut self,
-        actor: &str,
-        at: Timestamp,
-        differences: Vec<(Changed, Option<String>, Option<String>)>,
-    ) -> Vec<Change> {
-        let made: Vec<Change> = (self.last + 1..)
-            .zip(differences)
-            .map(|(number, (what, before, after))| Change {
-                number,
-                at,
-                actor: actor.into(),
-                what,
-                before,
-                after,
-            })
-            .collect();
-        self.last += made.len() as u64;
-        self.log.extend(made.iter().cloned());
+    /// Adds the changes that are not in the log yet, and returns them.
+    pub(super) fn take_over(&mut self, changes: &[Change]) -> Vec<Change> {
+        let is_new = |change: &&Change| change.number > self.last;
+        let new: Vec<Change> = changes.iter().filter(is_new).cloned().collect();
+        self.last = new.last().map_or(self.last, |last| last.number);
+        self.log.extend(new.iter().cloned());
         self.forget_oldest();
-        made
+        new
+    }
+
+    /// Keeps rules that were replaced, until no decision uses them.
+    pub(super) fn retire(&mut self, old: Arc<Ruleset>) {
+        self.replaced.push(old);
+        self.replaced.retain(|rules| Arc::strong_count(rules) > 1);
+    }
+
+    pub(super) fn observers(&self) -> Vec<Observer> {
+        self.observers.clone()
     }
 }
 
+/// The differences as entries of the log, after the last one.
+pub(super) fn numbered(
+    last: u64,
+    (actor, at): (&str, Timestamp),
+    differences: Vec<Difference>,
+) -> Vec<Change> {
+    let change = |(number, (what, before, after))| Change {
+        number,
+        at,
+        actor: actor.into(),
+        what,
+        before,
+        after,
+    };
+    (last + 1..).zip(differences).map(change).collect()
+}
+
+/// What was changed, what it was before, and what it is now.
+pub(super) type Difference = (Changed, Option<String>, Option<String>);
+
 /// The differences between two sets of rules.
-fn differences(old: &Ruleset, new: &Ruleset) -> Vec<(Changed, Option<String>, Option<String>)> {
+pub(super) fn differences(old: &Ruleset, new: &Ruleset) -> Vec<Difference> {
     let mut differences = Vec::new();
     let by_name = |rules: &Ruleset| -> HashMap<(Box<str>, Box<str>), usize> {
         let names = rules.rules.iter().map(|it| (it.rule.domain.clone(), it.rule.name.clone()));
@@ -498,10 +544,7 @@ fn differences(old: &Ruleset, new: &Ruleset) -> Vec<(Changed, Option<String>, Op
     differences
 }
 
-fn ban_differences(
-    old: &[Ban],
-    new: &[Ban],
-) -> impl Iterator<Item = (Changed, Option<String>, Option<String>)> {
+fn ban_differences(old: &[Ban], new: &[Ban]) -> impl Iterator<Item = Difference> {
     let changed = |ban: &Ban| Changed::Bans { domain: ban.domain.clone() };
     let (before, after): (HashSet<_>, HashSet<_>) = (old.iter().collect(), new.iter().collect());
     let gone = old.iter().filter(move |ban| !after.contains(ban));

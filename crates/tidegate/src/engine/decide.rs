@@ -16,8 +16,10 @@ use crate::any_limit::Operation;
 use crate::clock::Clock;
 use crate::cycle::Times;
 use crate::request::Request;
+use crate::store::later::BoxFuture;
 use crate::store::{
-    Charge, DecideError, Deciding, Durable, HoldFor, IdempotencyKey, NowOrLater, Store,
+    Charge, DecideError, Deciding, Durable, HoldFor, IdempotencyKey, LaterDecided, NowOrLater,
+    Store,
 };
 
 /// What to do with a request.
@@ -55,7 +57,7 @@ impl When {
 }
 
 /// The path of every decision.
-impl<S: Store, C: Clock> Engine<S, C> {
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     #[inline]
     pub(super) fn begin(&self, now: Option<Timestamp>) -> (Guard<Arc<Ruleset>>, Times) {
         let rules = self.shared.rules.load();
@@ -127,6 +129,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
             match self.decide_into(report, &find, requests, (verb, when)) {
                 DecideProgress::Now => {}
                 DecideProgress::Error(error) => decision = NowOrLater::Now(Err(error)),
+                DecideProgress::Later(later) => {
+                    let deciding = self.decide_later(report, later, requests, (verb, when));
+                    decision = NowOrLater::Later(deciding);
+                }
                 DecideProgress::WhenDurable(durable) => {
                     let report = std::mem::replace(report, Report::new(self.shared.rules.load()));
                     decision = NowOrLater::Later(Box::pin(report.when(durable)));
@@ -142,14 +148,18 @@ impl<S: Store, C: Clock> Engine<S, C> {
         request: &Request<'_>,
         verb: Verb,
         now: Option<Timestamp>,
-    ) -> Result<(Report, Option<Durable<'_>>), CheckError> {
+    ) -> EarlyDecision<'_> {
         let mut report = Report::new(self.shared.rules.load());
         let find = |rules: &Ruleset| rules.domain_number(request.domain);
         let when = When::given_or_now(now);
         match self.decide_into(&mut report, &find, std::slice::from_ref(request), (verb, when)) {
-            DecideProgress::Now => Ok((report, None)),
-            DecideProgress::Error(error) => Err(error),
-            DecideProgress::WhenDurable(durable) => Ok((report, Some(durable))),
+            DecideProgress::Now => EarlyDecision::Now(Ok((report, None))),
+            DecideProgress::Error(error) => EarlyDecision::Now(Err(error)),
+            DecideProgress::WhenDurable(durable) => EarlyDecision::Now(Ok((report, Some(durable)))),
+            DecideProgress::Later(later) => {
+                let requests = std::slice::from_ref(request);
+                EarlyDecision::Later(self.decide_later(&mut report, later, requests, (verb, when)))
+            }
         }
     }
 
@@ -181,6 +191,9 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 let denial = EarlyDenialReport::new(rules, domain, denial, times.wall);
                 drop(planned);
                 report.deny(denial);
+                if S::ANSWERS_LATER {
+                    return self.if_in_force(report, times);
+                }
                 self.correct_wait(report, (&|rules| find(rules), requests), (when, times));
                 return DecideProgress::Now;
             }
@@ -191,6 +204,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
             *is_of_several = requests.len() > 1;
             *hits = std::mem::take(&mut planned.hits);
             if evaluated.is_empty() && planned.plan.hold.is_none() {
+                if S::ANSWERS_LATER {
+                    drop(planned);
+                    return self.if_in_force(report, times);
+                }
                 return DecideProgress::Now;
             }
             planned.plan.requests = Some(&names);
@@ -206,6 +223,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
                     let read = || self.times(rules, when.given());
                     self.shared.store.adopt(&rules.adoption, &read);
                     continue;
+                }
+                Deciding::Later(future) => {
+                    drop(planned);
+                    return DecideProgress::Later(LaterDecision { future, times });
                 }
                 Deciding::Now(decided) => (decided, None),
                 Deciding::WhenDurable(decided, durable) => {
@@ -352,6 +373,20 @@ pub(super) enum DecideProgress<'a> {
     Now,
     Error(CheckError),
     WhenDurable(Durable<'a>),
+    /// The store answers later: the report is as far as the plan.
+    Later(LaterDecision),
+}
+
+/// A decision that a store makes later, for this time.
+pub(super) struct LaterDecision {
+    pub(super) future: BoxFuture<Result<LaterDecided, DecideError>>,
+    pub(super) times: Times,
+}
+
+/// A decision that may not be durable yet.
+pub(super) enum EarlyDecision<'a> {
+    Now(Result<(Report, Option<Durable<'a>>), CheckError>),
+    Later(BoxFuture<Result<Report, CheckError>>),
 }
 
 impl Verb {

@@ -20,7 +20,7 @@ pub struct PreparedDomain<S = MemoryStore, C = SystemClock> {
     found: AtomicU64,
 }
 
-impl<S: Store, C: Clock> Engine<S, C> {
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// A domain for frequent requests.
     #[must_use]
     pub fn domain(&self, name: &str) -> PreparedDomain<S, C> {
@@ -28,7 +28,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     }
 }
 
-impl<S: Store, C: Clock> PreparedDomain<S, C> {
+impl<S: Store, C: Clock + Send + Sync + 'static> PreparedDomain<S, C> {
     /// A request of one unit in this domain.
     #[must_use]
     pub fn request<'a>(&'a self, attributes: &'a [(&'a str, &'a str)]) -> Request<'a> {

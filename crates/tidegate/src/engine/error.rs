@@ -51,15 +51,15 @@ pub enum CheckError {
     SeveralDomains,
     /// The request brings its own limit, and the policy does not accept any.
     NoOwnLimits,
-    /// The store cannot write: its disk is full or broken.
+    /// The store is unavailable, or its answer was lost.
     ///
     /// Checks and reservations do not fail with this: there the rule's `on_error` decides.
-    Outage,
+    Outage(Outage),
 }
 
 impl From<Outage> for CheckError {
-    fn from(Outage: Outage) -> Self {
-        Self::Outage
+    fn from(outage: Outage) -> Self {
+        Self::Outage(outage)
     }
 }
 
@@ -67,7 +67,8 @@ impl From<EnrolFailure> for CheckError {
     fn from(failure: EnrolFailure) -> Self {
         match failure {
             EnrolFailure::NoRoom => Self::TooManyKeys,
-            EnrolFailure::Superseded | EnrolFailure::Outage => Self::Outage,
+            EnrolFailure::Superseded => Self::Outage(Outage::Unavailable),
+            EnrolFailure::Outage(outage) => Self::Outage(outage),
         }
     }
 }
@@ -76,7 +77,8 @@ impl From<RefundFailure> for CheckError {
     fn from(unrefunded: RefundFailure) -> Self {
         match unrefunded {
             RefundFailure::OtherBody => Self::OtherRequest,
-            RefundFailure::Outage => Self::Outage,
+            RefundFailure::Superseded => Self::Outage(Outage::Unavailable),
+            RefundFailure::Outage(outage) => Self::Outage(outage),
         }
     }
 }
@@ -113,7 +115,7 @@ impl fmt::Display for CheckError {
             Self::NothingToReserve => f.write_str("a reservation needs a cost of at least 1"),
             Self::SeveralDomains => f.write_str("requests of one decision must be of one domain"),
             Self::NoOwnLimits => f.write_str("the policy does not accept limits from requests"),
-            Self::Outage => Outage.fmt(f),
+            Self::Outage(outage) => outage.fmt(f),
         }
     }
 }
@@ -135,9 +137,9 @@ pub enum SettleError {
     Cancelled,
     /// The idempotency key was already used for a different request.
     OtherRequest,
-    /// The store cannot write: its disk is full or broken. The operation may still have happened;
-    /// if it did, the same again gets its result.
-    Outage,
+    /// The store is unavailable, or its answer was lost. The operation may still have happened; if it
+    /// did, the same again gets its result.
+    Outage(Outage),
 }
 
 impl From<SettleFailure> for SettleError {
@@ -147,7 +149,7 @@ impl From<SettleFailure> for SettleError {
             SettleFailure::Committed { units } => Self::Committed { units },
             SettleFailure::Cancelled => Self::Cancelled,
             SettleFailure::OtherBody => Self::OtherRequest,
-            SettleFailure::Outage => Self::Outage,
+            SettleFailure::Outage(outage) => Self::Outage(outage),
         }
     }
 }
@@ -163,7 +165,7 @@ impl fmt::Display for SettleError {
             }
             Self::Cancelled => f.write_str("the reservation was cancelled before"),
             Self::OtherRequest => CheckError::OtherRequest.fmt(f),
-            Self::Outage => Outage.fmt(f),
+            Self::Outage(outage) => outage.fmt(f),
         }
     }
 }

@@ -6,11 +6,12 @@ use super::error::CheckError;
 use super::planning::Charged;
 use super::report::{Report, describe_wait};
 use super::ruleset::{CompiledRule, Ruleset};
+use super::shared::OwnedRequests;
 use super::{Engine, Verb, When};
 use crate::clock::Clock;
 use crate::policy::{Missing, Mode, Rule};
 use crate::request::{Attributes, Request};
-use crate::store::Store;
+use crate::store::{NowOrLater, Store};
 
 /// Why a request is decided as it is: the part of every rule of its domain.
 #[derive(Debug)]
@@ -87,9 +88,12 @@ pub enum Applies {
     },
 }
 
-impl<S: Store, C: Clock> Engine<S, C> {
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// Why the request would be decided as it would be. Changes nothing.
-    pub fn explain(&self, request: &Request<'_>) -> Result<Explanation, CheckError> {
+    pub fn explain(
+        &self,
+        request: &Request<'_>,
+    ) -> NowOrLater<'_, Result<Explanation, CheckError>> {
         self.explain_at_times(request, None)
     }
 
@@ -98,7 +102,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         &self,
         request: &Request<'_>,
         now: Timestamp,
-    ) -> Result<Explanation, CheckError> {
+    ) -> NowOrLater<'_, Result<Explanation, CheckError>> {
         self.explain_at_times(request, Some(now))
     }
 
@@ -106,10 +110,29 @@ impl<S: Store, C: Clock> Engine<S, C> {
         &self,
         request: &Request<'_>,
         now: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<Explanation, CheckError>> {
+        let requests = std::slice::from_ref(request);
+        match self.decide(requests, Verb::Peek, When::given_or_now(now)) {
+            NowOrLater::Now(report) => {
+                NowOrLater::Now(report.and_then(|report| self.explained(report, request, now)))
+            }
+            NowOrLater::Later(report) => {
+                let requests = OwnedRequests::new(requests);
+                NowOrLater::Later(Box::pin(async move {
+                    let report = report.await?;
+                    requests.with(|it| self.explained(report, &it[0], now))
+                }))
+            }
+        }
+    }
+
+    /// The part of every rule in a report.
+    fn explained(
+        &self,
+        report: Report,
+        request: &Request<'_>,
+        now: Option<Timestamp>,
     ) -> Result<Explanation, CheckError> {
-        let report = self
-            .decide(std::slice::from_ref(request), Verb::Peek, When::given_or_now(now))
-            .block()?;
         let rules = &report.rules;
         let mut explained = Vec::new();
         let mut groups: Vec<(&str, &Rule)> = Vec::new();

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use super::report::EarlyDenialReport;
+use super::shared::{OwnedRequests, Planning};
 use super::{CheckError, Engine};
 use crate::any_limit::Operation;
 use crate::clock::Clock;
 use crate::request::Request;
-use crate::store::{EnrolFailure, ForgetScope, NowOrLater, Outage, Store};
+use crate::store::{EnrolFailure, ForgetScope, NowOrLater, Outage, RefundFailure, Store};
 
 /// What an enrolment came to, in keys: one for each rule that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub struct Enrolment {
 }
 
 /// Keys and rounds.
-impl<S: Store, C: Clock> Engine<S, C> {
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// Makes a request's keys known to the quotas that carry unused units over, and charges nothing.
     ///
     /// Such a quota adds up what a key leaves unused from its first request on. A key that is
@@ -54,41 +55,61 @@ impl<S: Store, C: Clock> Engine<S, C> {
     pub fn enrol(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Enrolment, CheckError>> {
         // What the keys are does not depend on the cost.
         let request = request.cost(0);
+        if S::ANSWERS_LATER {
+            let requests = OwnedRequests::new(std::slice::from_ref(&request));
+            return self
+                .submit_planned(move |engine| requests.with(|it| engine.enrol_once(&it[0])));
+        }
         loop {
-            let (rules, times) = self.begin(None);
-            // The store may not know the newest rules yet.
-            self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, None));
-            let names = self.planned_keys(&rules, &request, times);
-            let mut planned = match self.plan(&rules, &request, times) {
-                Ok(planned) => planned,
-                Err(error) => return NowOrLater::Now(Err(error)),
-            };
-            if let Some(denial) = planned.denial {
-                let domain = rules.domain(request.domain);
-                let denial = (denial, planned.denied);
-                let EarlyDenialReport { reason, .. } =
-                    EarlyDenialReport::new(&rules, domain, denial, times.wall);
-                return NowOrLater::Now(Err(CheckError::NoKeys { reason }));
-            }
-            let all = planned.plan.charges.len();
-            planned.plan.charges.retain(|charge| charge.limit.knows_from_first_request());
-            let carrying = planned.plan.charges.len();
-            planned.plan.act = Operation::Enrol;
-            planned.plan.requests = Some(&names);
-            let report = move |new: u64| {
-                let enrolled = usize::try_from(new).unwrap_or(usize::MAX);
-                Enrolment { enrolled, known: carrying - enrolled, without_carry: all - carrying }
-            };
-            match self.shared.store.enrol(&planned.plan, times) {
-                NowOrLater::Now(Err(EnrolFailure::Superseded)) => {}
-                result => return result.map(move |new| Ok(report(new?))),
+            match self.enrol_once(&request) {
+                NowOrLater::Now(Ok(Err(EnrolFailure::Superseded))) => {}
+                result => return result.map(|enrolment| Ok(enrolment??)),
             }
         }
+    }
+
+    /// Enrols, by the rules that are known here.
+    fn enrol_once(&self, request: &Request<'_>) -> Planning<'_, Enrolment, EnrolFailure> {
+        let (rules, times) = self.begin(None);
+        // The store may not know the newest rules yet.
+        self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, None));
+        let names = self.planned_keys(&rules, request, times);
+        let mut planned = match self.plan(&rules, request, times) {
+            Ok(planned) => planned,
+            Err(error) => return NowOrLater::Now(Err(error)),
+        };
+        if let Some(denial) = planned.denial {
+            let domain = rules.domain(request.domain);
+            let denial = (denial, planned.denied);
+            let EarlyDenialReport { reason, .. } =
+                EarlyDenialReport::new(&rules, domain, denial, times.wall);
+            return NowOrLater::Now(Err(CheckError::NoKeys { reason }));
+        }
+        let all = planned.plan.charges.len();
+        planned.plan.charges.retain(|charge| charge.limit.knows_from_first_request());
+        let carrying = planned.plan.charges.len();
+        planned.plan.act = Operation::Enrol;
+        planned.plan.requests = Some(&names);
+        let report = move |new: u64| {
+            let enrolled = usize::try_from(new).unwrap_or(usize::MAX);
+            Enrolment { enrolled, known: carrying - enrolled, without_carry: all - carrying }
+        };
+        self.shared.store.enrol(&planned.plan, times).map(move |new| Ok(new.map(report)))
     }
 
     /// Drops the states of a request's keys, at every rule that applies; true if there were any.
     /// Holds stay.
     pub fn forget(&self, request: &Request<'_>) -> NowOrLater<'_, Result<bool, CheckError>> {
+        if S::ANSWERS_LATER {
+            let requests = OwnedRequests::new(std::slice::from_ref(request));
+            return self
+                .submit_planned(move |engine| requests.with(|it| engine.forget_once(&it[0])));
+        }
+        self.forget_once(request).map(|forgotten| Ok(forgotten??))
+    }
+
+    /// Forgets, by the rules that are known here.
+    fn forget_once(&self, request: &Request<'_>) -> Planning<'_, bool, RefundFailure> {
         let (rules, times) = self.begin(None);
         let names = self.planned_keys(&rules, request, times);
         match self.plan(&rules, request, times) {
@@ -97,7 +118,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 let waiting = &self.shared.waiting;
                 self.shared.store.forget(&planned.plan, times).map(|forgotten| {
                     waiting.wake_all();
-                    Ok(forgotten?)
+                    Ok(forgotten)
                 })
             }
             Err(error) => NowOrLater::Now(Err(error)),
@@ -194,6 +215,9 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let (rules, times) = self.begin(None);
         if rules.domain(domain).is_none() {
             return NowOrLater::Now(Ok(0));
+        }
+        if S::ANSWERS_LATER {
+            return self.close_round_later(domain, times);
         }
         let closed = self.shared.store.close_round(domain, note, times);
         self.shared.waiting.wake_all();

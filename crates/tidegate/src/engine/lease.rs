@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tidegate_core::{Timestamp, Wait};
 
+use super::decide::EarlyDecision;
 use super::error::{CheckError, SettleError};
 use super::report::Report;
 use super::{Engine, Verb, When};
@@ -15,7 +16,7 @@ use crate::any_limit::AnyLimit;
 use crate::clock::{Clock, SystemClock};
 use crate::request::Request;
 use crate::store::{Durable, HoldId, MemoryStore, NowOrLater, Outage, Settlement, Store, block_on};
-use crate::waiting::{self, Attempt, QueueError};
+use crate::waiting::{self, Attempt, QueueError, Tried};
 
 /// A slot of a concurrency limit. Dropping it releases the slot.
 ///
@@ -112,6 +113,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             max_waiters: slots.queue,
             rank: rank.and_then(|rank| rank.parse().ok()).unwrap_or(0),
             deadline: max_wait.or(slots.wait).map(|wait| times.now.saturating_add(wait)),
+            is_later: S::ANSWERS_LATER,
         };
         let request = *request;
         let attempt = move |now| self.attempt_lease(&request, now);
@@ -121,10 +123,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// No rule limits requests in flight for this request, or it is denied before that.
     fn cannot_acquire<'a>(&'a self, request: &Request<'a>) -> Waiting<'a, Lease<S, C>> {
         let decided = self.decide(std::slice::from_ref(request), Verb::Acquire, When::Now);
-        Waiting::over(match decided.block() {
+        Waiting::decided(decided.map(|decided| match decided {
             Ok(report) => self.lease(report),
             Err(error) => Err(WaitError::Invalid(error)),
-        })
+        }))
     }
 
     /// The lease of a report, if it is allowed.
@@ -134,17 +136,31 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 Ok(Lease { engine: self.clone(), report, id, is_kept: false })
             }
             // A slot that is not durable cannot be granted.
-            _ if report.is_allowed() => Err(WaitError::Invalid(CheckError::Outage)),
+            _ if report.is_allowed() => {
+                Err(WaitError::Invalid(CheckError::Outage(Outage::Unavailable)))
+            }
             _ => Err(WaitError::Denied(Box::new(report))),
         }
     }
 
-    fn attempt_lease(
-        &self,
+    fn attempt_lease<'a>(
+        &'a self,
         request: &Request<'_>,
         now: Timestamp,
-    ) -> Attempt<Result<Unconfirmed<'_, Lease<S, C>>, WaitError>> {
-        let decided = self.decide_early(request, Verb::Acquire, self.report_time(now));
+    ) -> Tried<'a, Result<Unconfirmed<'a, Lease<S, C>>, WaitError>> {
+        match self.decide_early(request, Verb::Acquire, self.report_time(now)) {
+            EarlyDecision::Now(decided) => Tried::Now(self.attempted_lease(decided)),
+            EarlyDecision::Later(deciding) => Tried::Later(Box::pin(async move {
+                self.attempted_lease(deciding.await.map(|report| (report, None)))
+            })),
+        }
+    }
+
+    /// What an attempt to get a slot came to.
+    fn attempted_lease<'a>(
+        &self,
+        decided: Result<Unconfirmed<'a, Report>, CheckError>,
+    ) -> Attempt<Result<Unconfirmed<'a, Lease<S, C>>, WaitError>> {
         let (report, durable) = match decided {
             Ok(decided) => decided,
             Err(error) => return Attempt::Done(Err(WaitError::Invalid(error))),
@@ -159,10 +175,20 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 is_slots && decision.retry_after() == Some(Wait::Unknown)
             });
         if is_for_slots {
-            Attempt::NotYet { retry_at: self.shared.store.next_due() }
+            Attempt::NotYet { retry_at: self.next_release(&report) }
         } else {
             Attempt::Done(Err(WaitError::Denied(Box::new(report))))
         }
+    }
+
+    /// When units may be released without a call here: a hold expires, or where other engines share
+    /// the store, soon.
+    fn next_release(&self, report: &Report) -> Option<Timestamp> {
+        if !S::ANSWERS_LATER {
+            return self.shared.store.next_due();
+        }
+        let soon = self.shared.clock.now().saturating_add(POLL_PAUSE);
+        Some(report.next_expiry.map_or(soon, |expiry| expiry.min(soon)))
     }
 
     /// Charges the request as soon as every rule allows it. Waiters for the same key of the
@@ -184,6 +210,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             max_waiters: MOST_READY,
             rank: 0,
             deadline: max_wait.map(|wait| times.now.saturating_add(wait)),
+            is_later: S::ANSWERS_LATER,
         };
         let request = *request;
         let attempt = move |now: Timestamp| match self.decide_early(
@@ -191,17 +218,30 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             Verb::Check,
             self.report_time(now),
         ) {
-            Err(error) => Attempt::Done(Err(WaitError::Invalid(error))),
-            Ok((report, durable)) => match report.retry_after() {
-                None => Attempt::Done(Ok((report, durable))),
-                Some(Wait::After(wait)) => {
-                    Attempt::NotYet { retry_at: Some(now.saturating_add(wait)) }
-                }
-                Some(Wait::Unknown) => Attempt::NotYet { retry_at: self.shared.store.next_due() },
-                Some(Wait::Never) => Attempt::Done(Err(WaitError::Denied(Box::new(report)))),
-            },
+            EarlyDecision::Now(decided) => Tried::Now(self.attempted_check(decided, now)),
+            EarlyDecision::Later(deciding) => Tried::Later(Box::pin(async move {
+                self.attempted_check(deciding.await.map(|report| (report, None)), now)
+            })),
         };
         Waiting::new(self.shared.waiting.wait(wait, attempt), Report::in_outage)
+    }
+
+    /// What an attempt to be ready came to.
+    fn attempted_check<'a>(
+        &self,
+        decided: Result<Unconfirmed<'a, Report>, CheckError>,
+        now: Timestamp,
+    ) -> Attempt<Result<Unconfirmed<'a, Report>, WaitError>> {
+        let (report, durable) = match decided {
+            Ok(decided) => decided,
+            Err(error) => return Attempt::Done(Err(WaitError::Invalid(error))),
+        };
+        match report.retry_after() {
+            None => Attempt::Done(Ok((report, durable))),
+            Some(Wait::After(wait)) => Attempt::NotYet { retry_at: Some(now.saturating_add(wait)) },
+            Some(Wait::Unknown) => Attempt::NotYet { retry_at: self.next_release(&report) },
+            Some(Wait::Never) => Attempt::Done(Err(WaitError::Denied(Box::new(report)))),
+        }
     }
 
     /// Extends a lease or a reservation by its full length, from now. Returns its new end.
@@ -276,18 +316,22 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
     }
 
     /// Extends it by its full length, from now; an error if it has expired.
-    pub fn renew(&mut self) -> Result<Timestamp, SettleError> {
-        let expires = self.engine.renew(self.id).block()?;
-        if let Some(hold) = &mut self.report.hold {
-            hold.expires = expires;
-        }
-        Ok(expires)
+    pub fn renew(&mut self) -> NowOrLater<'_, Result<Timestamp, SettleError>> {
+        let Self { engine, report, id, .. } = self;
+        engine.renew(*id).map(|expires| {
+            let expires = expires?;
+            if let Some(hold) = &mut report.hold {
+                hold.expires = expires;
+            }
+            Ok(expires)
+        })
     }
 
     /// Releases the slot; an error if it had expired.
-    pub fn release(mut self) -> Result<(), SettleError> {
+    pub fn release(mut self) -> NowOrLater<'static, Result<(), SettleError>> {
         self.is_kept = true;
-        self.engine.release(self.id).block()
+        let (engine, id) = (self.engine.clone(), self.id);
+        engine.submit(move |engine| engine.release(id))
     }
 
     /// Keeps the slot beyond this value's life, until it is released by its id or expires.
@@ -335,6 +379,8 @@ pub struct Waiting<'a, T> {
 enum LeaseStage<'a, T> {
     Over(Option<Result<T, WaitError>>),
     Waits(Box<dyn ErasedWaiter<'a, T> + Send + 'a>),
+    /// It does not wait in a queue, but for its decision.
+    Decides(Pin<Box<dyn Future<Output = Result<T, WaitError>> + Send + 'a>>),
     /// It has its result, and waits until that is durable.
     Has(Option<T>, Durable<'a>),
 }
@@ -350,9 +396,9 @@ trait ErasedWaiter<'a, T> {
 }
 
 impl<'a, T, F> ErasedWaiter<'a, T>
-    for waiting::QueueWait<'_, Result<Unconfirmed<'a, T>, WaitError>, F>
+    for waiting::QueueWait<'a, Result<Unconfirmed<'a, T>, WaitError>, F>
 where
-    F: FnMut(Timestamp) -> Attempt<Result<Unconfirmed<'a, T>, WaitError>>,
+    F: FnMut(Timestamp) -> Tried<'a, Result<Unconfirmed<'a, T>, WaitError>>,
 {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Unconfirmed<'a, T>, WaitError>> {
         Pin::new(self).poll(context).map(flatten)
@@ -381,6 +427,15 @@ impl<'a, T> Waiting<'a, T> {
         Self { stage: LeaseStage::Waits(Box::new(waiter)), in_outage }
     }
 
+    fn decided(outcome: NowOrLater<'a, Result<T, WaitError>>) -> Self {
+        match outcome {
+            NowOrLater::Now(outcome) => Self::over(outcome),
+            NowOrLater::Later(outcome) => {
+                Self { stage: LeaseStage::Decides(outcome), in_outage: Ok }
+            }
+        }
+    }
+
     fn over(outcome: Result<T, WaitError>) -> Self {
         Self { stage: LeaseStage::Over(Some(outcome)), in_outage: Ok }
     }
@@ -390,11 +445,12 @@ impl<'a, T> Waiting<'a, T> {
         let (it, durable) = match self.stage {
             LeaseStage::Over(outcome) => return outcome.unwrap_or(Err(WaitError::Closed)),
             LeaseStage::Waits(waiter) => waiter.block()?,
+            LeaseStage::Decides(outcome) => return block_on(outcome),
             LeaseStage::Has(it, durable) => (it.ok_or(WaitError::Closed)?, Some(durable)),
         };
         match durable.map_or(Ok(()), block_on) {
             Ok(()) => Ok(it),
-            Err(Outage) => (self.in_outage)(it),
+            Err(_) => (self.in_outage)(it),
         }
     }
 }
@@ -417,12 +473,13 @@ impl<T> Future for Waiting<'_, T> {
                     };
                     continue;
                 }
+                LeaseStage::Decides(outcome) => outcome.as_mut().poll(context),
                 LeaseStage::Has(it, durable) => {
                     let synced = ready!(durable.as_mut().poll(context));
                     let it = it.take().ok_or(WaitError::Closed);
                     Poll::Ready(match synced {
                         Ok(()) => it,
-                        Err(Outage) => it.and_then(*in_outage),
+                        Err(_) => it.and_then(*in_outage),
                     })
                 }
             };
@@ -438,6 +495,9 @@ impl<T> fmt::Debug for Waiting<'_, T> {
         f.debug_struct("Waiting").finish_non_exhaustive()
     }
 }
+
+/// How soon an attempt is repeated where other engines may release what it waits for.
+const POLL_PAUSE: Duration = Duration::from_millis(50);
 
 /// How many may wait for the same key to be ready.
 const MOST_READY: usize = 1_024;

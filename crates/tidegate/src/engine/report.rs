@@ -12,7 +12,7 @@ use super::ruleset::{Domain, Ruleset};
 use crate::any_limit::{Decisions, INLINE};
 use crate::policy::{Cycle, Limit, Metadata, Mode, OnError, duration_to_text};
 use crate::request::Request;
-use crate::store::{DecideError, Decided, Durable, HoldId, KeyName, NewHold, Outage};
+use crate::store::{DecideError, Decided, Durable, HoldId, KeyName, NewHold};
 
 /// The decision on a request: the verdict, and what every rule decided.
 #[must_use]
@@ -31,6 +31,8 @@ pub struct Report {
     pub(super) hits: Vec<RuleHit>,
     /// The wait, where limits change before the one that they have now is over.
     pub(super) wait_ahead: Option<Wait>,
+    /// When the next hold of a key concerned expires, as far as a shared store knows.
+    pub(super) next_expiry: Option<Timestamp>,
 }
 
 /// A rule that was evaluated.
@@ -331,6 +333,7 @@ impl Report {
             is_of_several: false,
             hits: Vec::new(),
             wait_ahead: None,
+            next_expiry: None,
         }
     }
 
@@ -343,7 +346,7 @@ impl Report {
             }
             Err(DecideError::OtherBody) => return Err(CheckError::OtherRequest),
             Err(DecideError::TooManyHolds(bound)) => return Err(CheckError::TooManyHolds(bound)),
-            Err(DecideError::Superseded | DecideError::NotAdopted | DecideError::Outage) => {
+            Err(DecideError::Superseded | DecideError::NotAdopted | DecideError::Outage(_)) => {
                 self.set_outage();
             }
         }
@@ -352,7 +355,7 @@ impl Report {
 
     /// The report once it is durable.
     pub(super) async fn when(mut self, durable: Durable<'_>) -> Result<Self, CheckError> {
-        if let Err(Outage) = durable.await {
+        if durable.await.is_err() {
             self.set_outage();
         }
         Ok(self)

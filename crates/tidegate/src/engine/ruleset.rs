@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use tidegate_core::{Period, Timestamp};
 
@@ -23,7 +24,7 @@ use crate::policy::{
 };
 use crate::request::Attributes;
 use crate::request_limit::{RequestLimit, WindowUnit};
-use crate::store::{Adoption, Store};
+use crate::store::Adoption;
 
 /// The rules in force, compiled. Immutable; an edit makes a new one.
 #[derive(Debug)]
@@ -107,21 +108,29 @@ pub(crate) struct RulesetEdit {
     pub(crate) effective: Option<Effective>,
 }
 
+/// What rules are compiled with.
+pub(crate) struct RulesetSource<'a> {
+    pub(crate) history: Arc<History>,
+    pub(crate) hash: &'a KeyedHash,
+    /// How many rounds of a domain were closed.
+    pub(crate) rounds: &'a dyn Fn(&str) -> Arc<AtomicU64>,
+}
+
 impl Ruleset {
     /// Compiles a policy and the edits over it. Limits unchanged from `old` keep their numbers.
     pub(crate) fn new(
         policy: Arc<Policy>,
         overlay: Overlay,
         old: Option<&Self>,
-        store: &impl Store,
+        store: &RulesetSource<'_>,
         edit: RulesetEdit,
     ) -> Self {
-        let mut compiler = Compiler::new(old, store.history(), edit);
+        let mut compiler = Compiler::new(old, Arc::clone(&store.history), edit);
         let mut rules = Vec::new();
         let mut domains: Vec<Domain> = Vec::new();
-        let mut by_name: HashMap<Box<str>, usize, _> = HashMap::with_hasher(store.hash().clone());
+        let mut by_name: HashMap<Box<str>, usize, _> = HashMap::with_hasher(store.hash.clone());
         for rule in overlay.over(&policy.rules) {
-            let family = family(&rule, store.hash());
+            let family = family(&rule, store.hash);
             let domain = *by_name.entry(rule.domain.clone()).or_insert_with(|| {
                 domains.push(Domain::new(&rule.domain, overlay.bans_in(&rule.domain)));
                 domains.len() - 1
@@ -134,7 +143,7 @@ impl Ruleset {
         let units = WindowUnit::ALL.into_iter().filter(|_| policy.takes_own_limits);
         let own: Vec<CompiledRule> = units
             .map(|unit| {
-                let family = store.hash().hash_one(("own limit", unit));
+                let family = store.hash.hash_one(("own limit", unit));
                 let rule = request_limit_rule(unit);
                 let rule = if policy.server.quota_mode { rule.quota_mode() } else { rule };
                 compiler.compile(rule, family, store)
@@ -355,10 +364,10 @@ impl Compiler {
         Self { history, edit, next_tag, adoption: Adoption { version, rules: Vec::new() } }
     }
 
-    fn compile(&mut self, rule: Rule, family: u64, store: &impl Store) -> CompiledRule {
+    fn compile(&mut self, rule: Rule, family: u64, store: &RulesetSource<'_>) -> CompiledRule {
         let before = self.history.rule(family).cloned();
         let cycle = cycle_of(&rule, before.as_deref().map(RuleHistory::newest), store);
-        let keys_of = |given: &Override| keys_of(&rule, family, given, store.hash());
+        let keys_of = |given: &Override| keys_of(&rule, family, given, store.hash);
         let override_limit = |given: &Override| OverrideLimit {
             keys: keys_of(given),
             limit: match &given.grant {
@@ -511,7 +520,11 @@ fn any_limit_of(limit: &Limit, rule: &Rule) -> AnyLimit {
     }
 }
 
-fn cycle_of(rule: &Rule, newest: Option<&Version>, store: &impl Store) -> Option<Arc<CycleClock>> {
+fn cycle_of(
+    rule: &Rule,
+    newest: Option<&Version>,
+    store: &RulesetSource<'_>,
+) -> Option<Arc<CycleClock>> {
     let Limit::Quota(_, cycle) = &rule.limit else { return None };
     let known = newest.and_then(|newest| newest.cycle.clone());
     let same = known.filter(|known| known.describe().0 == *cycle);
@@ -522,7 +535,7 @@ fn cycle_of(rule: &Rule, newest: Option<&Version>, store: &impl Store) -> Option
             }
             Cycle::Round => CycleClock::Round {
                 domain: rule.domain.clone(),
-                closed: store.rounds(&rule.domain),
+                closed: (store.rounds)(&rule.domain),
             },
         })
     }))

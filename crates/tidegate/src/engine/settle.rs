@@ -3,10 +3,11 @@
 use tidegate_core::Timestamp;
 
 use super::decide::RequestIdentity;
+use super::shared::{OwnedRequests, Planning};
 use super::{CheckError, Engine, SettleError};
 use crate::clock::Clock;
 use crate::request::Request;
-use crate::store::{HoldId, NowOrLater, Settled, Settlement, Store};
+use crate::store::{HoldId, NowOrLater, RefundFailure, Settled, Settlement, Store};
 
 /// What a commit came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +31,7 @@ impl From<Settled> for CommitReport {
 }
 
 /// Settlements.
-impl<S: Store, C: Clock> Engine<S, C> {
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// Charges a reservation: the units it holds, or `actual` units, which may be fewer or more.
     ///
     /// Returns the units charged: fewer than `actual` where a limit has no room for more. The same
@@ -178,6 +179,20 @@ impl<S: Store, C: Clock> Engine<S, C> {
         request: &Request<'_>,
         now: Option<Timestamp>,
     ) -> NowOrLater<'_, Result<u64, CheckError>> {
+        if S::ANSWERS_LATER {
+            let requests = OwnedRequests::new(std::slice::from_ref(request));
+            return self
+                .submit_planned(move |engine| requests.with(|it| engine.refund_once(&it[0], now)));
+        }
+        self.refund_once(request, now).map(|units| Ok(units??))
+    }
+
+    /// Refunds, by the rules that are known here.
+    fn refund_once(
+        &self,
+        request: &Request<'_>,
+        now: Option<Timestamp>,
+    ) -> Planning<'_, u64, RefundFailure> {
         let (rules, times) = self.begin(now);
         // The store may not know the newest rules yet.
         self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
@@ -193,7 +208,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 let waiting = &self.shared.waiting;
                 self.shared.store.refund(&planned.plan, times).map(|units| {
                     waiting.wake_all();
-                    Ok(units?)
+                    Ok(units)
                 })
             }
             Err(error) => NowOrLater::Now(Err(error)),

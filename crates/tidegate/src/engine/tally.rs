@@ -105,7 +105,7 @@ impl Report {
     }
 }
 
-impl<S: Store, C: Clock> Engine<S, C> {
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// What every rule in force has decided so far, in the order of the policy: one entry for each
     /// mode in which it decided anything, and one for its own mode in any case.
     #[must_use]

@@ -18,7 +18,7 @@ use crate::policy::{Condition, Effective, Mode};
 use crate::request::Request;
 use crate::store::Store;
 
-impl<S: Store, C: Clock> Engine<S, C> {
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// Corrects the wait of a denied request: until when it is denied, if nothing else happens.
     #[cold]
     #[inline(never)]
@@ -28,10 +28,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         (find, requests): (&FindDomain<'_>, &[Request<'_>]),
         (when, times): (When, Times),
     ) {
-        let may_change = report.rules.changes_ahead
-            || report.waits_for_others()
-            || report.end_of_unknown(times).is_some();
-        if may_change && !report.is_outage && !matches!(when, When::Ahead(_)) {
+        if report.may_change_ahead(times) && !matches!(when, When::Ahead(_)) {
             report.wait_ahead = self.wait_ahead(report, (find, requests), times);
         }
     }
@@ -42,39 +39,89 @@ impl<S: Store, C: Clock> Engine<S, C> {
         (find, requests): (&FindDomain<'_>, &[Request<'_>]),
         times: Times,
     ) -> Option<Wait> {
-        let (mut wait, mut at) = (report.retry_after()?, times);
-        let mut window_end = report.end_of_waiting_window(times.now);
-        let mut unknown_end = report.end_of_unknown(times);
-        // Where nothing changes before its end, the wait is right as it is.
-        let mut is_right = wait != Wait::Unknown && !report.waits_for_others();
-        for _ in 0..MOST_CHANGES {
-            let end = match wait {
-                Wait::After(wait) => Some(at.now.saturating_add(wait)),
-                Wait::Never => None,
-                Wait::Unknown => Some(unknown_end?),
+        let (mut ahead, mut step) = self.begin_wait_ahead(report, requests, times)?;
+        loop {
+            let at = match step {
+                WaitStep::Over(wait) => return wait,
+                WaitStep::Peek(at) => at,
             };
-            let change = self.next_change(&report.rules, requests, at);
-            let change = change.into_iter().chain(window_end).min();
-            let next = match (change.filter(|it| end.is_none_or(|end| *it <= end)), end) {
-                (Some(change), _) => change,
-                (None, _) if is_right => return None,
-                (None, None) => return Some(Wait::Never),
-                (None, Some(end)) => end,
-            };
-            (at, is_right) = (times.at(next), false);
             let mut look = Report::new(self.shared.rules.load());
             let _ = self.decide_into(&mut look, find, requests, (Verb::Peek, When::Ahead(at)));
-            if look.is_allowed {
-                let wait_ns = next.as_nanos() - times.now.as_nanos();
-                return Some(Wait::After(Duration::from_nanos(wait_ns)));
-            }
-            wait = look.retry_after()?;
-            (window_end, unknown_end) = (look.end_of_waiting_window(next), look.end_of_unknown(at));
-            if wait == Wait::Unknown && unknown_end.is_none() {
-                break;
-            }
+            step = self.go_on_waiting_ahead(&mut ahead, &look, requests);
         }
-        Some(Wait::Unknown)
+    }
+
+    /// The first change ahead to be looked at; `None` if the request is not denied.
+    pub(super) fn begin_wait_ahead(
+        &self,
+        report: &Report,
+        requests: &[Request<'_>],
+        times: Times,
+    ) -> Option<(WaitAhead, WaitStep)> {
+        let wait = report.retry_after()?;
+        let mut ahead = WaitAhead {
+            times,
+            at: times,
+            wait,
+            window_end: report.end_of_waiting_window(times.now),
+            unknown_end: report.end_of_unknown(times),
+            // Where nothing changes before its end, the wait is right as it is.
+            is_right: wait != Wait::Unknown && !report.waits_for_others(),
+            peeks: 0,
+        };
+        let step = self.next_peek(&mut ahead, &report.rules, requests);
+        Some((ahead, step))
+    }
+
+    /// What follows from a peek at a change ahead.
+    pub(super) fn go_on_waiting_ahead(
+        &self,
+        ahead: &mut WaitAhead,
+        look: &Report,
+        requests: &[Request<'_>],
+    ) -> WaitStep {
+        let at = ahead.at;
+        if look.is_allowed {
+            let wait_ns = at.now.as_nanos() - ahead.times.now.as_nanos();
+            return WaitStep::Over(Some(Wait::After(Duration::from_nanos(wait_ns))));
+        }
+        let Some(wait) = look.retry_after() else { return WaitStep::Over(None) };
+        ahead.wait = wait;
+        ahead.window_end = look.end_of_waiting_window(at.now);
+        ahead.unknown_end = look.end_of_unknown(at);
+        if wait == Wait::Unknown && ahead.unknown_end.is_none() {
+            return WaitStep::Over(Some(Wait::Unknown));
+        }
+        self.next_peek(ahead, &look.rules, requests)
+    }
+
+    /// When to look next.
+    fn next_peek(
+        &self,
+        ahead: &mut WaitAhead,
+        rules: &Ruleset,
+        requests: &[Request<'_>],
+    ) -> WaitStep {
+        if ahead.peeks == MOST_CHANGES {
+            return WaitStep::Over(Some(Wait::Unknown));
+        }
+        ahead.peeks += 1;
+        let end = match (ahead.wait, ahead.unknown_end) {
+            (Wait::After(wait), _) => Some(ahead.at.now.saturating_add(wait)),
+            (Wait::Never, _) => None,
+            (Wait::Unknown, Some(end)) => Some(end),
+            (Wait::Unknown, None) => return WaitStep::Over(None),
+        };
+        let change = self.next_change(rules, requests, ahead.at);
+        let change = change.into_iter().chain(ahead.window_end).min();
+        let next = match (change.filter(|it| end.is_none_or(|end| *it <= end)), end) {
+            (Some(change), _) => change,
+            (None, _) if ahead.is_right => return WaitStep::Over(None),
+            (None, None) => return WaitStep::Over(Some(Wait::Never)),
+            (None, Some(end)) => end,
+        };
+        (ahead.at, ahead.is_right) = (ahead.times.at(next), false);
+        WaitStep::Peek(ahead.at)
     }
 
     /// When the limit of some key of the requests changes by itself, after a time.
@@ -115,7 +162,37 @@ impl<S: Store, C: Clock> Engine<S, C> {
     }
 }
 
+/// How far the changes ahead have been followed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WaitAhead {
+    times: Times,
+    /// The change that is looked at.
+    at: Times,
+    wait: Wait,
+    window_end: Option<Timestamp>,
+    unknown_end: Option<Timestamp>,
+    is_right: bool,
+    peeks: usize,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WaitStep {
+    /// Look at this time.
+    Peek(Times),
+    /// This is the wait; `None`: the one that the limits have now.
+    Over(Option<Wait>),
+}
+
 impl Report {
+    /// Whether a denied request may have to wait for other than its limits say now.
+    pub(super) fn may_change_ahead(&self, times: Times) -> bool {
+        let may_change = self.rules.changes_ahead
+            || self.waits_for_others()
+            || self.end_of_unknown(times).is_some();
+        may_change && !self.is_outage
+    }
+
     /// When a window ends that keeps its limit until then, although an edit was made.
     fn end_of_waiting_window(&self, now: Timestamp) -> Option<Timestamp> {
         let end = |(evaluated, decision): (&EvaluatedRule, &Decision)| {

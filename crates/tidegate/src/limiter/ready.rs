@@ -148,6 +148,7 @@ where
             max_waiters: MOST_WAITING,
             rank: 0,
             deadline: max_wait.map(|wait| self.clock.now().saturating_add(wait)),
+            is_later: false,
         };
         let table = &self.table;
         let attempt = move |now: Timestamp| {

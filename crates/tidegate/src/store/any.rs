@@ -101,7 +101,7 @@ impl sealed::Store for AnyStore {
         either!(self, it => it.enrol(plan, times))
     }
 
-    fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>> {
+    fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, RefundFailure>> {
         either!(self, it => it.forget(plan, times))
     }
 

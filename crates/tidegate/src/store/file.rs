@@ -58,7 +58,6 @@ mod recorder;
 mod recovery;
 mod repair;
 mod segments;
-mod sha256;
 mod snapshot;
 mod totals;
 mod writer;
@@ -291,7 +290,7 @@ impl FileStore {
         times: Times,
     ) -> NowOrLater<'_, Result<(), Outage>> {
         if self.is_failing(Some(text)) {
-            return NowOrLater::Now(Err(Outage));
+            return NowOrLater::Now(Err(Outage::Unavailable.into()));
         }
         let record = Record::Note { at: times.now, domain: domain.into(), text: text.into() };
         self.shared.recorder.append(&record, Durability::Fsync);
@@ -347,7 +346,7 @@ impl FileStore {
         if self.is_failing(plan.note) {
             // A denial needs no write: what is known to be exhausted stays denied.
             let denied = self.shared.memory.known_denial(plan, times, decisions);
-            return Deciding::Now(denied.ok_or(super::DecideError::Outage));
+            return Deciding::Now(denied.ok_or(Outage::Unavailable.into()));
         }
         let decided = match self.shared.memory.decide_with_holds(plan, times, decisions) {
             Ok(decided) if decided.is_allowed => decided,
@@ -394,7 +393,7 @@ impl FileStoreInner {
         let seed = Record::Seed(sealed::Store::hash(&self.memory).to_words());
         self.recorder.append(&seed, Durability::Fsync);
         let durable = self.recorder.log.wait_durable(Durability::Fsync);
-        block_on(Box::pin(durable)).map_err(|Outage| {
+        block_on(Box::pin(durable)).map_err(|_| {
             let error = self.recorder.log.failure();
             let error = error.unwrap_or_else(|| Arc::new(io::Error::other("the write failed")));
             OpenError::Disk { doing: "begin the log".into(), error }
@@ -462,7 +461,7 @@ impl sealed::Store for FileStore {
             return memory.settle(id, settlement, times);
         }
         if self.is_failing(settlement.1) {
-            return NowOrLater::Now(Err(SettleFailure::Outage));
+            return NowOrLater::Now(Err(Outage::Unavailable.into()));
         }
         match memory.settle(id, settlement, times).block() {
             Ok(settled) => {
@@ -479,7 +478,7 @@ impl sealed::Store for FileStore {
             return self.shared.memory.refund(plan, times);
         }
         if self.is_failing(plan.note) {
-            return NowOrLater::Now(Err(RefundFailure::Outage));
+            return NowOrLater::Now(Err(Outage::Unavailable.into()));
         }
         match self.shared.memory.refund(plan, times).block() {
             Ok(units) => {
@@ -496,7 +495,7 @@ impl sealed::Store for FileStore {
             return self.shared.memory.enrol(plan, times);
         }
         if self.is_failing(plan.note) {
-            return NowOrLater::Now(Err(EnrolFailure::Outage));
+            return NowOrLater::Now(Err(Outage::Unavailable.into()));
         }
         match self.shared.memory.enrol(plan, times).block() {
             // Also what was known before may not be durable yet.
@@ -508,17 +507,22 @@ impl sealed::Store for FileStore {
         }
     }
 
-    fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>> {
+    fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, RefundFailure>> {
         let durability = self.durability(plan);
         if durability == Durability::Memory {
             return self.shared.memory.forget(plan, times);
         }
         if self.is_failing(None) {
-            return NowOrLater::Now(Err(Outage));
+            return NowOrLater::Now(Err(Outage::Unavailable.into()));
         }
         let forgotten = self.shared.memory.forget(plan, times).block();
         let durable = self.wait_durable(durability);
-        NowOrLater::Later(Box::pin(async move { durable.await.and(forgotten) }))
+        NowOrLater::Later(Box::pin(async move {
+            {
+                durable.await?;
+                forgotten
+            }
+        }))
     }
 
     fn forget_all(
@@ -527,7 +531,7 @@ impl sealed::Store for FileStore {
         times: Times,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
         if self.is_failing(scope.note) {
-            return NowOrLater::Now(Err(Outage));
+            return NowOrLater::Now(Err(Outage::Unavailable.into()));
         }
         let forgotten = self.shared.memory.forget_all(scope, times).block();
         let durable = self.wait_durable(Durability::Fsync);
@@ -557,7 +561,7 @@ impl sealed::Store for FileStore {
         times: Times,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
         if self.is_failing(note) {
-            return NowOrLater::Now(Err(Outage));
+            return NowOrLater::Now(Err(Outage::Unavailable.into()));
         }
         // Its order in the log is its order among decisions.
         let closed = self.shared.memory.with_hold_tables(|_| {

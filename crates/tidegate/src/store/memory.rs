@@ -18,6 +18,7 @@ use tidegate_core::Timestamp;
 #[cfg(feature = "durable")]
 pub(crate) use durable::Undo;
 pub(crate) use hold_tables::{CachedResponse, CachedResult, EndKind, Hold, HoldEnd, HoldTables};
+pub(crate) use holds::{least_and_most, settled_before};
 pub(crate) use journal::{
     ActionKind, Author, JournalBooking, JournalEntry, JournalTransfer, LimitsChange, Sink,
 };
@@ -426,7 +427,7 @@ impl sealed::Store for MemoryStore {
         NowOrLater::Now(self.enrol_now(plan, times))
     }
 
-    fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>> {
+    fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, RefundFailure>> {
         NowOrLater::Now(Ok(self.forget_now(plan, times)))
     }
 

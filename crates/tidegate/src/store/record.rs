@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use tidegate_core::{BucketState, CooldownState, Decision, QuotaState, Timestamp, WindowState};
 
 use crate::any_limit::{AnyLimit, AnyState};
+use crate::engine::{Change, Changed};
 use crate::history::StoredState;
 use crate::keyed::{pack_sliding, unpack_sliding};
 use crate::policy::Durability;
@@ -411,7 +412,7 @@ fn read_image(from: &mut ByteReader<'_>) -> Result<Option<StateImage>, Malformed
 }
 
 impl EditedItem {
-    fn write(&self, out: &mut ByteWriter) {
+    pub(in crate::store) fn write(&self, out: &mut ByteWriter) {
         out.number(self.number);
         time(out, self.at);
         out.text(&self.actor);
@@ -431,7 +432,7 @@ impl EditedItem {
         out.option(self.after.as_deref(), ByteWriter::text);
     }
 
-    fn read(from: &mut ByteReader<'_>) -> Result<Self, Malformed> {
+    pub(in crate::store) fn read(from: &mut ByteReader<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             number: from.number()?,
             at: read_time(from)?,
@@ -452,29 +453,73 @@ impl EditedItem {
     }
 }
 
-fn write_hold(out: &mut ByteWriter, hold: &Hold) {
+impl From<EditedItem> for Change {
+    fn from(it: EditedItem) -> Self {
+        let EditedItem { number, at, actor, what, before, after } = it;
+        let what = match what {
+            EditedKind::Rule { domain, name, starts_fresh } => {
+                Changed::Rule { domain, name, starts_fresh }
+            }
+            EditedKind::Bans { domain } => Changed::Bans { domain },
+            EditedKind::Server => Changed::Server,
+        };
+        Self {
+            number,
+            at,
+            actor,
+            what,
+            before: before.map(Into::into),
+            after: after.map(Into::into),
+        }
+    }
+}
+
+impl From<&Change> for EditedItem {
+    fn from(change: &Change) -> Self {
+        let Change { number, at, actor, what, before, after } = change.clone();
+        let what = match what {
+            Changed::Rule { domain, name, starts_fresh } => {
+                EditedKind::Rule { domain, name, starts_fresh }
+            }
+            Changed::Bans { domain } => EditedKind::Bans { domain },
+            Changed::Server => EditedKind::Server,
+        };
+        Self {
+            number,
+            at,
+            actor,
+            what,
+            before: before.map(Into::into),
+            after: after.map(Into::into),
+        }
+    }
+}
+
+pub(in crate::store) fn write_hold(out: &mut ByteWriter, hold: &Hold) {
     out.number(u64::try_from(hold.length.as_nanos()).unwrap_or(u64::MAX));
     time(out, hold.expires);
     out.number(hold.fence);
     out.option(hold.end, write_end);
     out.option(hold.name, write_pair);
     out.word(hold.domain);
-    out.list(hold.items.iter(), |out, item| {
-        out.number(item.tag.into());
-        out.word(item.hash);
-        out.number(item.units);
-        out.number(item.debt);
-        out.number(item.period);
-        out.byte(u8::from(item.is_by_request));
-        out.byte(durability_byte(item.durability));
-        out.option(item.charged.as_deref(), |out, StoredState { tag, state }| {
-            out.number((*tag).into());
-            write_state(out, state);
-        });
+    out.list(hold.items.iter(), write_item);
+}
+
+pub(in crate::store) fn write_item(out: &mut ByteWriter, item: &HoldItem) {
+    out.number(item.tag.into());
+    out.word(item.hash);
+    out.number(item.units);
+    out.number(item.debt);
+    out.number(item.period);
+    out.byte(u8::from(item.is_by_request));
+    out.byte(durability_byte(item.durability));
+    out.option(item.charged.as_deref(), |out, StoredState { tag, state }| {
+        out.number((*tag).into());
+        write_state(out, state);
     });
 }
 
-fn read_hold(from: &mut ByteReader<'_>) -> Result<Hold, Malformed> {
+pub(in crate::store) fn read_hold(from: &mut ByteReader<'_>) -> Result<Hold, Malformed> {
     Ok(Hold {
         length: Duration::from_nanos(from.number()?),
         expires: read_time(from)?,
@@ -482,23 +527,25 @@ fn read_hold(from: &mut ByteReader<'_>) -> Result<Hold, Malformed> {
         end: from.option(read_end)?,
         name: from.option(read_pair)?,
         domain: from.word()?,
-        items: SmallVec::from_vec(from.list(|from| {
-            Ok(HoldItem {
-                tag: from.small()?,
-                hash: from.word()?,
-                units: from.number()?,
-                debt: from.number()?,
-                period: from.number()?,
-                is_by_request: from.byte()? == 1,
-                durability: read_durability(from)?,
-                charged: from.option(|from| {
-                    let (tag, state) = (from.small()?, read_state(from)?);
-                    Ok(Box::new(StoredState { tag, state }))
-                })?,
-                // The name of the key is in a record of its own.
-                key: Arc::new([]),
-            })
-        })?),
+        items: SmallVec::from_vec(from.list(read_item)?),
+    })
+}
+
+/// An item without the attributes of its key: they are in a record of their own.
+pub(in crate::store) fn read_item(from: &mut ByteReader<'_>) -> Result<HoldItem, Malformed> {
+    Ok(HoldItem {
+        tag: from.small()?,
+        hash: from.word()?,
+        units: from.number()?,
+        debt: from.number()?,
+        period: from.number()?,
+        is_by_request: from.byte()? == 1,
+        durability: read_durability(from)?,
+        charged: from.option(|from| {
+            let (tag, state) = (from.small()?, read_state(from)?);
+            Ok(Box::new(StoredState { tag, state }))
+        })?,
+        key: Arc::new([]),
     })
 }
 
@@ -528,7 +575,7 @@ fn read_end(from: &mut ByteReader<'_>) -> Result<HoldEnd, Malformed> {
     })
 }
 
-fn write_name(out: &mut ByteWriter, name: &CachedResult) {
+pub(in crate::store) fn write_name(out: &mut ByteWriter, name: &CachedResult) {
     time(out, name.at);
     out.word(name.domain);
     out.word(name.body);
@@ -552,7 +599,7 @@ fn write_name(out: &mut ByteWriter, name: &CachedResult) {
     }
 }
 
-fn read_name(from: &mut ByteReader<'_>) -> Result<CachedResult, Malformed> {
+pub(in crate::store) fn read_name(from: &mut ByteReader<'_>) -> Result<CachedResult, Malformed> {
     let (at, domain, body) = (read_time(from)?, from.word()?, from.word()?);
     let hold = match from.byte()? {
         0 => None,
@@ -591,7 +638,7 @@ fn read_any_limit(from: &mut ByteReader<'_>) -> Result<AnyLimit, Malformed> {
     AnyLimit::from_words(algorithm, words).ok_or(Malformed)
 }
 
-fn write_state(out: &mut ByteWriter, state: &AnyState) {
+pub(in crate::store) fn write_state(out: &mut ByteWriter, state: &AnyState) {
     match state {
         AnyState::Bucket(BucketState { full_at_ticks, held }) => {
             out.byte(1);
@@ -624,7 +671,7 @@ fn write_state(out: &mut ByteWriter, state: &AnyState) {
     }
 }
 
-fn read_state(from: &mut ByteReader<'_>) -> Result<AnyState, Malformed> {
+pub(in crate::store) fn read_state(from: &mut ByteReader<'_>) -> Result<AnyState, Malformed> {
     Ok(match from.byte()? {
         1 => {
             let [low, high] = [from.number()?, from.number()?];
@@ -659,19 +706,19 @@ fn read_state(from: &mut ByteReader<'_>) -> Result<AnyState, Malformed> {
     })
 }
 
-fn write_pair(out: &mut ByteWriter, pair: [u64; 2]) {
+pub(in crate::store) fn write_pair(out: &mut ByteWriter, pair: [u64; 2]) {
     pair.into_iter().for_each(|word| out.word(word));
 }
 
-fn read_pair(from: &mut ByteReader<'_>) -> Result<[u64; 2], Malformed> {
+pub(in crate::store) fn read_pair(from: &mut ByteReader<'_>) -> Result<[u64; 2], Malformed> {
     Ok([from.word()?, from.word()?])
 }
 
-fn time(out: &mut ByteWriter, at: Timestamp) {
+pub(in crate::store) fn time(out: &mut ByteWriter, at: Timestamp) {
     out.number(at.as_nanos());
 }
 
-fn read_time(from: &mut ByteReader<'_>) -> Result<Timestamp, Malformed> {
+pub(in crate::store) fn read_time(from: &mut ByteReader<'_>) -> Result<Timestamp, Malformed> {
     from.number().map(Timestamp::from_nanos)
 }
 

@@ -1,16 +1,15 @@
 //! A disk in memory that can crash: it knows what is durable, and loses or mangles any of the rest.
 
+use super::dice::Dice;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-pub use dice::Dice;
 use file::{CrashCut, File};
 
 use crate::durable::{Disk, DiskFile};
 use crate::locks::lock;
 
-mod dice;
 mod file;
 
 /// A folder in memory, for stores that are to be crashed. Clones are handles of the same one.

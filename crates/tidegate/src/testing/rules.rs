@@ -231,18 +231,21 @@ pub(super) fn bans_deny<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, rule);
     let ada = super::read(rule).rules()[0].overrides()[0].key().to_vec();
     let until = Timestamp::from_secs(10);
-    desk.engine.ban("test", Ban::new("default", ada.clone()).until(until).reason("spam"));
+    desk.engine
+        .ban("test", Ban::new("default", ada.clone()).until(until).reason("spam"))
+        .block()
+        .unwrap();
     let denied = desk.check(ADA, 1);
     assert_eq!(denied.reason().as_deref(), Some("spam"));
     assert_eq!(denied.retry_after(), Some(Wait::After(ms(10_000))));
     assert!(desk.allows(BOB, 1));
     assert!(!desk.at(9_999).allows(ADA, 1));
     assert!(desk.at(10_000).allows(ADA, 1));
-    desk.engine.ban("test", Ban::new("default", ada.clone()));
+    desk.engine.ban("test", Ban::new("default", ada.clone())).block().unwrap();
     assert_eq!(desk.check(ADA, 1).retry_after(), Some(Wait::Never));
-    desk.engine.unban("test", "default", &ada);
+    desk.engine.unban("test", "default", &ada).block().unwrap();
     assert!(desk.allows(ADA, 1));
-    desk.engine.ban("test", Ban::new("no rules here", ada));
+    desk.engine.ban("test", Ban::new("no rules here", ada)).block().unwrap();
     let elsewhere = desk.engine.check(&Request::new("no rules here", ADA)).block().unwrap();
     assert!(!elsewhere.is_allowed(), "a ban needs no rule");
 }

@@ -107,7 +107,7 @@ pub(super) fn edits_lose_nothing<S: Store>(make: Make<'_, S>) {
     };
     let desk =
         TestEngine::new(make, "[[rule]]\nname = \"none\"\nwindow = { max = 1, per = \"1s\" }");
-    desk.engine.replace_policy("test", policy(1_000_000));
+    desk.engine.replace_policy("test", policy(1_000_000)).block().unwrap();
     let admitted = AtomicU64::new(0);
     let is_over = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -115,7 +115,7 @@ pub(super) fn edits_lose_nothing<S: Store>(make: Make<'_, S>) {
             let mut max = 1_000_000;
             while is_over.load(Ordering::Relaxed) < THREADS - 1 {
                 max = if max == 1_000_000 { 2_000_000 } else { max + 1 };
-                desk.engine.replace_policy("test", policy(max));
+                desk.engine.replace_policy("test", policy(max)).block().unwrap();
             }
         });
         for number in 0..THREADS - 1 {
@@ -133,7 +133,7 @@ pub(super) fn edits_lose_nothing<S: Store>(make: Make<'_, S>) {
     });
     let admitted = admitted.into_inner();
     assert_eq!(admitted, (THREADS - 1) * 1_500);
-    desk.engine.replace_policy("test", policy(1_000_000));
+    desk.engine.replace_policy("test", policy(1_000_000)).block().unwrap();
     let users = ["user-0", "user-1", "user-2"];
     let spent: u64 = users.iter().map(|user| 1_000_000 - desk.left(&[("user", user)], "a")).sum();
     assert_eq!(spent, admitted);

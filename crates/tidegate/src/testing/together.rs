@@ -117,7 +117,7 @@ pub(super) fn request_limits_replace_rules<S: Store>(make: Make<'_, S>) {
     assert!(!desk.engine.check_together(&requests).block().unwrap().is_allowed());
     assert_eq!(desk.left(ADA, "user"), 2);
     // An edit of the rules does not change the counts of requests.
-    desk.engine.replace_policy("test", read(&TWO.replace("max = 3", "max = 4")));
+    desk.engine.replace_policy("test", read(&TWO.replace("max = 3", "max = 4"))).block().unwrap();
     assert!(!desk.engine.check(&requests[0]).block().unwrap().is_allowed());
     assert_eq!(desk.left(ADA, "user"), 3);
     let rejected = TestEngine::new(make, TWO).engine.check(&requests[0]).block();

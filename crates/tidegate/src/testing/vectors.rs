@@ -84,7 +84,7 @@ fn replay<S: Store>(store: S, case: &Value) {
                 let given = engine.refund(&request("units")).block().unwrap();
                 assert_eq!(given, number(&expect["given"]), "{}", position());
             }
-            "edit" => drop(engine.replace_policy("test", policy(&step["limit"]))),
+            "edit" => drop(engine.replace_policy("test", policy(&step["limit"])).block().unwrap()),
             other => panic!("no such operation: {other}"),
         }
     }

@@ -18,6 +18,8 @@ pub(crate) struct WaitRequest {
     pub(crate) rank: i64,
     /// When to give up. From then on a waiter does not sleep; the head still makes one attempt.
     pub(crate) deadline: Option<Timestamp>,
+    /// Whether the result of an attempt may come later: then no lock is held during it.
+    pub(crate) is_later: bool,
 }
 
 /// A position in a queue, from joining until leaving.
@@ -44,6 +46,8 @@ pub(super) enum Turn {
     Sleep { until: Option<Timestamp> },
     /// Leave: the deadline has come, and another waiter is first that has no reason to attempt.
     TooLate,
+    /// Leave: the queue was full when it came, as an attempt has shown since.
+    Full,
     /// Leave: the queues are closed.
     Closed,
 }
@@ -91,6 +95,60 @@ impl<B> Queues<B> {
         first.is_none_or(|first| Reverse(request.rank) < first.rank)
     }
 
+    /// Whether the first in a queue makes its first attempt, so that it is not known yet whether
+    /// those behind it have to wait at all.
+    pub(super) fn is_undecided(&self, queue: u64) -> bool {
+        self.queues.get(&queue).is_some_and(Queue::is_undecided)
+    }
+
+    /// Joins as the first, to make an attempt at once.
+    pub(super) fn join_attempting(&mut self, request: &WaitRequest) -> Ticket {
+        let order = Order { rank: Reverse(request.rank), arrival: self.arrivals };
+        self.arrivals += 1;
+        let queue = self.queues.entry(request.queue).or_insert_with(Queue::new);
+        let waiter = Waiter {
+            deadline: request.deadline,
+            undecided: Some(request.max_waiters),
+            attempt: Some(self.arrivals),
+            ..Waiter::new()
+        };
+        queue.waiters.insert(order, waiter);
+        queue.may_have_changed = false;
+        Ticket { queue: request.queue, order }
+    }
+
+    /// Marks that an attempt begins whose result comes later.
+    pub(super) fn begin_attempt(&mut self, ticket: Ticket) {
+        let arrivals = self.arrivals;
+        self.queue_of(ticket).waiter(ticket.order).attempt = Some(arrivals);
+    }
+
+    /// Stores that an attempt has failed. Those that came before it began, or are behind one that
+    /// waits, know by it whether they may wait. Returns the wakers of those that have to leave.
+    pub(super) fn end_attempt(&mut self, ticket: Ticket, retry_at: Option<Timestamp>) -> Vec<B> {
+        let queue = self.queue_of(ticket);
+        let waiter = queue.waiter(ticket.order);
+        let began = waiter.attempt.take().unwrap_or(0);
+        waiter.retry_at = retry_at;
+        let (mut ahead, mut wakers) = (0, Vec::new());
+        for (order, waiter) in &mut queue.waiters {
+            if let Some(max_waiters) = waiter.undecided {
+                if order.arrival >= began && ahead == 0 {
+                    break;
+                }
+                waiter.undecided = None;
+                waiter.is_refused = ahead >= max_waiters;
+                if waiter.is_refused {
+                    wakers.extend(waiter.waker.take());
+                }
+            }
+            ahead += usize::from(!waiter.is_refused);
+        }
+        let late = queue.waiters.values_mut().filter(|waiter| waiter.patience.is_some());
+        wakers.extend(late.filter_map(|waiter| waiter.waker.take()));
+        wakers
+    }
+
     /// Joins behind all of the same rank; `None` if the queue is full.
     ///
     /// A waiter that would be first must have attempted already; `retry_at` is the result. It is
@@ -100,16 +158,17 @@ impl<B> Queues<B> {
         request: &WaitRequest,
         retry_at: Option<Timestamp>,
     ) -> Option<Ticket> {
-        if self.queues.get(&request.queue).map_or(0, |queue| queue.waiters.len())
-            >= request.max_waiters
-        {
+        let is_undecided = self.is_undecided(request.queue);
+        let waiters = self.queues.get(&request.queue).map_or(0, |queue| queue.waiters.len());
+        if !is_undecided && waiters >= request.max_waiters {
             return None;
         }
         let order = Order { rank: Reverse(request.rank), arrival: self.arrivals };
         // 2^64 arrivals take longer than the clock lasts.
         self.arrivals += 1;
         let queue = self.queues.entry(request.queue).or_insert_with(Queue::new);
-        let waiter = Waiter { deadline: request.deadline, retry_at, ..Waiter::new() };
+        let undecided = is_undecided.then_some(request.max_waiters);
+        let waiter = Waiter { deadline: request.deadline, retry_at, undecided, ..Waiter::new() };
         queue.waiters.insert(order, waiter);
         if queue.is_first(order) {
             queue.may_have_changed = false;
@@ -127,7 +186,23 @@ impl<B> Queues<B> {
         let is_first = queue.is_first(ticket.order);
         let may_have_changed = queue.may_have_changed;
         let head_attempts = queue.head_attempts(now);
+        let is_undecided = queue.is_undecided();
         let waiter = queue.waiter(ticket.order);
+        if waiter.is_refused {
+            return Turn::Full;
+        }
+        if waiter.undecided.is_some() && (is_first || is_undecided) {
+            // Its first attempt, whatever its deadline is; it is made when those ahead have made
+            // theirs.
+            return match (is_first, has_come(waiter.deadline, now)) {
+                (false, _) => Turn::Sleep { until: None },
+                (true, true) => Turn::LastAttempt,
+                (true, false) => {
+                    queue.may_have_changed = false;
+                    Turn::Attempt
+                }
+            };
+        }
         let expired = waiter.expired || has_come(waiter.deadline, now);
         let has_reason = may_have_changed || has_come(waiter.retry_at, now);
         match (is_first, expired) {
@@ -284,10 +359,19 @@ impl<B> Queue<B> {
         self.waiters.get_mut(&order).expect("a ticket is in its queue until it leaves")
     }
 
+    /// Whether the first makes its first attempt.
+    fn is_undecided(&self) -> bool {
+        let first = self.waiters.first_key_value();
+        first.is_some_and(|(_, it)| it.undecided.is_some())
+    }
+
     /// Whether the first has an attempt to make.
     fn head_attempts(&self, now: Timestamp) -> bool {
         let is_due = |first: &Waiter<B>| {
-            first.expired || has_come(first.deadline, now) || has_come(first.retry_at, now)
+            first.attempt.is_some()
+                || first.expired
+                || has_come(first.deadline, now)
+                || has_come(first.retry_at, now)
         };
         self.may_have_changed || self.waiters.first_key_value().is_some_and(|it| is_due(it.1))
     }
@@ -308,14 +392,29 @@ struct Waiter<B> {
     expired: bool,
     /// How long it waits for those ahead of it, once its deadline has come.
     patience: Option<Timestamp>,
+    /// How many may wait in the queue, while it is not known whether it has to wait.
+    undecided: Option<usize>,
+    /// How many had come when its attempt began, while the result is awaited.
+    attempt: Option<u64>,
+    /// Whether there was no room for it, as is known since.
+    is_refused: bool,
     /// Absent before the first sleep, and from a wake-up to the next sleep.
     waker: Option<B>,
 }
 
 impl<B> Waiter<B> {
     fn new() -> Self {
-        let (deadline, retry_at, scheduled, patience) = (None, None, None, None);
-        Self { deadline, retry_at, scheduled, expired: false, patience, waker: None }
+        Self {
+            deadline: None,
+            retry_at: None,
+            scheduled: None,
+            expired: false,
+            patience: None,
+            undecided: None,
+            attempt: None,
+            is_refused: false,
+            waker: None,
+        }
     }
 
     fn due(&self) -> Option<Timestamp> {

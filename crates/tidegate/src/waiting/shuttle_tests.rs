@@ -115,7 +115,7 @@ impl World {
 }
 
 fn request() -> WaitRequest {
-    WaitRequest { queue: QUEUE, max_waiters: THREADS, rank: 0, deadline: None }
+    WaitRequest { queue: QUEUE, max_waiters: THREADS, rank: 0, deadline: None, is_later: false }
 }
 
 /// Waits in one of several ways, and returns whether it has a slot at the end.

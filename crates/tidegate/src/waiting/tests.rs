@@ -11,7 +11,7 @@ use crate::clock::{ManualClock, MonotonicClock};
 const QUEUE: u64 = 7;
 
 fn request() -> WaitRequest {
-    WaitRequest { queue: QUEUE, max_waiters: 10_000, rank: 0, deadline: None }
+    WaitRequest { queue: QUEUE, max_waiters: 10_000, rank: 0, deadline: None, is_later: false }
 }
 
 fn at(secs: u64) -> Timestamp {

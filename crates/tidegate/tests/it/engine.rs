@@ -104,7 +104,7 @@ fn three_in_flight_and_the_rest_wait_in_order() {
     leases.push(engine.acquire(&request, now).block().unwrap());
     clock.advance(Duration::from_secs(300));
     let fresh = engine.acquire(&request, now).block().unwrap();
-    assert_eq!(leases.pop().unwrap().release(), Err(SettleError::Gone), "it has expired");
+    assert_eq!(leases.pop().unwrap().release().block(), Err(SettleError::Gone), "it has expired");
     drop((leases, fresh));
     assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(3), "at rest all are free");
 }
@@ -127,7 +127,8 @@ fn an_edit_keeps_charges_and_is_reported() {
     let ada = Request::new("default", &[("user", "ada")]);
     assert!(allows(&engine, &ada) && allows(&engine, &ada));
     let raised = TWO_LIMITS.replace("max = 2", "max = 3");
-    let changes = engine.replace_policy("ops", Policy::from_toml(&raised).unwrap());
+    let changes =
+        engine.replace_policy("ops", Policy::from_toml(&raised).unwrap()).block().unwrap();
     assert_eq!(changes.len(), 1);
     assert_eq!(&*changes[0].actor, "ops");
     assert!(changes[0].before != changes[0].after);
@@ -149,7 +150,7 @@ fn a_max_that_is_changed_for_the_next_round_applies_from_it() {
     let (ada, bob) = (&[("governor", "ada")], &[("governor", "bob")]);
     let (ada, bob) = (Request::new("default", ada), Request::new("default", bob));
     assert!(allows(&engine, &ada));
-    engine.replace_policy("a vote", Policy::from_toml(&policy(1)).unwrap());
+    engine.replace_policy("a vote", Policy::from_toml(&policy(1)).unwrap()).block().unwrap();
     assert!(allows(&engine, &ada) && allows(&engine, &ada) && !allows(&engine, &ada));
     assert!(
         allows(&engine, &bob) && allows(&engine, &bob),

@@ -42,7 +42,7 @@ fn an_override_that_does_not_fit_the_new_policy_waits_until_it_does() {
     let ada = Condition::new("user", ["ada"]).unwrap();
     let seven = Limit::Window(Window::new(7, Duration::from_secs(10)).unwrap());
     let given = Override::new(vec![ada], Grant::Limit(seven));
-    engine.set_override("ops", ("default", "r"), given).unwrap();
+    engine.set_override("ops", ("default", "r"), given).block().unwrap();
     let request = Request::new("default", &[("user", "ada")]);
     assert_eq!(engine.check(&request).block().unwrap().remaining(), Some(6));
     for limit in [
@@ -51,17 +51,20 @@ fn an_override_that_does_not_fit_the_new_policy_waits_until_it_does() {
         "quota = { max = 2, per = \"day\" }",
         "cooldown = \"1s\"",
     ] {
-        engine.replace_policy("reload", policy(&rule(limit)));
+        engine.replace_policy("reload", policy(&rule(limit))).block().unwrap();
         let held = engine.reserve(&request).block().unwrap().hold().unwrap();
         assert!(engine.commit(held, None).block().is_ok(), "{limit}");
         assert!(engine.peek(&request).block().unwrap().limit() < Some(7), "{limit}");
     }
-    engine.replace_policy(
-        "reload",
-        policy("[[rule]]\nname = \"r\"\nwindow = { max = 1, per = \"10s\" }"),
-    );
+    engine
+        .replace_policy(
+            "reload",
+            policy("[[rule]]\nname = \"r\"\nwindow = { max = 1, per = \"10s\" }"),
+        )
+        .block()
+        .unwrap();
     assert_eq!(engine.peek(&request).block().unwrap().limit(), Some(1), "not the common limit");
-    engine.replace_policy("reload", policy(&window));
+    engine.replace_policy("reload", policy(&window)).block().unwrap();
     assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(6), "it is back");
     assert_eq!(engine.overlay().overrides().count(), 1);
 }
@@ -127,7 +130,7 @@ fn waiters_are_woken_by_every_change_that_may_help() {
     assert!(is_ready(&mut waits), "a new round");
     let mut waits = engine.until_ready(&request, None);
     assert!(!is_ready(&mut waits));
-    engine.replace_policy("ops", policy(&round.replace("max = 1", "max = 2")));
+    engine.replace_policy("ops", policy(&round.replace("max = 1", "max = 2"))).block().unwrap();
     assert!(is_ready(&mut waits), "a larger limit");
     assert_eq!(engine.close_round("nowhere").block().unwrap(), 0);
 }
@@ -203,7 +206,7 @@ fn a_change_observer_may_call_the_engine() {
     engine.on_change(move |change| {
         *count.lock().unwrap() = inner.changes_since(0).len() + change.number as usize
     });
-    engine.replace_policy("ops", policy(&SLOTS.replace('1', "2")));
+    engine.replace_policy("ops", policy(&SLOTS.replace('1', "2"))).block().unwrap();
     assert_eq!(*seen.lock().unwrap(), 2);
 }
 
@@ -239,10 +242,13 @@ fn of_many_overrides_and_bans_the_first_that_applies_counts() {
     assert_eq!(limit("u7"), Some(17), "the first one has ended");
     for user in 0..50 {
         let condition = Condition::new("user", [format!("u{user}").as_str()]).unwrap();
-        engine.ban(
-            "ops",
-            tidegate::Ban::new("default", vec![condition]).until(Timestamp::from_secs(1_300)),
-        );
+        engine
+            .ban(
+                "ops",
+                tidegate::Ban::new("default", vec![condition]).until(Timestamp::from_secs(1_300)),
+            )
+            .block()
+            .unwrap();
     }
     let is_allowed = |user: &str| allows(&engine, &Request::new("default", &[("user", user)]));
     assert!(!is_allowed("u49") && is_allowed("u50"));

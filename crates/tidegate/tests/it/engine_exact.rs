@@ -105,7 +105,7 @@ fn slot_of_a_quota_that_carries_since_an_edit_is_not_reused() {
     for key in &keys {
         assert!(check_at(&engine, key, ms(0)));
     }
-    engine.replace_policy("test", policy(&rule(", carry = \"all\"")));
+    engine.replace_policy("test", policy(&rule(", carry = \"all\""))).block().unwrap();
     clock.advance(Duration::from_secs(60));
     for other in 0..2_000 {
         let _ = check_at(&engine, &format!("other-{other}"), ms(61_000));
@@ -220,7 +220,7 @@ fn lease_of_an_unlimited_key_can_be_renewed() {
     let mut lease = engine.acquire(&ada, None).block().unwrap();
     for _ in 0..3 {
         clock.advance(Duration::from_secs(4));
-        let expires = lease.renew().unwrap();
+        let expires = lease.renew().block().unwrap();
         assert_eq!(expires, clock.now().saturating_add(Duration::from_secs(5)));
     }
 }

@@ -234,8 +234,8 @@ fn overflow_admits_no_more_than_an_unbounded_table(number_of_copies: usize, seed
                 // A longer window would look back to what was dropped as idle.
                 let edited = edited.replace("max = 3, per = \"2s\"", "max = 2, per = \"2s\"");
                 let policy = Policy::from_toml(&edited).unwrap();
-                exact.replace_policy("test", policy.clone());
-                small.replace_policy("test", policy);
+                exact.replace_policy("test", policy.clone()).block().unwrap();
+                small.replace_policy("test", policy).block().unwrap();
             }
         }
         assert!(small.len() <= 4);

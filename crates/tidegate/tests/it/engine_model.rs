@@ -811,7 +811,7 @@ impl Run {
         // An expired hold is released under the limit before.
         self.model.expire(at);
         self.model.edit(&rules, at);
-        self.engine.replace_policy("test", policy(&self.rules));
+        self.engine.replace_policy("test", policy(&self.rules)).block().unwrap();
     }
 
     /// Does the same to both, and compares all there is to compare.

@@ -131,7 +131,7 @@ impl Side {
                     let until = self.clock.now().saturating_add(Duration::from_millis(ms));
                     given = given.until(until.as_nanos());
                 }
-                self.engine.set_override("test", ("default", "r0"), given).unwrap();
+                self.engine.set_override("test", ("default", "r0"), given).block().unwrap();
             }
         }
         None

@@ -264,7 +264,10 @@ mod proposals {
     fn a_changed_max_applies_from_the_next_window() {
         let desk = desk(&policy(1, "60s"));
         confirm(&desk, propose(&desk, "ada", "1").hold().unwrap());
-        desk.0.replace_policy("governance", Policy::from_toml(&policy(2, "60s")).unwrap());
+        desk.0
+            .replace_policy("governance", Policy::from_toml(&policy(2, "60s")).unwrap())
+            .block()
+            .unwrap();
         minute(&desk, 1);
         assert_eq!(propose(&desk, "ada", "1").rule(), Some("cap"), "this one keeps its own");
         desk.0.close_round("proposals").block().unwrap();

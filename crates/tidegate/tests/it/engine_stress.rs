@@ -83,7 +83,7 @@ fn everything_at_once_adds_up() {
                 let mut max = MAX;
                 while !is_over.load(Ordering::Relaxed) {
                     max = if max > MAX + 50 { MAX } else { max + 1 };
-                    engine.replace_policy("test", policy(max));
+                    engine.replace_policy("test", policy(max)).block().unwrap();
                 }
             });
             // Others come and go, so that the table grows and slots are freed.
@@ -115,7 +115,7 @@ fn everything_at_once_adds_up() {
             workers.into_iter().for_each(|worker| worker.join().unwrap());
             is_over.store(true, Ordering::Relaxed);
         });
-        engine.replace_policy("test", policy(MAX));
+        engine.replace_policy("test", policy(MAX)).block().unwrap();
         let charged_to =
             |attributes: &[(&str, &str)], rule: usize| MAX - left(&engine, attributes)[rule];
         let charged = charged.map(AtomicU64::into_inner);

@@ -140,11 +140,11 @@ fn rules_that_are_removed_while_keys_are_inserted_leave_no_slots() {
             });
         }
         for _ in 0..500 {
-            engine.replace_policy("test", few.clone());
-            engine.replace_policy("test", all.clone());
+            engine.replace_policy("test", few.clone()).block().unwrap();
+            engine.replace_policy("test", all.clone()).block().unwrap();
             clock.advance(std::time::Duration::from_millis(10));
         }
-        engine.replace_policy("test", few.clone());
+        engine.replace_policy("test", few.clone()).block().unwrap();
         is_done.store(true, Ordering::Relaxed);
     });
     // States of removed rules are dropped after a day. All holds have expired; a request with a hold

@@ -33,10 +33,13 @@ fn dropping_an_override_refills_nothing_that_was_never_charged_under_it() {
     let engine = Engine::with_clock(policy(""), clock.clone());
     let ada = Request::new("default", &[("user", "ada")]);
     assert!(engine.check(&ada.cost(100)).block().unwrap().is_allowed());
-    engine.replace_policy("test", policy("{ key = { user = \"ada\" }, rate = \"1/day\" }"));
+    engine
+        .replace_policy("test", policy("{ key = { user = \"ada\" }, rate = \"1/day\" }"))
+        .block()
+        .unwrap();
     clock.set(tidegate::Timestamp::from_secs(5));
     assert_eq!(engine.peek(&ada).block().unwrap().remaining(), Some(0));
-    engine.replace_policy("test", policy(""));
+    engine.replace_policy("test", policy("")).block().unwrap();
     assert_eq!(engine.peek(&ada).block().unwrap().remaining(), Some(0));
 }
 

@@ -78,7 +78,10 @@ fn engine(rules: &[Rule], steps: &[Step]) -> (Engine<MemoryStore, ManualClock>, 
                 if let Some(ms) = until_ms {
                     given = given.until(after(&clock, *ms).as_nanos());
                 }
-                engine.set_override("test", ("default", &format!("r{rule}")), given).unwrap();
+                engine
+                    .set_override("test", ("default", &format!("r{rule}")), given)
+                    .block()
+                    .unwrap();
             }
             Step::Ban { for_ms } => {
                 let conditions = vec![Condition::new("user", ["ada"]).unwrap()];

@@ -85,7 +85,7 @@ fn an_edit_writes_what_it_changes() {
     };
     let before = log_len(&disk);
     for user in 0..300 {
-        let _ = engine.set_override("root", ("default", "calls"), given(user)).unwrap();
+        let _ = engine.set_override("root", ("default", "calls"), given(user)).block().unwrap();
     }
     let each = (log_len(&disk) - before) / 300;
     let last = engine.changes_since(0).pop().unwrap();
@@ -101,8 +101,8 @@ fn an_edit_writes_what_it_changes() {
         assert!(engine.changes_since(0).len() >= 300);
         engine.file_store().take_snapshot().unwrap();
         let removed = [Condition::new("user", ["user-7"]).unwrap()];
-        let _ = engine.drop_override("root", ("default", "calls"), &removed).unwrap();
-        let _ = engine.set_override("root", ("default", "calls"), given(7)).unwrap();
+        let _ = engine.drop_override("root", ("default", "calls"), &removed).block().unwrap();
+        let _ = engine.set_override("root", ("default", "calls"), given(7)).block().unwrap();
         assert_eq!(engine.overlay().overrides().count(), 300);
         let _ = engine.replace_overlay("root", overlay.clone());
     }
@@ -232,7 +232,7 @@ fn long_records_cannot_use_up_the_room_of_short_ones() {
     for _ in 0..200 {
         match engine.note("default", &text) {
             tidegate::NowOrLater::Now(done) => {
-                assert_eq!(done, Err(Outage));
+                assert_eq!(done, Err(Outage::Unavailable));
                 refused += 1;
             }
             later => notes.push(later),

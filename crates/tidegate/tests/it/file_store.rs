@@ -210,13 +210,13 @@ fn rounds_edits_and_bans_survive_a_restart() {
     assert_eq!(desk.close_round("default").block(), Ok(1));
     assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
     let lower = Policy::from_toml(&CAP.replace("max = 3", "max = 1")).unwrap();
-    let made = desk.replace_rule("council", lower.rules()[0].clone()).unwrap();
+    let made = desk.replace_rule("council", lower.rules()[0].clone()).block().unwrap();
     assert_eq!(made.len(), 1);
     let banned = Policy::from_toml(
         "[[rule]]\nname = \"x\"\nmatch = { user = \"eve\" }\nwindow = { max = 1, per = \"1s\" }",
     );
     let eve = banned.unwrap().rules()[0].conditions().to_vec();
-    desk.ban("admin", Ban::new("default", eve).reason("too loud"));
+    desk.ban("admin", Ban::new("default", eve).reason("too loud")).block().unwrap();
     drop(desk);
 
     // The edit waits for the next round, also across restarts.
@@ -235,7 +235,7 @@ fn rounds_edits_and_bans_survive_a_restart() {
     assert_eq!(desk.close_round("default").block(), Ok(2));
     assert_eq!(left(&desk, &ada(1)), 1);
     let last = desk.changes_since(0).last().unwrap().number;
-    let made = desk.drop_overlay("admin");
+    let made = desk.drop_overlay("admin").block().unwrap();
     assert!(made.iter().all(|change| change.number > last));
 }
 
@@ -492,7 +492,7 @@ fn an_override_applies_to_no_other_key_after_restarts() {
              override = [{{ key = {{ user = \"bob\" }}, max = {max} }}]"
         );
         let given = Policy::from_toml(&given).unwrap().rules()[0].overrides()[0].clone();
-        desk.set_override("admin", ("default", "calls"), given).unwrap();
+        desk.set_override("admin", ("default", "calls"), given).block().unwrap();
     }
     drop(desk);
     for _ in 0..3 {

@@ -69,17 +69,23 @@ fn edits_of_an_engine_survive_a_restart() {
     let engine = Engine::new(policy());
     let condition = |name, value| vec![Condition::new(name, [value]).unwrap()];
     let gap = Limit::Cooldown(Cooldown::new(seconds(2)).unwrap());
-    engine.replace_rule("ada", Rule::new("new", gap).domain("api")).unwrap();
+    engine.replace_rule("ada", Rule::new("new", gap).domain("api")).block().unwrap();
     let more = Bucket::new(Rate::per_second(9).unwrap(), 10).unwrap();
     let given = Override::new(condition("connection", "7"), Grant::Limit(Limit::Bucket(more)));
-    engine.set_override("ada", ("relay", "relay-messages"), given.until(u64::MAX)).unwrap();
+    engine.set_override("ada", ("relay", "relay-messages"), given.until(u64::MAX)).block().unwrap();
     let given = Override::new(condition("user", "root"), Grant::Unlimited);
-    engine.set_override("ada", ("ipc", "ipc-user"), given).unwrap();
-    engine.ban("ada", Ban::new("ipc", condition("user", "eve")).until(Timestamp::MAX).reason("\0"));
+    engine.set_override("ada", ("ipc", "ipc-user"), given).block().unwrap();
+    engine
+        .ban("ada", Ban::new("ipc", condition("user", "eve")).until(Timestamp::MAX).reason("\0"))
+        .block()
+        .unwrap();
     let other = Engine::new(policy());
-    other.replace_overlay("start", Overlay::from_toml(&kept(&engine.overlay())).unwrap());
+    other
+        .replace_overlay("start", Overlay::from_toml(&kept(&engine.overlay())).unwrap())
+        .block()
+        .unwrap();
     assert_eq!(other.overlay(), engine.overlay());
-    assert_eq!(other.replace_overlay("again", engine.overlay()), []);
+    assert_eq!(other.replace_overlay("again", engine.overlay()).block().unwrap(), []);
 }
 
 #[test]

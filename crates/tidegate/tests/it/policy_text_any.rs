@@ -352,14 +352,14 @@ proptest! {
         let file = "rule = [{ name = 'a', cooldown = '1s' }]";
         let engine = Engine::new(Policy::from_toml(file).unwrap());
         for rule in &rules {
-            engine.replace_rule("test", rule.clone()).unwrap();
+            engine.replace_rule("test", rule.clone()).block().unwrap();
             let named = (rule.domain_name(), rule.name());
             for given in rule.overrides() {
-                engine.set_override("test", named, given.clone()).unwrap();
+                engine.set_override("test", named, given.clone()).block().unwrap();
             }
         }
         for ban in bans {
-            engine.ban("test", ban);
+            engine.ban("test", ban).block().unwrap();
         }
         let overlay = engine.overlay();
         let text = overlay.to_toml();

@@ -559,7 +559,7 @@ descriptors:
     for (text, names) in [(envoy, &["a_x.b", "a"][..]), (limitador, &["n"]), ("domain: d", &[])] {
         let desk = Desk::new(text);
         let attributes = [("a", "x")];
-        let explained = desk.engine.explain(&Request::new("d", &attributes)).unwrap();
+        let explained = desk.engine.explain(&Request::new("d", &attributes)).block().unwrap();
         let found: Vec<_> = explained.rules.iter().map(|it| &*it.rule).collect();
         assert_eq!(found, names);
         let text = explained.to_string();
@@ -567,7 +567,7 @@ descriptors:
         let tallies = desk.engine.tallies();
         assert_eq!(tallies.iter().map(|it| &*it.rule).collect::<Vec<_>>(), names);
         let native = Policy::from_toml("[[rule]]\nname = 'r'\ncooldown = '1s'\n").unwrap();
-        let changes = desk.engine.replace_policy("test", native);
+        let changes = desk.engine.replace_policy("test", native).block().unwrap();
         assert_eq!(changes.len(), names.len() + 1, "{changes:?}");
     }
 }

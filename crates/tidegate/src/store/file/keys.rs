@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::sha256::sha256;
 use crate::store::KeyName;
 use crate::store::replay::HASHED;
+use crate::store::sha256::sha256;
 
 /// The keys with numbers.
 ///

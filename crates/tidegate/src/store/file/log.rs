@@ -346,7 +346,7 @@ impl LogState {
         if reached >= goal.record {
             Some(Ok(()))
         } else if self.failure.is_some() || self.outages != goal.outages {
-            Some(Err(Outage))
+            Some(Err(Outage::Unavailable))
         } else {
             None
         }

@@ -8,12 +8,12 @@ use super::error::OpenError;
 use super::frame::{Batches, FileHeader, FileKind, HeaderError};
 use super::keys::Keys;
 use super::segments::{LogEnd, RecordPosition, Segments};
-use crate::engine::{Change, Changed, Overlay};
+use crate::engine::{Change, Overlay};
 use crate::store::StoreBounds;
 use crate::store::StoredEdits;
 use crate::store::memory::MemoryStore;
 use crate::store::record::ByteReader;
-use crate::store::record::{EditedItem, EditedKind, Record};
+use crate::store::record::Record;
 use crate::store::replay::Replay;
 
 /// A recovered store.
@@ -135,47 +135,5 @@ impl FileReplay {
         let stored = StoredEdits { overlay, changes: self.changes };
         let edits = LoggedEdits::new(stored, self.overlay, self.revision);
         Ok(Recovered { memory, keys: self.keys, edits, finish, last, is_new, log_len })
-    }
-}
-
-impl From<EditedItem> for Change {
-    fn from(it: EditedItem) -> Self {
-        let EditedItem { number, at, actor, what, before, after } = it;
-        let what = match what {
-            EditedKind::Rule { domain, name, starts_fresh } => {
-                Changed::Rule { domain, name, starts_fresh }
-            }
-            EditedKind::Bans { domain } => Changed::Bans { domain },
-            EditedKind::Server => Changed::Server,
-        };
-        Self {
-            number,
-            at,
-            actor,
-            what,
-            before: before.map(Into::into),
-            after: after.map(Into::into),
-        }
-    }
-}
-
-impl From<&Change> for EditedItem {
-    fn from(change: &Change) -> Self {
-        let Change { number, at, actor, what, before, after } = change.clone();
-        let what = match what {
-            Changed::Rule { domain, name, starts_fresh } => {
-                EditedKind::Rule { domain, name, starts_fresh }
-            }
-            Changed::Bans { domain } => EditedKind::Bans { domain },
-            Changed::Server => EditedKind::Server,
-        };
-        Self {
-            number,
-            at,
-            actor,
-            what,
-            before: before.map(Into::into),
-            after: after.map(Into::into),
-        }
     }
 }

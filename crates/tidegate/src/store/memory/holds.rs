@@ -19,7 +19,7 @@ use crate::locks::read;
 use crate::policy::Durability;
 use crate::store::{HoldFor, IdempotencyKey};
 use crate::table::{KeyLocation, WideLine};
-use crate::transition::{self, KeyState, View};
+use crate::transition::{self, ItemOutcome, KeyState, View};
 
 /// A key whose state is to be changed.
 #[derive(Clone, Copy, Debug)]
@@ -161,12 +161,7 @@ impl MemoryStore {
                 let held = item.units;
                 let outcome = transition::settle_item(view, index, item, settlement);
                 let units = outcome.units;
-                settled.units = settled.units.max(units);
-                settled.debt = settled.debt.max(outcome.debt);
-                if item.is_by_request && outcome.counts_units {
-                    least = Some(least.map_or(units, |least: u64| least.min(units)));
-                    settled.forgiven = settled.forgiven.max(outcome.forgiven);
-                }
+                least_and_most(&mut settled, &mut least, (item, outcome));
                 if view.history.counts_units(item) {
                     let forgiven = (JournalTransfer::Forgiven, outcome.forgiven);
                     for (transfer, units) in booked(settlement, held, units).chain([forgiven]) {
@@ -436,6 +431,12 @@ fn load(
 }
 
 impl History {
+    /// Whether a version is of a rule with slots, or of one that is gone: no state counts them.
+    pub(crate) fn is_of_slots(&self, tag: u32) -> bool {
+        let limit = self.rule_of(tag).map(|rule| rule.common());
+        matches!(limit, None | Some(AnyLimit::Slots(_)))
+    }
+
     /// The width of the states of an item's rule.
     pub(super) fn width_of(&self, item: &HoldItem) -> Width {
         self.rule_of(item.tag).map_or(Width::None, |rule| Width::of(rule.common()))
@@ -448,8 +449,24 @@ impl History {
     }
 }
 
+/// Adds what an item came to: the most of any limit, and of those that charge the request's cost the
+/// least.
+pub(crate) fn least_and_most(
+    settled: &mut Settled,
+    least: &mut Option<u64>,
+    (item, outcome): (&HoldItem, ItemOutcome),
+) {
+    let units = outcome.units;
+    settled.units = settled.units.max(units);
+    settled.debt = settled.debt.max(outcome.debt);
+    if item.is_by_request && outcome.counts_units {
+        *least = Some(least.map_or(units, |least| least.min(units)));
+        settled.forgiven = settled.forgiven.max(outcome.forgiven);
+    }
+}
+
 /// The result of the same settlement before; an error if it was another one.
-fn settled_before(
+pub(crate) fn settled_before(
     hold: &Hold,
     settlement: Settlement,
     now: Timestamp,

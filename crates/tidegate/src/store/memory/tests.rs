@@ -120,7 +120,7 @@ fn bytes_include_holds_idempotency_keys_histories_and_overflow_counters() {
     let of_edits = bytes_after(rule, 0..1_000, |engine, request| {
         let max = request.attributes().get("user").unwrap();
         let edited = rule.replace("max = 5", &format!("max = 1{max}"));
-        engine.replace_policy("test", Policy::from_toml(&edited).unwrap());
+        engine.replace_policy("test", Policy::from_toml(&edited).unwrap()).block().unwrap();
     });
     assert!(of_edits.1 >= of_edits.0 + 1_000 * 100, "{of_edits:?}");
 }
@@ -202,7 +202,7 @@ impl Edited {
         after(&engine, 0);
         for edit in 1..EDITS {
             clock.advance(std::time::Duration::from_secs(1));
-            engine.replace_policy("test", policies[edit % 6].clone());
+            engine.replace_policy("test", policies[edit % 6].clone()).block().unwrap();
             after(&engine, edit);
             for rule in engine.store().history().rules() {
                 let most = &mut versions[usize::from(rule.has_patterns())];

@@ -93,7 +93,7 @@ impl RuleImage {
         RuleHistory { family: self.family, versions, spans }.if_sound()
     }
 
-    pub(super) fn write(&self, out: &mut ByteWriter) {
+    pub(in crate::store) fn write(&self, out: &mut ByteWriter) {
         out.word(self.family);
         self.kept.into_iter().for_each(|kept| out.number(kept));
         out.list(self.versions.iter(), write_version);
@@ -103,7 +103,7 @@ impl RuleImage {
         });
     }
 
-    pub(super) fn read(from: &mut ByteReader<'_>) -> Result<Self, Malformed> {
+    pub(in crate::store) fn read(from: &mut ByteReader<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             family: from.word()?,
             kept: [from.number()?, from.number()?],

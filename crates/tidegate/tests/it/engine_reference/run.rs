@@ -331,7 +331,7 @@ impl Run {
                 let rule = self.rule(number, numbers);
                 let given = rule.in_policy();
                 self.model.put_over(rule);
-                with_engine!(&self.subject, it => it.replace_rule("test", given).unwrap());
+                with_engine!(&self.subject, it => it.replace_rule("test", given).block().unwrap());
             }
             Act::SetOverride(rule, given) => {
                 let Some((number, given)) = self.override_of(*rule, given) else { return };
@@ -342,7 +342,7 @@ impl Run {
                 let rule = (DOMAINS[self.model.rules[number].rule.domain], format!("r{number}"));
                 let rule = (rule.0, &*rule.1);
                 let given = given.in_policy();
-                with_engine!(&self.subject, it => it.set_override("test", rule, given).unwrap());
+                with_engine!(&self.subject, it => it.set_override("test", rule, given).block().unwrap());
             }
             Act::DropOverride(rule, given) => {
                 let Some((number, given)) = self.override_of(*rule, given) else { return };
@@ -350,11 +350,11 @@ impl Run {
                 let rule = (DOMAINS[self.model.rules[number].rule.domain], format!("r{number}"));
                 let rule = (rule.0, &*rule.1);
                 let key = given.target.conditions();
-                with_engine!(&self.subject, it => it.drop_override("test", rule, &key).unwrap());
+                with_engine!(&self.subject, it => it.drop_override("test", rule, &key).block().unwrap());
             }
             Act::DropOverlay => {
                 self.model.drop_overlay();
-                with_engine!(&self.subject, it => it.drop_overlay("test"));
+                with_engine!(&self.subject, it => it.drop_overlay("test")).block().unwrap();
             }
             other => panic!("{other:?} is no edit"),
         }
@@ -378,7 +378,7 @@ impl Run {
 
     fn replace_policy(&self) {
         let policy = policy(&self.model);
-        with_engine!(&self.subject, it => it.replace_policy("test", policy));
+        with_engine!(&self.subject, it => it.replace_policy("test", policy)).block().unwrap();
     }
 
     /// Stops the engine, lets time pass, and starts it again.
@@ -393,7 +393,7 @@ impl Run {
                 let clock = self.clock.clone();
                 let engine = Engine::restore(policy, clock, &snapshot)
                     .map_err(|error| TestCaseError::fail(format!("restore: {error}")))?;
-                engine.replace_overlay("test", overlay);
+                engine.replace_overlay("test", overlay).block().unwrap();
                 self.subject = Subject::Memory(engine);
             }
             Subject::Disk(engine, disk) => {

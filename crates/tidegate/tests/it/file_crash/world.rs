@@ -215,24 +215,26 @@ impl<S: Store> World<S> {
         let engine = &self.engine;
         let of_user = |user: &str| vec![Condition::new("user", [user]).unwrap()];
         match op {
-            Op::Ban(user) => engine.ban("root", Ban::new("default", of_user(user))),
-            Op::Unban(user) => engine.unban("root", "default", &of_user(user)),
+            Op::Ban(user) => {
+                engine.ban("root", Ban::new("default", of_user(user))).block().unwrap()
+            }
+            Op::Unban(user) => engine.unban("root", "default", &of_user(user)).block().unwrap(),
             Op::Override(user, max) => {
                 let given = self.override_of(user, *max);
-                engine.set_override("root", ("default", "round"), given).unwrap()
+                engine.set_override("root", ("default", "round"), given).block().unwrap()
             }
             Op::DropOverride(user) => {
-                engine.drop_override("root", ("default", "round"), &of_user(user)).unwrap()
+                engine.drop_override("root", ("default", "round"), &of_user(user)).block().unwrap()
             }
             Op::Replace { max, effective } => {
                 let limit = format!("window = {{ max = {max}, per = \"10s\" }}");
-                engine.replace_rule("root", self.rule("all", &limit, effective)).unwrap()
+                engine.replace_rule("root", self.rule("all", &limit, effective)).block().unwrap()
             }
             Op::Quota { max, effective } => {
                 let limit = format!("quota = {{ max = {max}, per = \"round\", carry = 20 }}");
-                engine.replace_rule("root", self.rule("round", &limit, effective)).unwrap()
+                engine.replace_rule("root", self.rule("round", &limit, effective)).block().unwrap()
             }
-            _ => engine.drop_overlay("root"),
+            _ => engine.drop_overlay("root").block().unwrap(),
         }
     }
 
@@ -273,14 +275,14 @@ fn reported(report: Result<Report, CheckError>) -> Outcome {
 
 fn settled<T: std::fmt::Debug>(settled: Result<T, SettleError>) -> Outcome {
     match settled {
-        Err(SettleError::Outage) => Outcome::Outage,
+        Err(SettleError::Outage(_)) => Outcome::Outage,
         other => Outcome::This(format!("{other:?}")),
     }
 }
 
 fn outcome<T: std::fmt::Debug, E: Into<CheckError>>(result: Result<T, E>) -> Outcome {
     match result.map_err(Into::into) {
-        Err(CheckError::Outage) => Outcome::Outage,
+        Err(CheckError::Outage(_)) => Outcome::Outage,
         other => Outcome::This(format!("{other:?}")),
     }
 }

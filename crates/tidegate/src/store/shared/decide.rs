@@ -1,0 +1,298 @@
+//! Decisions, refunds and enrolments as functions over records.
+
+use std::sync::Arc;
+
+use tidegate_core::{Decision, Timestamp};
+
+use super::OwnedPlan;
+use super::control::Control;
+use super::hold::{hold_write, name_write};
+use super::records::{Records, Write};
+use super::state::{HeldEntry, StateRecord};
+use super::view::{OtherBody, RecordView, Seen, Stop, control_of, is_look};
+use crate::any_limit::{AnyLimit, AnyState, Decisions, Operation};
+use crate::cycle::Times;
+use crate::history::StoredState;
+use crate::store::memory::{CachedResponse, CachedResult, Hold};
+use crate::store::{
+    Charge, DecideError, Decided, EnrolFailure, HoldBound, HoldId, IdempotencyKey, LaterDecided,
+    NewHold, Outage, Plan, RefundFailure,
+};
+use crate::transition::{self, HoldItem, KeyState, Outcome, View};
+
+/// The rules that a plan was made from are not in force.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Superseded;
+
+/// The records of a plan, if it was made from the rules in force.
+pub(super) fn view_of<'r, E: From<Outage> + From<Superseded>>(
+    records: &'r Records,
+    (plan, times): (&OwnedPlan, Times),
+    seen: &Seen,
+) -> Result<RecordView<'r>, Stop<E>> {
+    let control = control_in_force(records, plan.version, seen)?;
+    Ok(RecordView { records, control, times, expires: !plan.looks_ahead })
+}
+
+/// The control, if it has this version.
+pub(super) fn control_in_force<E: From<Outage> + From<Superseded>>(
+    records: &Records,
+    version: u64,
+    seen: &Seen,
+) -> Result<Arc<Control>, Stop<E>> {
+    match control_of(records, seen)? {
+        Some(control) if control.version == version => Ok(control),
+        Some(control) => {
+            seen.set(&control);
+            Err(Stop::With(Superseded.into()))
+        }
+        None => Err(Stop::With(Superseded.into())),
+    }
+}
+
+/// Makes one whole decision.
+pub(super) fn decide(
+    view: &RecordView<'_>,
+    owned: &OwnedPlan,
+    new_id: HoldId,
+) -> Result<(Vec<Write>, LaterDecided), Stop<DecideError>> {
+    owned.with(|plan| decide_plan(view, plan, new_id))
+}
+
+fn decide_plan(
+    view: &RecordView<'_>,
+    plan: &Plan<'_>,
+    new_id: HoldId,
+) -> Result<(Vec<Write>, LaterDecided), Stop<DecideError>> {
+    if let Some(named) = plan.name {
+        match view.recall::<DecideError>(named)? {
+            Ok(Some(response)) => return repeated(view, plan, &response),
+            Ok(None) => {}
+            Err(OtherBody) => return Err(Stop::With(DecideError::OtherBody)),
+        }
+    }
+    let mut states = view.states(plan.charges.iter().map(|charge| charge.hash))?;
+    if plan.hold.is_some() {
+        let is_full = |(charge, state): (&Charge<'_>, &StateRecord)| {
+            !matches!(charge.limit, AnyLimit::Slots(_)) && state.held.len() >= MOST_HOLDS_OF_KEY
+        };
+        if plan.charges.iter().zip(&states).any(is_full) {
+            let bound = HoldBound::Key { most: MOST_HOLDS_OF_KEY };
+            return Err(Stop::With(DecideError::TooManyHolds(bound)));
+        }
+    }
+    let mut decisions = Decisions::new();
+    let mut keys = key_states(plan, &states);
+    let (history, times) = (view.history(), view.times);
+    let mut transition_view = View { history, times, keys: &mut keys };
+    let outcome = transition::decide(&mut transition_view, plan, &mut decisions);
+    let is_allowed = outcome.is_allowed;
+    let next_expiry = states.iter().filter_map(StateRecord::next_expiry).min();
+    let mut decided = LaterDecided {
+        decided: Decided { is_allowed, hold: None, is_repeat: false },
+        decisions,
+        next_expiry,
+    };
+    if is_look(plan.act) {
+        return Ok((Vec::new(), decided));
+    }
+    let mut writes = Vec::new();
+    let held = add_hold(view, (plan, outcome), (new_id, &mut states), &mut writes);
+    decided.decided.hold = held;
+    for (index, charge) in plan.charges.iter().enumerate() {
+        let is_changed = states[index].take(&keys[index], Some(charge.limit));
+        let is_held = held.is_some_and(|new| states[index].fence == new.fence);
+        if is_changed || is_held {
+            let until = keep_until(charge, &states[index], &decided.decisions[index], times.now);
+            writes.push(states[index].write(charge.hash, until));
+        }
+    }
+    if let Some(named) = plan.name.filter(|_| is_allowed) {
+        let hashes = plan.charges.iter().map(|charge| charge.hash);
+        let decisions = hashes.zip(decided.decisions.iter().copied()).collect();
+        let response = CachedResponse::Charged { hold: held, decisions };
+        writes.push(cached(named, response, times.now));
+    }
+    Ok((writes, decided))
+}
+
+/// The result that the same request got before.
+fn repeated(
+    view: &RecordView<'_>,
+    plan: &Plan<'_>,
+    response: &CachedResponse,
+) -> Result<(Vec<Write>, LaterDecided), Stop<DecideError>> {
+    let CachedResponse::Charged { hold, decisions: earlier } = response else {
+        return Err(Stop::With(DecideError::OtherBody));
+    };
+    // The rules may have changed; each gets its own earlier decision.
+    let decision = |charge: &Charge<'_>| {
+        let decision = earlier.iter().find(|(hash, _)| *hash == charge.hash);
+        decision.map_or_else(|| charge.peek_fresh(view.times.now), |(_, it)| *it)
+    };
+    let decided = Decided { is_allowed: true, hold: *hold, is_repeat: true };
+    let decisions = plan.charges.iter().map(decision).collect();
+    Ok((Vec::new(), LaterDecided { decided, decisions, next_expiry: None }))
+}
+
+/// Writes the hold of a decision, if it has one.
+fn add_hold(
+    view: &RecordView<'_>,
+    (plan, outcome): (&Plan<'_>, Outcome),
+    (id, states): (HoldId, &mut [StateRecord]),
+    writes: &mut Vec<Write>,
+) -> Option<NewHold> {
+    let hold = plan.hold.filter(|_| outcome.is_allowed)?;
+    let now = view.times.now;
+    let last = states.iter().map(|state| state.fence).max().unwrap_or(0);
+    let fence = (last + 1).max(now.as_nanos() / 1_000);
+    let expires = now.saturating_add(hold.length);
+    if outcome.items.is_empty() && plan.name.is_none() && plan.act == Operation::Hold {
+        // No rule limits it: its id is all there is to know. A lease can be renewed.
+        return Some(NewHold { id: HoldId::unlimited(fence, expires), expires, fence });
+    }
+    for item in &outcome.items {
+        let index = plan.charges.iter().position(|charge| charge.hash == item.hash);
+        if let Some(state) = index.and_then(|index| states.get_mut(index)) {
+            state.held.push(HeldEntry { id, expires, fence, item: item.clone() });
+            state.fence = fence;
+        }
+    }
+    let name = plan.name.map(|named| named.name);
+    let (length, domain, end) = (hold.length, hold.domain, None);
+    let hold = Hold { items: outcome.items, length, expires, fence, end, name, domain };
+    writes.push(hold_write(id, Some(&hold)));
+    Some(NewHold { id, expires, fence })
+}
+
+/// Makes the keys of a plan known, and returns how many were not.
+pub(super) fn enrol(
+    view: &RecordView<'_>,
+    owned: &OwnedPlan,
+) -> Result<(Vec<Write>, u64), Stop<EnrolFailure>> {
+    owned.with(|plan| {
+        let mut states = view.states(plan.charges.iter().map(|charge| charge.hash))?;
+        let mut keys = key_states(plan, &states);
+        let mut transition_view =
+            View { history: view.history(), times: view.times, keys: &mut keys };
+        let outcome = transition::enrol(&mut transition_view, plan);
+        Ok((changed(plan, &mut states, &keys), outcome.units.iter().sum()))
+    })
+}
+
+/// Refunds the cost of a plan at every limit, and returns the most that any refunded.
+pub(super) fn refund(
+    view: &RecordView<'_>,
+    owned: &OwnedPlan,
+) -> Result<(Vec<Write>, u64), Stop<RefundFailure>> {
+    owned.with(|plan| {
+        if let Some(named) = plan.name {
+            match view.recall::<RefundFailure>(named)? {
+                Ok(Some(CachedResponse::Refunded { units, .. })) => return Ok((Vec::new(), units)),
+                Ok(Some(CachedResponse::Charged { .. })) | Err(OtherBody) => {
+                    return Err(Stop::With(RefundFailure::OtherBody));
+                }
+                Ok(None) => {}
+            }
+        }
+        let mut states = view.states(plan.charges.iter().map(|charge| charge.hash))?;
+        let mut keys = key_states(plan, &states);
+        let mut transition_view =
+            View { history: view.history(), times: view.times, keys: &mut keys };
+        let refund = |(index, charge): (usize, &Charge<'_>)| {
+            let item = HoldItem::new(plan, charge, charge.tag);
+            transition::refund(&mut transition_view, index, &item)
+        };
+        let units = plan.charges.iter().enumerate().map(refund).max().unwrap_or(0);
+        let mut writes = changed(plan, &mut states, &keys);
+        if let Some(named) = plan.name.filter(|_| units > 0) {
+            let hashes = plan.charges.iter().map(|charge| charge.hash).collect();
+            let response = CachedResponse::Refunded { units, hashes };
+            writes.push(cached(named, response, view.times.now));
+        }
+        Ok((writes, units))
+    })
+}
+
+/// Drops the states of a plan's keys; true if there were any. Holds stay.
+pub(super) fn forget(
+    view: &RecordView<'_>,
+    owned: &OwnedPlan,
+) -> Result<(Vec<Write>, bool), Stop<RefundFailure>> {
+    owned.with(|plan| {
+        let mut states = view.states(plan.charges.iter().map(|charge| charge.hash))?;
+        let mut keys = key_states(plan, &states);
+        let mut transition_view =
+            View { history: view.history(), times: view.times, keys: &mut keys };
+        let mut is_known = false;
+        for (index, charge) in plan.charges.iter().enumerate() {
+            let is_slots = matches!(charge.limit, AnyLimit::Slots(_));
+            is_known |= !is_slots && transition::forget(&mut transition_view, index, plan);
+        }
+        Ok((changed(plan, &mut states, &keys), is_known))
+    })
+}
+
+fn key_states(plan: &Plan<'_>, states: &[StateRecord]) -> Vec<KeyState> {
+    let states = plan.charges.iter().zip(states);
+    states.map(|(charge, state)| state.key_state(Some(charge.limit))).collect()
+}
+
+/// The states that have changed.
+fn changed(plan: &Plan<'_>, states: &mut [StateRecord], keys: &[KeyState]) -> Vec<Write> {
+    let mut writes = Vec::new();
+    for ((charge, state), key) in plan.charges.iter().zip(states).zip(keys) {
+        if state.take(key, Some(charge.limit)) {
+            writes.push(state.write(charge.hash, None));
+        }
+    }
+    writes
+}
+
+/// What a request under an idempotency key got.
+pub(super) fn cached(named: IdempotencyKey, response: CachedResponse, now: Timestamp) -> Write {
+    let IdempotencyKey { domain, name, body } = named;
+    name_write(name, Some(&CachedResult { at: now, domain, body, response }))
+}
+
+/// From when on a state cannot be told from that of a new key.
+fn keep_until(
+    charge: &Charge<'_>,
+    state: &StateRecord,
+    decision: &Decision,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    match (charge.limit, state.stored) {
+        (AnyLimit::Slots(_), _) | (_, None) => None,
+        (AnyLimit::Quota(_), Some(StoredState { state: AnyState::Quota(quota), .. })) => {
+            let is_over = quota.debt == 0 && !charge.limit.knows_from_first_request();
+            charge.period.ends.filter(|_| is_over)
+        }
+        (AnyLimit::Quota(_), _) => None,
+        _ => {
+            let reset = decision.reset();
+            (reset < std::time::Duration::MAX).then(|| now.saturating_add(reset))
+        }
+    }
+}
+
+impl From<Superseded> for DecideError {
+    fn from(Superseded: Superseded) -> Self {
+        Self::Superseded
+    }
+}
+
+impl From<Superseded> for EnrolFailure {
+    fn from(Superseded: Superseded) -> Self {
+        Self::Superseded
+    }
+}
+
+impl From<Superseded> for RefundFailure {
+    fn from(Superseded: Superseded) -> Self {
+        Self::Superseded
+    }
+}
+
+/// How many open reservations a key may have, so that its record stays small.
+const MOST_HOLDS_OF_KEY: usize = 1_024;

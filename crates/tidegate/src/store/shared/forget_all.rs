@@ -1,0 +1,83 @@
+//! Forgets the keys of some rules, or of all: one after the other.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::control::Control;
+use super::records::{Kind, RecordKey, RecordStore, Records, Transaction, Write};
+use super::view::{RecordView, Seen, Stop, control_of, flow};
+use crate::any_limit::AnyLimit;
+use crate::cycle::Times;
+use crate::store::Outage;
+use crate::store::later::promise;
+use crate::transition::{self, View};
+
+/// Drops the states of all keys of these rules, or of all rules, and returns how many keys had one.
+pub(super) async fn forget_all(
+    records: Arc<dyn RecordStore>,
+    seen: Seen,
+    (families, times): (Option<HashSet<u64>>, Times),
+) -> Result<u64, Outage> {
+    let families = Arc::new(families);
+    let (mut count, mut after) = (0, None);
+    loop {
+        let keys = records.states(after, KEYS_AT_ONCE).await?;
+        let Some(last) = keys.last() else { return Ok(count) };
+        after = Some(*last);
+        // All are submitted before the first is waited for.
+        let forgetting: Vec<_> = (keys.into_iter())
+            .map(|key| {
+                let (seen, families) = (seen.clone(), Arc::clone(&families));
+                let function =
+                    move |read: &Records| flow(forget(read, (key, &families), times, &seen));
+                let (promise, future) = promise();
+                records.run(Transaction::new(vec![Control::key(), key], function, promise));
+                future
+            })
+            .collect();
+        for forgotten in forgetting {
+            count += u64::from(forgotten.await??);
+        }
+    }
+}
+
+/// Makes one key unknown, but for its units on hold; true if it was known.
+fn forget(
+    records: &Records,
+    (key, families): (RecordKey, &Option<HashSet<u64>>),
+    times: Times,
+    seen: &Seen,
+) -> Result<(Vec<Write>, bool), Stop<Outage>> {
+    let nothing = Ok((Vec::new(), false));
+    let Kind::State(hash) = key.0 else { return nothing };
+    let Some(control) = control_of::<Outage>(records, seen)? else { return nothing };
+    let view = RecordView { records, control, times, expires: true };
+    let mut states = view.states::<Outage>([hash].into_iter())?;
+    let state = &mut states[0];
+    let Some(stored) = state.stored else { return nothing };
+    let rule = view.history().rule_of(stored.tag);
+    // Without a rule it is of one that is long gone.
+    let is_meant = match (families, rule) {
+        (None, _) => true,
+        (Some(families), Some(rule)) => families.contains(&rule.family),
+        (Some(_), None) => false,
+    };
+    if !is_meant {
+        return nothing;
+    }
+    let counts = |limit: &AnyLimit| !matches!(limit, AnyLimit::Slots(_));
+    let item = state.held.first().map(|entry| entry.item.clone());
+    match item.filter(|_| stored.state.held() > 0 && rule.is_some_and(|it| counts(it.common()))) {
+        Some(item) => {
+            let mut keys = [state.key_state(None)];
+            let mut transition_view = View { history: view.history(), times, keys: &mut keys };
+            let _ = transition::forget_item(&mut transition_view, 0, &item);
+            state.take(&keys[0], None);
+        }
+        None => state.stored = None,
+    }
+    Ok((vec![state.write(hash, None)], true))
+}
+
+/// How many keys are forgotten at once.
+const KEYS_AT_ONCE: usize = 256;

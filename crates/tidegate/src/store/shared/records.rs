@@ -1,0 +1,321 @@
+//! What a shared store is made of: records, and transactions over them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tidegate_core::Timestamp;
+
+use crate::store::Outage;
+use crate::store::later::Promise;
+
+/// Stores records that several engines share, such as a database server.
+///
+/// An engine makes a [`Transaction`] of every operation. The store reads the records that it needs,
+/// calls [`step`](Transaction::step) with them, writes what it returns, and
+/// [completes](Transaction::complete) it. All limits, holds and edits are in the transaction; a store
+/// knows nothing of them.
+///
+/// ```
+/// use std::collections::HashMap;
+/// use std::sync::{Arc, Mutex};
+///
+/// use tidegate::policy::Policy;
+/// use tidegate::shared::{Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction};
+/// use tidegate::{Engine, Request, SystemClock};
+///
+/// /// Records in a map: one transaction at a time, so none conflicts.
+/// #[derive(Debug, Default)]
+/// struct Map(Mutex<HashMap<RecordKey, Arc<[u8]>>>);
+///
+/// impl RecordStore for Map {
+///     fn run(&self, mut transaction: Transaction) {
+///         let mut map = self.0.lock().expect("no thread panics with it");
+///         let mut records = Records::default();
+///         let mut keys = transaction.first_reads();
+///         loop {
+///             for key in keys {
+///                 records.insert(key, map.get(&key).cloned());
+///             }
+///             match transaction.step(&records) {
+///                 Step::Read(more) => keys = more,
+///                 Step::Write(writes) => {
+///                     for write in writes {
+///                         match write.value {
+///                             Some(value) => map.insert(write.key, value.into()),
+///                             None => map.remove(&write.key),
+///                         };
+///                     }
+///                     return transaction.complete();
+///                 }
+///                 Step::Done => return transaction.complete(),
+///             }
+///         }
+///     }
+///
+///     fn states(&self, after: Option<RecordKey>, most: usize) -> Listing {
+///         let map = self.0.lock().expect("no thread panics with it");
+///         let is_listed = |key: &RecordKey| key.is_state() && Some(*key) > after;
+///         let mut keys: Vec<RecordKey> = map.keys().copied().filter(is_listed).collect();
+///         keys.sort_unstable();
+///         keys.truncate(most);
+///         Box::pin(async { Ok(keys) })
+///     }
+///
+///     fn len(&self) -> usize {
+///         let map = self.0.lock().expect("no thread panics with it");
+///         map.keys().filter(|key| key.is_state()).count()
+///     }
+/// }
+///
+/// let policy = r#"
+///     [[rule]]
+///     name   = "all"
+///     window = { max = 1, per = "1h" }
+/// "#;
+/// // Two engines, as in two processes, share one limit.
+/// let map = Arc::new(Map::default());
+/// let engine = || -> Result<_, Box<dyn std::error::Error>> {
+///     let store = SharedStore::new(Arc::clone(&map), b"the same secret in all processes");
+///     Ok(Engine::with_store(Policy::from_toml(policy)?, store, SystemClock::new()))
+/// };
+/// let (first, second) = (engine()?, engine()?);
+/// let request = Request::new("default", &[]);
+/// assert!(first.check(&request).block()?.is_allowed());
+/// assert!(!second.check(&request).block()?.is_allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Whether a store conforms, `tidegate::testing::conformance` shows (feature `testing`).
+pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
+    /// Runs a transaction, now or later, on any thread. Must not block its caller for long.
+    ///
+    /// The writes of a step take effect all at once, and only if no record that was read for the
+    /// step has changed since; if one has, the store reads all of them again and repeats the step.
+    /// The only records that may be older are denials': a step that ends with [`Step::Done`] needs
+    /// no check.
+    ///
+    /// Where a transaction cannot be run, it [fails](Transaction::fail) with
+    /// [`Outage::Unavailable`], and with [`Outage::Unknown`] where its writes may have happened.
+    /// It must not be written a second time then. One that is dropped fails with
+    /// [`Outage::Unknown`].
+    fn run(&self, transaction: Transaction);
+
+    /// Keys of states in ascending order, from after this one on, at most so many; an empty list
+    /// is the end.
+    fn states(&self, after: Option<RecordKey>, most: usize) -> Listing;
+
+    /// How many states there are, as far as is known.
+    fn len(&self) -> usize;
+
+    /// Whether there are no states, as far as is known.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Memory used in this process, in bytes.
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+/// A list of keys, later.
+pub type Listing = Pin<Box<dyn Future<Output = Result<Vec<RecordKey>, Outage>> + Send>>;
+
+/// The name of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordKey(pub(super) Kind);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kind {
+    /// The policy in force, its edits, the rounds, and the history of all limits.
+    Control,
+    /// The state of a key, with the units of it that are on hold.
+    State(u64),
+    /// A reservation or a lease.
+    Hold([u64; 2]),
+    /// What a request under an idempotency key got.
+    Idempotency([u64; 2]),
+}
+
+impl RecordKey {
+    /// Whether every transaction reads it: the one record of the policy and its edits.
+    #[must_use]
+    pub const fn is_control(&self) -> bool {
+        matches!(self.0, Kind::Control)
+    }
+
+    /// Whether it is the state of a key.
+    #[must_use]
+    pub const fn is_state(&self) -> bool {
+        matches!(self.0, Kind::State(_))
+    }
+}
+
+/// Its text is unique, and has letters, digits and `:` alone.
+impl fmt::Display for RecordKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Kind::Control => f.write_str("control"),
+            Kind::State(hash) => write!(f, "state:{hash:016x}"),
+            Kind::Hold([high, low]) => write!(f, "hold:{high:016x}{low:016x}"),
+            Kind::Idempotency([high, low]) => write!(f, "name:{high:016x}{low:016x}"),
+        }
+    }
+}
+
+/// The records that were read for a transaction.
+#[derive(Clone, Debug, Default)]
+pub struct Records(HashMap<RecordKey, Option<Arc<[u8]>>>);
+
+impl Records {
+    /// Adds a record as it was read; `None` if there is none.
+    pub fn insert(&mut self, key: RecordKey, value: Option<Arc<[u8]>>) {
+        self.0.insert(key, value);
+    }
+
+    /// The keys of all records that were read: those to be read again after a conflict.
+    pub fn keys(&self) -> impl Iterator<Item = RecordKey> {
+        self.0.keys().copied()
+    }
+
+    /// The record under a key, as it was read; `None` if it was not read.
+    #[must_use]
+    pub fn get(&self, key: &RecordKey) -> Option<Option<&Arc<[u8]>>> {
+        self.0.get(key).map(Option::as_ref)
+    }
+}
+
+/// A change of one record.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Write {
+    /// The record.
+    pub key: RecordKey,
+    /// What it is from now on; `None`: it is removed.
+    pub value: Option<Vec<u8>>,
+    /// From when on it may be removed, by the engine's clock, because nothing depends on it any
+    /// more; `None`: it has to stay.
+    pub keep_until: Option<Timestamp>,
+}
+
+impl Write {
+    pub(super) fn new(kind: Kind, value: Option<Vec<u8>>) -> Self {
+        Self { key: RecordKey(kind), value, keep_until: None }
+    }
+}
+
+/// What a transaction needs next.
+#[derive(Debug)]
+pub enum Step {
+    /// More records: read them, and call [`Transaction::step`] with them and all before.
+    Read(Vec<RecordKey>),
+    /// These changes, all of them at once, if none of the records read has changed.
+    Write(Vec<Write>),
+    /// Nothing: there is nothing to write.
+    Done,
+}
+
+/// An operation of an engine, to be run by a [`RecordStore`].
+///
+/// Dropped, it fails with [`Outage::Unknown`].
+pub struct Transaction {
+    reads: Vec<RecordKey>,
+    body: Option<Box<dyn Body>>,
+}
+
+impl Transaction {
+    /// The records that the first step needs.
+    #[must_use]
+    pub fn first_reads(&self) -> Vec<RecordKey> {
+        self.reads.clone()
+    }
+
+    /// Decides with what was read. It may be called any number of times; what it returned before
+    /// does not count then.
+    pub fn step(&mut self, records: &Records) -> Step {
+        self.body.as_mut().map_or(Step::Done, |body| body.step(records))
+    }
+
+    /// Ends it: the last step had nothing to write, or all of it is written.
+    pub fn complete(mut self) {
+        if let Some(body) = self.body.take() {
+            body.end(Ok(()));
+        }
+    }
+
+    /// Ends it without success.
+    pub fn fail(mut self, outage: Outage) {
+        if let Some(body) = self.body.take() {
+            body.end(Err(outage));
+        }
+    }
+
+    /// A transaction of a function that gets the records read so far, and where its result goes.
+    pub(super) fn new<T: Send + 'static>(
+        reads: Vec<RecordKey>,
+        function: impl FnMut(&Records) -> Flow<T> + Send + 'static,
+        promise: Promise<Result<T, Outage>>,
+    ) -> Self {
+        let body = FunctionBody { function, result: None, promise };
+        Self { reads, body: Some(Box::new(body)) }
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if let Some(body) = self.body.take() {
+            body.end(Err(Outage::Unknown));
+        }
+    }
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").field("reads", &self.reads).finish_non_exhaustive()
+    }
+}
+
+/// How a transaction goes on.
+#[derive(Debug)]
+pub(super) enum Flow<T> {
+    Read(Vec<RecordKey>),
+    Write(Vec<Write>, T),
+    Done(T),
+}
+
+trait Body: Send {
+    fn step(&mut self, records: &Records) -> Step;
+
+    fn end(self: Box<Self>, end: Result<(), Outage>);
+}
+
+struct FunctionBody<F, T> {
+    function: F,
+    result: Option<T>,
+    promise: Promise<Result<T, Outage>>,
+}
+
+impl<T: Send, F: FnMut(&Records) -> Flow<T> + Send> Body for FunctionBody<F, T> {
+    fn step(&mut self, records: &Records) -> Step {
+        match (self.function)(records) {
+            Flow::Read(keys) => Step::Read(keys),
+            Flow::Write(writes, result) => {
+                self.result = Some(result);
+                Step::Write(writes)
+            }
+            Flow::Done(result) => {
+                self.result = Some(result);
+                Step::Done
+            }
+        }
+    }
+
+    fn end(self: Box<Self>, end: Result<(), Outage>) {
+        let Self { result, promise, .. } = *self;
+        // Without a result the store has not called a step to its end.
+        promise.keep(end.and_then(|()| result.ok_or(Outage::Unavailable)));
+    }
+}

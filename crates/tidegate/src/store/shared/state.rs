@@ -1,0 +1,129 @@
+//! The record of a key: its state, and the units of it that are on hold.
+
+use std::sync::Arc;
+
+use tidegate_core::Timestamp;
+
+use super::records::{Kind, Write};
+use crate::cycle::Times;
+use crate::history::{History, StoredState};
+use crate::store::HoldId;
+use crate::store::record::{
+    ByteReader, ByteWriter, Malformed, read_item, read_pair, read_state, read_time, time,
+    write_item, write_pair, write_state,
+};
+use crate::transition::{self, HoldItem, KeyState, View};
+
+/// A key's record.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StateRecord {
+    /// `None` if the key is unknown, and only its fence is kept.
+    pub(super) stored: Option<StoredState>,
+    /// Units on hold, each with its own end, so that it ends by itself.
+    pub(super) held: Vec<HeldEntry>,
+    /// The largest fence of a hold so far.
+    pub(super) fence: u64,
+}
+
+/// Units of a key that a hold has.
+#[derive(Clone, Debug)]
+pub(super) struct HeldEntry {
+    pub(super) id: HoldId,
+    pub(super) expires: Timestamp,
+    pub(super) fence: u64,
+    pub(super) item: HoldItem,
+}
+
+impl StateRecord {
+    /// Releases what has expired, each at its own time.
+    pub(super) fn expire(&mut self, history: &History, times: Times) -> bool {
+        let mut due: Vec<HeldEntry> = Vec::new();
+        self.held.retain(|entry| {
+            let is_due = entry.expires <= times.now;
+            if is_due {
+                due.push(entry.clone());
+            }
+            !is_due
+        });
+        due.sort_by_key(|entry| (entry.expires, entry.id));
+        for entry in due.iter().filter(|entry| !history.is_of_slots(entry.item.tag)) {
+            let mut keys = [KeyState::new(self.stored)];
+            let mut view = View { history, times: times.at(entry.expires), keys: &mut keys };
+            transition::expire_item(&mut view, 0, &entry.item);
+            if keys[0].is_changed {
+                self.stored = keys[0].stored;
+            }
+        }
+        !due.is_empty()
+    }
+
+    /// When the next of its holds expires.
+    pub(super) fn next_expiry(&self) -> Option<Timestamp> {
+        self.held.iter().map(|entry| entry.expires).min()
+    }
+
+    /// The change that writes it. A fence outlives the key.
+    pub(super) fn write(&self, hash: u64, keep_until: Option<Timestamp>) -> Write {
+        let is_empty = self.stored.is_none() && self.held.is_empty() && self.fence == 0;
+        let value = (!is_empty).then(|| self.to_bytes());
+        let keep_until = keep_until.filter(|_| self.held.is_empty());
+        Write { keep_until, ..Write::new(Kind::State(hash), value) }
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut out = ByteWriter::default();
+        out.bytes(STATE_MAGIC);
+        out.option(self.stored, |out, StoredState { tag, state }| {
+            out.number(tag.into());
+            write_state(out, &state);
+        });
+        out.number(self.fence);
+        out.list(self.held.iter(), |out, entry| {
+            write_pair(out, entry.id.0);
+            time(out, entry.expires);
+            out.number(entry.fence);
+            write_item(out, &entry.item);
+            write_key(out, &entry.item);
+        });
+        out.0
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut from = ByteReader(bytes);
+        if from.bytes()? != STATE_MAGIC {
+            return Err(Malformed);
+        }
+        let stored = from.option(|from| {
+            let (tag, state) = (from.small()?, read_state(from)?);
+            Ok(StoredState { tag, state })
+        })?;
+        let fence = from.number()?;
+        let held = from.list(|from| {
+            Ok(HeldEntry {
+                id: HoldId(read_pair(from)?),
+                expires: read_time(from)?,
+                fence: from.number()?,
+                item: read_keyed_item(from)?,
+            })
+        })?;
+        if from.is_empty() { Ok(Self { stored, held, fence }) } else { Err(Malformed) }
+    }
+}
+
+/// The attributes of an item's key, which overrides by pattern need.
+pub(super) fn write_key(out: &mut ByteWriter, item: &HoldItem) {
+    out.list(item.key.iter(), |out, (name, value)| {
+        out.text(name);
+        out.text(value);
+    });
+}
+
+/// An item, with the attributes of its key.
+pub(super) fn read_keyed_item(from: &mut ByteReader<'_>) -> Result<HoldItem, Malformed> {
+    let item = read_item(from)?;
+    let key = from.list(|from| Ok((from.text()?.into(), from.text()?.into())))?;
+    Ok(HoldItem { key: Arc::from(key), ..item })
+}
+
+/// What every state begins with: what it is, and the version of the format.
+const STATE_MAGIC: &[u8] = b"tgs1";
