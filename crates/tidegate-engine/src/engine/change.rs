@@ -1,0 +1,557 @@
+//! Edits at run time, and the log of changes: what was changed, by whom, and what it was before.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_core::Timestamp;
+use tidegate_policy::policy::{Condition, Effective, Override, Policy, PolicyErrors, Rule};
+use tidegate_table::clock::Clock;
+use tidegate_table::locks::lock;
+
+use super::field_changes;
+use super::overlay::{Ban, Overlay};
+use super::ruleset::{Ruleset, RulesetEdit, RulesetSource};
+use super::{Engine, EngineInner};
+use crate::store::{NowOrLater, Outage, Store};
+
+/// One entry of the log of changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// Changes are numbered upwards from 1.
+    pub number: u64,
+    /// When, by the wall clock.
+    pub at: Timestamp,
+    /// By whom, as given by the caller.
+    pub actor: Box<str>,
+    /// What was changed.
+    pub what: Changed,
+    /// Description of what it was before; `None`: it did not exist. Of a rule that was changed, the
+    /// fields that differ.
+    pub before: Option<String>,
+    /// Description of what it is now; `None`: it was removed.
+    pub after: Option<String>,
+}
+
+impl Change {
+    /// The change in one line: `rule `a` of domain `b`: window.max 3 → 30`.
+    #[must_use]
+    pub fn description(&self) -> String {
+        match (&self.what, &self.before, &self.after) {
+            // The text of the table may contain the password of a store.
+            (Changed::Server, ..) => "the [server] table".into(),
+            (Changed::Rule { domain, name, .. }, Some(before), Some(after)) => {
+                let fields = field_changes::describe(before, after);
+                format!("rule `{name}` of domain `{domain}`: {fields}")
+            }
+            (_, Some(before), Some(after)) => format!("{before} → {after}"),
+            (_, None, Some(after)) => format!("added: {after}"),
+            (_, Some(before), None) => format!("removed: {before}"),
+            (_, None, None) => "something".into(),
+        }
+    }
+
+    /// The name of the changed rule, if a rule was changed.
+    #[must_use]
+    pub fn rule(&self) -> Option<&str> {
+        match &self.what {
+            Changed::Rule { name, .. } => Some(name),
+            Changed::Bans { .. } | Changed::Server => None,
+        }
+    }
+
+    /// The domain of the changed rule or ban, if any.
+    #[must_use]
+    pub fn domain(&self) -> Option<&str> {
+        match &self.what {
+            Changed::Rule { domain, .. } | Changed::Bans { domain } => Some(domain),
+            Changed::Server => None,
+        }
+    }
+}
+
+/// What was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Changed {
+    /// A rule was added, changed or removed.
+    Rule {
+        /// Its domain.
+        domain: Box<str>,
+        /// Its name.
+        name: Box<str>,
+        /// Whether its keys start with fresh states, because its key or algorithm changed.
+        starts_fresh: bool,
+    },
+    /// A ban in a domain was added or removed.
+    Bans {
+        /// The domain.
+        domain: Box<str>,
+    },
+    /// A setting of all rules: what happens to unmatched requests, or what share is enforced.
+    Server,
+}
+
+/// The error of an edit that names a rule which does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoSuchRule {
+    domain: Box<str>,
+    name: Box<str>,
+}
+
+impl fmt::Display for NoSuchRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no rule `{}` in domain `{}`", self.name, self.domain)
+    }
+}
+
+impl std::error::Error for NoSuchRule {}
+
+pub(super) type Observer = Arc<dyn Fn(&Change) + Send + Sync>;
+
+/// The log of changes, its observers, and replaced rule sets.
+#[derive(Default)]
+pub(super) struct Changes {
+    log: VecDeque<Change>,
+    last: u64,
+    observers: Vec<Observer>,
+    /// Rule sets that were replaced and may still be in use. Freed by an edit, never by a decision.
+    replaced: Vec<Arc<Ruleset>>,
+}
+
+/// Edits at run time.
+///
+/// Each is atomic: a decision is made by the rules before it or after it. No decision waits for an
+/// edit. Edits keep what was consumed.
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+    /// Puts another policy into force, and returns what has changed.
+    ///
+    /// Edits that were made over the old one stay, over the new one.
+    pub fn replace_policy(&self, actor: &str, policy: Policy) -> Edited<'_> {
+        self.replace_policy_at_times(actor, policy, None)
+    }
+
+    /// [`replace_policy`](Self::replace_policy) at a given time.
+    pub fn replace_policy_at(&self, actor: &str, policy: Policy, now: Timestamp) -> Edited<'_> {
+        self.replace_policy_at_times(actor, policy, Some(now))
+    }
+
+    fn replace_policy_at_times(
+        &self,
+        actor: &str,
+        policy: Policy,
+        now: Option<Timestamp>,
+    ) -> Edited<'_> {
+        self.edit(actor, (now, None), move |rules| {
+            Ok((policy.clone().in_place_of(&rules.policy), rules.overlay.clone()))
+        })
+    }
+
+    /// Puts a rule into force over the policy's rule of that name, or as a new one.
+    ///
+    /// It stays when the policy is replaced, until the overlay is [dropped](Self::drop_overlay).
+    pub fn replace_rule(&self, actor: &str, rule: Rule) -> Edited<'_> {
+        self.replace_rule_at_times(actor, rule, None)
+    }
+
+    /// [`replace_rule`](Self::replace_rule) at a given time.
+    pub fn replace_rule_at(&self, actor: &str, rule: Rule, now: Timestamp) -> Edited<'_> {
+        self.replace_rule_at_times(actor, rule, Some(now))
+    }
+
+    fn replace_rule_at_times(&self, actor: &str, rule: Rule, now: Option<Timestamp>) -> Edited<'_> {
+        let rule = Arc::new(rule);
+        self.edit(actor, (now, None), move |rules| {
+            let mut overlay = rules.overlay.clone();
+            let is_same =
+                |it: &Arc<Rule>| (it.domain_name(), it.name()) == (rule.domain_name(), rule.name());
+            overlay.rules.retain(|it| !is_same(it));
+            overlay.rules.push(Arc::clone(&rule));
+            Policy::new(overlay.over(rules.policy.rules()))?;
+            Ok((Arc::clone(&rules.policy), overlay))
+        })
+    }
+
+    /// Sets another limit for some keys of a rule, before all other overrides of the rule.
+    ///
+    /// An override for the same keys is replaced. It counts from when the rule's edits count: see
+    /// [`Rule::effective`].
+    pub fn set_override(&self, actor: &str, rule: (&str, &str), given: Override) -> Edited<'_> {
+        self.set_override_from(actor, rule, given, None)
+    }
+
+    /// [`set_override`](Self::set_override), which counts at once whatever the rule says.
+    pub fn set_override_now(&self, actor: &str, rule: (&str, &str), given: Override) -> Edited<'_> {
+        let rules = self.shared.rules.load();
+        let is_set = |it: &(Box<str>, Box<str>, Override)| {
+            (&*it.0, &*it.1, &it.2) == (rule.0, rule.1, &given)
+        };
+        let waits = |it: &Rule| it.effective_from() == Effective::Next;
+        let is_waiting = rules.overlay.overrides.iter().any(is_set)
+            && rules.must_have(rule.0, rule.1).is_ok_and(waits);
+        drop(rules);
+        if !is_waiting {
+            return self.set_override_from(actor, rule, given, Some(Effective::Now));
+        }
+        // The same again is no edit, and goes on waiting.
+        let dropped = self.drop_override_now(actor, rule, given.key());
+        let (actor, domain, name): (Box<str>, Box<str>, Box<str>) =
+            (actor.into(), rule.0.into(), rule.1.into());
+        dropped.then(move |made| match made {
+            Err(error) => NowOrLater::Now(Err(error)),
+            Ok(mut made) => {
+                let now = Some(Effective::Now);
+                let set = self.set_override_from(&actor, (&domain, &name), given, now);
+                set.map(|set| {
+                    made.extend(set?);
+                    Ok(made)
+                })
+            }
+        })
+    }
+
+    fn set_override_from(
+        &self,
+        actor: &str,
+        (domain, rule): (&str, &str),
+        given: Override,
+        effective: Option<Effective>,
+    ) -> Edited<'_> {
+        let (domain, rule): (Box<str>, Box<str>) = (domain.into(), rule.into());
+        self.edit(actor, (None, effective), move |rules| {
+            let overridden = rules.must_have(&domain, &rule)?.clone();
+            Policy::new([overridden.with_overrides(vec![given.clone()])])?;
+            let mut overlay = rules.overlay.clone();
+            overlay.drop_override((&domain, &rule), given.key());
+            overlay.overrides.insert(0, (domain.clone(), rule.clone(), given.clone()));
+            Ok((Arc::clone(&rules.policy), overlay))
+        })
+    }
+
+    /// Removes an override that was [set](Self::set_override) at run time. It counts until the
+    /// rule's edits count: see [`Rule::effective`].
+    pub fn drop_override(&self, actor: &str, rule: (&str, &str), key: &[Condition]) -> Edited<'_> {
+        self.drop_override_from(actor, rule, key, None)
+    }
+
+    /// [`drop_override`](Self::drop_override) at once, whatever the rule says.
+    pub fn drop_override_now(
+        &self,
+        actor: &str,
+        rule: (&str, &str),
+        key: &[Condition],
+    ) -> Edited<'_> {
+        self.drop_override_from(actor, rule, key, Some(Effective::Now))
+    }
+
+    fn drop_override_from(
+        &self,
+        actor: &str,
+        (domain, rule): (&str, &str),
+        key: &[Condition],
+        effective: Option<Effective>,
+    ) -> Edited<'_> {
+        let (domain, rule): (Box<str>, Box<str>) = (domain.into(), rule.into());
+        let key = key.to_vec();
+        self.edit(actor, (None, effective), move |rules| {
+            rules.must_have(&domain, &rule)?;
+            let mut overlay = rules.overlay.clone();
+            overlay.drop_override((&domain, &rule), &key);
+            Ok((Arc::clone(&rules.policy), overlay))
+        })
+    }
+
+    /// Bans requests of a domain: they are denied whatever the limits are.
+    ///
+    /// A ban with the same conditions is replaced.
+    pub fn ban(&self, actor: &str, ban: Ban) -> Edited<'_> {
+        self.edit(actor, (None, None), move |rules| {
+            let mut overlay = rules.overlay.clone();
+            overlay
+                .bans
+                .retain(|it| (&it.domain, &it.conditions) != (&ban.domain, &ban.conditions));
+            overlay.bans.push(ban.clone());
+            Ok((Arc::clone(&rules.policy), overlay))
+        })
+    }
+
+    /// Removes a ban.
+    pub fn unban(&self, actor: &str, domain: &str, banned: &[Condition]) -> Edited<'_> {
+        let (domain, banned): (Box<str>, _) = (domain.into(), banned.to_vec());
+        self.edit(actor, (None, None), move |rules| {
+            let mut overlay = rules.overlay.clone();
+            overlay.bans.retain(|it| (&it.domain, &it.conditions) != (&domain, &banned));
+            Ok((Arc::clone(&rules.policy), overlay))
+        })
+    }
+
+    /// Removes all edits, so that the policy alone is in force.
+    pub fn drop_overlay(&self, actor: &str) -> Edited<'_> {
+        self.replace_overlay(actor, Overlay::default())
+    }
+
+    /// Replaces all edits, for example by an overlay that was saved before a restart.
+    pub fn replace_overlay(&self, actor: &str, overlay: Overlay) -> Edited<'_> {
+        self.edit(actor, (None, None), move |rules| {
+            Ok((Arc::clone(&rules.policy), overlay.clone()))
+        })
+    }
+
+    /// The edits that are in force over the policy.
+    #[must_use]
+    pub fn overlay(&self) -> Overlay {
+        self.shared.rules.load().overlay.clone()
+    }
+
+    /// The policy in force, without the edits over it.
+    #[must_use]
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.shared.rules.load().policy)
+    }
+
+    /// Whether a rule or a ban of a domain uses the attribute `path`.
+    #[must_use]
+    pub fn reads_path(&self, domain: &str) -> bool {
+        self.shared.rules.load().domain(domain).is_some_and(|domain| domain.reads_path)
+    }
+
+    /// The changes after the one with this number, oldest first. The last 1 024 are kept.
+    #[must_use]
+    pub fn changes_since(&self, number: u64) -> Vec<Change> {
+        let changes = lock(&self.shared.changes);
+        changes.log.iter().filter(|change| change.number > number).cloned().collect()
+    }
+
+    /// Calls a function for every change from now on.
+    ///
+    /// It runs on the thread that makes the change, after it.
+    pub fn on_change(&self, observer: impl Fn(&Change) + Send + Sync + 'static) {
+        lock(&self.shared.changes).observers.push(Arc::new(observer));
+    }
+
+    /// Makes new rules of the old ones and puts them into force: now, or where the rules are
+    /// shared, later.
+    fn edit(
+        &self,
+        actor: &str,
+        (now, effective): (Option<Timestamp>, Option<Effective>),
+        change: impl Fn(&Ruleset) -> Result<(Arc<Policy>, Overlay), EditError> + Send + Sync + 'static,
+    ) -> Edited<'_> {
+        match self.shared.store.shared() {
+            None => NowOrLater::Now(self.edit_now(actor, (now, effective), change)),
+            Some(store) => {
+                let by = (actor.into(), self.read_times(now));
+                self.edit_later(store, by, effective, change)
+            }
+        }
+    }
+
+    fn edit_now(
+        &self,
+        actor: &str,
+        (now, effective): (Option<Timestamp>, Option<Effective>),
+        change: impl Fn(&Ruleset) -> Result<(Arc<Policy>, Overlay), EditError>,
+    ) -> Result<Vec<Change>, EditError> {
+        let EngineInner { rules, store, changes, .. } = &*self.shared;
+        let mut changes = lock(changes);
+        let old = rules.load_full();
+        let (policy, overlay) = change(&old)?;
+        let read = || self.read_times(now);
+        let times = read();
+        let edit = RulesetEdit { times, effective };
+        let source = RulesetSource {
+            history: store.history(),
+            hash: store.hash(),
+            rounds: &|domain| store.rounds(domain),
+        };
+        let new = Arc::new(Ruleset::new(policy, overlay, Some(&old), &source, edit));
+        let made = numbered(changes.last, (actor, times.wall), differences(&old, &new));
+        let made = changes.take_over(&made);
+        if !made.is_empty() || old.overlay != new.overlay {
+            // Stored first: after a crash before the rest, the next start has the whole edit, not
+            // half of it. In an outage it is in force all the same, and stored when the disk is
+            // back.
+            let _ = store.store_edits(&new.overlay, &made);
+        }
+        rules.store(Arc::clone(&new));
+        store.adopt(&new.adoption, &read);
+        self.shared.waiting.wake_all();
+        changes.retire(old);
+        let observers = changes.observers();
+        drop(changes);
+        for change in &made {
+            observers.iter().for_each(|observer| observer(change));
+        }
+        Ok(made)
+    }
+}
+
+/// What an edit has changed: known now, or where the rules are shared, later.
+pub type Edited<'a> = NowOrLater<'a, Result<Vec<Change>, EditError>>;
+
+/// The error of an edit that was not made.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum EditError {
+    /// It names a rule that does not exist.
+    NoSuchRule(NoSuchRule),
+    /// The rules would not be valid with it.
+    Invalid(PolicyErrors),
+    /// So many edits were made that the store cannot keep their history.
+    TooManyEdits,
+    /// The store is unavailable, or its answer was lost. With [`Outage::Unknown`] the edit may have
+    /// been made.
+    Outage(Outage),
+}
+
+impl fmt::Display for EditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchRule(error) => error.fmt(f),
+            Self::Invalid(errors) => errors.fmt(f),
+            Self::TooManyEdits => {
+                f.write_str("the store cannot keep the history of more edits of its limits")
+            }
+            Self::Outage(outage) => outage.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for EditError {}
+
+impl From<NoSuchRule> for EditError {
+    fn from(error: NoSuchRule) -> Self {
+        Self::NoSuchRule(error)
+    }
+}
+
+impl From<PolicyErrors> for EditError {
+    fn from(errors: PolicyErrors) -> Self {
+        Self::Invalid(errors)
+    }
+}
+
+impl From<Outage> for EditError {
+    fn from(outage: Outage) -> Self {
+        Self::Outage(outage)
+    }
+}
+
+impl Ruleset {
+    fn must_have(&self, domain: &str, name: &str) -> Result<&Rule, NoSuchRule> {
+        let numbers = self.domain(domain).map_or(&[][..], |domain| &domain.rules);
+        let mut rules = numbers.iter().map(|number| &self.rule(*number).rule);
+        let rule = rules.find(|rule| rule.name() == name);
+        rule.ok_or_else(|| NoSuchRule { domain: domain.into(), name: name.into() })
+    }
+}
+
+impl Changes {
+    /// The log of an earlier run, as recovered from the store.
+    pub(super) fn restored(changes: Vec<Change>) -> Self {
+        let mut kept =
+            Self { last: changes.last().map_or(0, |last| last.number), ..Self::default() };
+        kept.log.extend(changes);
+        kept.forget_oldest();
+        kept
+    }
+
+    fn forget_oldest(&mut self) {
+        let excess = self.log.len().saturating_sub(MOST_CHANGES);
+        self.log.drain(..excess);
+    }
+
+    /// Adds the changes that are not in the log yet, and returns them.
+    pub(super) fn take_over(&mut self, changes: &[Change]) -> Vec<Change> {
+        let is_new = |change: &&Change| change.number > self.last;
+        let new: Vec<Change> = changes.iter().filter(is_new).cloned().collect();
+        self.last = new.last().map_or(self.last, |last| last.number);
+        self.log.extend(new.iter().cloned());
+        self.forget_oldest();
+        new
+    }
+
+    /// Keeps rules that were replaced, until no decision uses them.
+    pub(super) fn retire(&mut self, old: Arc<Ruleset>) {
+        self.replaced.push(old);
+        self.replaced.retain(|rules| Arc::strong_count(rules) > 1);
+    }
+
+    pub(super) fn observers(&self) -> Vec<Observer> {
+        self.observers.clone()
+    }
+}
+
+/// The differences as entries of the log, after the last one.
+pub(super) fn numbered(
+    last: u64,
+    (actor, at): (&str, Timestamp),
+    differences: Vec<Difference>,
+) -> Vec<Change> {
+    let change = |(number, (what, before, after))| Change {
+        number,
+        at,
+        actor: actor.into(),
+        what,
+        before,
+        after,
+    };
+    (last + 1..).zip(differences).map(change).collect()
+}
+
+/// What was changed, what it was before, and what it is now.
+pub(super) type Difference = (Changed, Option<String>, Option<String>);
+
+/// The differences between two sets of rules.
+pub(super) fn differences(old: &Ruleset, new: &Ruleset) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    let by_name = |rules: &Ruleset| -> HashMap<(Box<str>, Box<str>), usize> {
+        let names =
+            rules.rules.iter().map(|it| (it.rule.domain_name().into(), it.rule.name().into()));
+        names.zip(0..).collect()
+    };
+    let (old_names, new_names) = (by_name(old), by_name(new));
+    let describe = |rules: &Ruleset, index: usize| rules.rules[index].rule.describe().to_string();
+    let changed = |rule: &Rule, starts_fresh| Changed::Rule {
+        domain: rule.domain_name().into(),
+        name: rule.name().into(),
+        starts_fresh,
+    };
+    for (index, it) in new.rules.iter().enumerate().filter(|(_, it)| !it.rule.is_placeholder()) {
+        let name = (it.rule.domain_name().into(), it.rule.name().into());
+        match old_names.get(&name) {
+            None => differences.push((changed(&it.rule, true), None, Some(describe(new, index)))),
+            Some(&before) if old.rules[before].rule != it.rule => {
+                let starts_fresh = old.rules[before].family != it.family;
+                let (earlier, after) = field_changes::between(&old.rules[before].rule, &it.rule);
+                differences.push((changed(&it.rule, starts_fresh), Some(earlier), Some(after)));
+            }
+            Some(_) => {}
+        }
+    }
+    for (index, it) in old.rules.iter().enumerate().filter(|(_, it)| !it.rule.is_placeholder()) {
+        if !new_names.contains_key(&(it.rule.domain_name().into(), it.rule.name().into())) {
+            differences.push((changed(&it.rule, true), Some(describe(old, index)), None));
+        }
+    }
+    if old.overlay.bans != new.overlay.bans {
+        differences.extend(ban_differences(&old.overlay.bans, &new.overlay.bans));
+    }
+    if old.server != new.server {
+        let text = |rules: &Ruleset| Some(format!("{:?}", rules.server));
+        differences.push((Changed::Server, text(old), text(new)));
+    }
+    differences
+}
+
+fn ban_differences(old: &[Ban], new: &[Ban]) -> impl Iterator<Item = Difference> {
+    let changed = |ban: &Ban| Changed::Bans { domain: ban.domain.clone() };
+    let (before, after): (HashSet<_>, HashSet<_>) = (old.iter().collect(), new.iter().collect());
+    let gone = old.iter().filter(move |ban| !after.contains(ban));
+    let come = new.iter().filter(move |ban| !before.contains(ban));
+    let gone = gone.map(move |ban| (changed(ban), Some(ban.to_string()), None));
+    gone.chain(come.map(move |ban| (changed(ban), None, Some(ban.to_string()))))
+}
+
+pub(crate) const MOST_CHANGES: usize = 1_024;

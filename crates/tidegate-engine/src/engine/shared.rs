@@ -1,0 +1,465 @@
+//! Decisions and edits over a store that answers later: they own what they need, are planned again
+//! where the rules have changed meanwhile, and are completed whether or not they are waited for.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tidegate_core::{Timestamp, Wait};
+
+use super::change::{differences, numbered};
+use super::decide::{DecideProgress, LaterDecision, Verb, When};
+use super::report::Report;
+use super::ruleset::{Ruleset, RulesetEdit, RulesetSource};
+use super::waits::WaitStep;
+use super::{Change, CheckError, EditError, Engine, Overlay};
+use crate::cycle::Times;
+use crate::history::History;
+use crate::request::Request;
+use crate::request_limit::RequestLimit;
+use crate::store::later::{BoxFuture, Submitted};
+use crate::store::shared::{Control, SharedStore};
+use crate::store::{
+    DecideError, EnrolFailure, LaterDecided, NowOrLater, Outage, RefundFailure, Settlement, Store,
+};
+use tidegate_policy::Attributes;
+use tidegate_policy::policy::{Effective, Policy};
+use tidegate_table::clock::Clock;
+use tidegate_table::hash::KeyedHash;
+use tidegate_table::locks::lock;
+
+/// Requests that outlive the call that they came with.
+#[derive(Clone, Debug)]
+pub(super) struct OwnedRequests(Vec<OwnedRequest>);
+
+#[derive(Clone, Debug)]
+struct OwnedRequest {
+    domain: Box<str>,
+    attributes: Vec<(Box<str>, Box<str>)>,
+    cost: u64,
+    idempotency_key: Option<Box<str>>,
+    note: Option<Box<str>>,
+    request_limit: Option<RequestLimit>,
+}
+
+impl OwnedRequests {
+    pub(super) fn new(requests: &[Request<'_>]) -> Self {
+        let owned = |it: &Request<'_>| OwnedRequest {
+            domain: it.domain.into(),
+            attributes: it.attributes.iter().map(|(name, it)| (name.into(), it.into())).collect(),
+            cost: it.cost,
+            idempotency_key: it.idempotency_key.map(Into::into),
+            note: it.note.map(Into::into),
+            request_limit: it.request_limit.copied(),
+        };
+        Self(requests.iter().map(owned).collect())
+    }
+
+    /// Calls a function with the requests.
+    pub(super) fn with<R>(&self, then: impl FnOnce(&[Request<'_>]) -> R) -> R {
+        let attributes: Vec<Vec<(&str, &str)>> = (self.0.iter())
+            .map(|it| it.attributes.iter().map(|(name, it)| (&**name, &**it)).collect())
+            .collect();
+        let requests: Vec<Request<'_>> = (self.0.iter().zip(&attributes))
+            .map(|(it, attributes)| Request {
+                domain: &it.domain,
+                attributes: Attributes::new(attributes),
+                cost: it.cost,
+                idempotency_key: it.idempotency_key.as_deref(),
+                note: it.note.as_deref(),
+                request_limit: it.request_limit.as_ref(),
+            })
+            .collect();
+        then(&requests)
+    }
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+    /// The decision of a store that answers later.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn decide_later(
+        &self,
+        report: &mut Report,
+        later: LaterDecision,
+        requests: &[Request<'_>],
+        (verb, when): (Verb, When),
+    ) -> BoxFuture<Result<Report, CheckError>> {
+        let report = std::mem::replace(report, Report::new(self.shared.rules.load()));
+        let requests = OwnedRequests::new(requests);
+        let deciding = self.clone().finish_decision((report, later), requests, (verb, when));
+        let Some(shared) = self.shared.store.shared() else { return Box::pin(deciding) };
+        let engine = self.clone();
+        let deciding = async move { (deciding.await, engine) };
+        let submitted = Submitted::new(
+            Box::pin(deciding),
+            |(decided, engine): (Result<Report, CheckError>, Self)| {
+                // Its caller is gone, and could never settle it.
+                let id = decided.ok()?.hold()?;
+                Some(Box::pin(async move {
+                    let _ = engine.settle(id, Settlement::Cancel, None).await;
+                }))
+            },
+            shared.finisher(),
+        );
+        Box::pin(async move { submitted.await.0 })
+    }
+
+    /// A decision that needs no limit, but the rules of a shared store: they have to be in force.
+    #[cold]
+    pub(super) fn if_in_force(&self, report: &Report, times: Times) -> DecideProgress<'_> {
+        match self.shared.store.shared() {
+            None => DecideProgress::Now,
+            Some(store) => {
+                let future = store.if_in_force(report.rules.version, report.is_allowed);
+                DecideProgress::Later(LaterDecision { future, times })
+            }
+        }
+    }
+
+    /// Waits for a decision, and plans again where the rules have changed meanwhile.
+    async fn finish_decision(
+        self,
+        (mut report, mut later): (Report, LaterDecision),
+        requests: OwnedRequests,
+        (verb, when): (Verb, When),
+    ) -> Result<Report, CheckError> {
+        for _ in 0..MOST_PLANS {
+            let LaterDecision { future, times } = later;
+            let decided = match future.await {
+                Ok(LaterDecided { decided, decisions, next_expiry }) => {
+                    (report.decisions, report.next_expiry) = (decisions, next_expiry);
+                    Ok(decided)
+                }
+                Err(DecideError::Superseded | DecideError::NotAdopted) => {
+                    if let Err(outage) = self.catch_up().await {
+                        report.set(Err(outage.into()))?;
+                        return Ok(report);
+                    }
+                    report = Report::new(self.shared.rules.load());
+                    match requests.with(|it| self.plan_again(&mut report, it, (verb, when))) {
+                        DecideProgress::Error(error) => return Err(error),
+                        DecideProgress::Later(next) => later = next,
+                        DecideProgress::Now | DecideProgress::WhenDurable(_) => return Ok(report),
+                    }
+                    continue;
+                }
+                Err(error) => Err(error),
+            };
+            report.set(decided)?;
+            if !report.is_allowed && !matches!(when, When::Ahead(_)) {
+                self.correct_wait_later(&mut report, &requests, times).await;
+            }
+            return Ok(report);
+        }
+        report.set(Err(DecideError::Superseded))?;
+        Ok(report)
+    }
+
+    fn plan_again(
+        &self,
+        report: &mut Report,
+        requests: &[Request<'_>],
+        (verb, when): (Verb, When),
+    ) -> DecideProgress<'_> {
+        let find = |rules: &Ruleset| rules.domain_number(requests.first()?.domain);
+        let find: &(dyn Fn(&Ruleset) -> Option<usize> + '_) = &find;
+        self.decide_into(report, find, requests, (verb, when))
+    }
+
+    /// Corrects the wait of a denied request, by peeks at the changes ahead.
+    async fn correct_wait_later(
+        &self,
+        report: &mut Report,
+        requests: &OwnedRequests,
+        times: Times,
+    ) {
+        if !report.may_change_ahead(times) {
+            return;
+        }
+        let start = requests.with(|it| self.begin_wait_ahead(report, it, times));
+        let Some((mut ahead, mut step)) = start else { return };
+        loop {
+            let at = match step {
+                WaitStep::Over(wait) => {
+                    report.wait_ahead = wait;
+                    return;
+                }
+                WaitStep::Peek(at) => at,
+            };
+            let peeking = requests.with(|it| self.peek_ahead_later(it, at));
+            let look = match peeking {
+                NowOrLater::Now(look) => look,
+                NowOrLater::Later(look) => look.await,
+            };
+            let Ok(look) = look else {
+                report.wait_ahead = Some(Wait::Unknown);
+                return;
+            };
+            step = requests.with(|it| self.go_on_waiting_ahead(&mut ahead, &look, it));
+        }
+    }
+
+    fn peek_ahead_later(
+        &self,
+        requests: &[Request<'_>],
+        at: Times,
+    ) -> NowOrLater<'static, Result<Report, CheckError>> {
+        let mut look = Report::new(self.shared.rules.load());
+        let how = (Verb::Peek, When::Ahead(at));
+        match self.plan_again(&mut look, requests, how) {
+            DecideProgress::Later(later) => {
+                NowOrLater::Later(self.decide_later(&mut look, later, requests, how))
+            }
+            DecideProgress::Error(error) => NowOrLater::Now(Err(error)),
+            DecideProgress::Now | DecideProgress::WhenDurable(_) => NowOrLater::Now(Ok(look)),
+        }
+    }
+
+    /// Takes over the rules that are in force, or puts the engine's own into force.
+    pub(super) async fn catch_up(&self) -> Result<(), Outage> {
+        let Some(store) = self.shared.store.shared() else { return Ok(()) };
+        let seen = store.control();
+        let proposal = lock(&self.shared.proposal).clone();
+        if proposal.is_none() && seen.version != self.shared.rules.load().version {
+            if seen.version != 0 {
+                self.install(&seen);
+                return Ok(());
+            }
+        }
+        let times = self.read_times(None);
+        let own = Arc::clone(&self.shared.rules.load().policy);
+        let hash = store.hash_of_keys().clone();
+        let edited = store.edit::<_, EditError>(move |control| {
+            let policy = match &proposal {
+                Some(policy) if **policy != *control.policy => Arc::clone(policy),
+                None if control.version == 0 => Arc::clone(&own),
+                Some(policy) if control.version == 0 => Arc::clone(policy),
+                _ => return Ok((None, ())),
+            };
+            let edit = ControlEdit { actor: "start", times, effective: None };
+            let change = |rules: &Ruleset| {
+                Ok((Policy::clone(&policy).in_place_of(&rules.policy), rules.overlay.clone()))
+            };
+            let (after, _) = edited(control, &hash, edit, &change)?;
+            Ok((after, ()))
+        });
+        match edited.await {
+            Ok((control, ())) => {
+                *lock(&self.shared.proposal) = None;
+                self.install(&control);
+                Ok(())
+            }
+            Err(EditError::Outage(outage)) => Err(outage),
+            Err(_) => Err(Outage::Unavailable),
+        }
+    }
+
+    /// Puts the rules of a control into force here.
+    pub(super) fn install(&self, control: &Arc<Control>) {
+        let mut changes = lock(&self.shared.changes);
+        let old = self.shared.rules.load_full();
+        if old.version == control.version {
+            return;
+        }
+        let Some(store) = self.shared.store.shared() else { return };
+        let new = rules_of(control, store.hash_of_keys(), Some(&old));
+        self.shared.rules.store(Arc::new(new));
+        let made = changes.take_over(&control.changes);
+        changes.retire(old);
+        self.shared.waiting.wake_all();
+        let observers = changes.observers();
+        drop(changes);
+        for change in &made {
+            observers.iter().for_each(|observer| observer(change));
+        }
+    }
+
+    pub(super) fn read_times(&self, now: Option<Timestamp>) -> Times {
+        let clock = &self.shared.clock;
+        match now {
+            Some(now) => Times { now, wall: now },
+            None => Times { now: clock.now(), wall: clock.wall() },
+        }
+    }
+
+    /// Makes an edit in a shared store.
+    pub(super) fn edit_later(
+        &self,
+        store: &SharedStore,
+        (actor, times): (Box<str>, Times),
+        effective: Option<Effective>,
+        change: impl Fn(&Ruleset) -> Result<(Arc<Policy>, Overlay), EditError> + Send + Sync + 'static,
+    ) -> NowOrLater<'static, Result<Vec<Change>, EditError>> {
+        let (engine, hash) = (self.clone(), store.hash_of_keys().clone());
+        let editing = Box::pin(async move {
+            if engine.shared.store.shared().is_some_and(|it| it.control().version == 0) {
+                engine.catch_up().await?;
+            }
+            let Some(store) = engine.shared.store.shared() else { return Ok(Vec::new()) };
+            let edit = store.edit::<_, EditError>(move |control| {
+                if control.version == 0 {
+                    // The records were lost since.
+                    return Err(Outage::Unavailable.into());
+                }
+                edited(control, &hash, ControlEdit { actor: &actor, times, effective }, &change)
+            });
+            let (control, made) = edit.await?;
+            engine.install(&control);
+            Ok(made)
+        });
+        self.submit_future(editing)
+    }
+}
+
+/// The result of an operation that was planned, if it could be.
+pub(super) type Planning<'a, T, F> = NowOrLater<'a, Result<Result<T, F>, CheckError>>;
+
+/// The failure of an operation, which may be that its plan was made from other rules.
+pub(super) trait PlanFailure: Into<CheckError> + Send + 'static {
+    fn is_superseded(&self) -> bool;
+}
+
+impl PlanFailure for RefundFailure {
+    fn is_superseded(&self) -> bool {
+        *self == Self::Superseded
+    }
+}
+
+impl PlanFailure for EnrolFailure {
+    fn is_superseded(&self) -> bool {
+        *self == Self::Superseded
+    }
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+    /// Submits an operation that is planned again where the rules have changed meanwhile.
+    pub(super) fn submit_planned<T: Send + 'static, F: PlanFailure>(
+        &self,
+        once: impl Fn(&Self) -> Planning<'_, T, F> + Send + Sync + 'static,
+    ) -> NowOrLater<'static, Result<T, CheckError>> {
+        let engine = self.clone();
+        self.submit_future(Box::pin(async move {
+            for _ in 0..MOST_PLANS {
+                let result = match once(&engine) {
+                    NowOrLater::Now(result) => result,
+                    NowOrLater::Later(result) => result.await,
+                };
+                match result? {
+                    Err(failure) if failure.is_superseded() => engine.catch_up().await?,
+                    result => return result.map_err(Into::into),
+                }
+            }
+            Err(Outage::Unavailable.into())
+        }))
+    }
+
+    /// Closes a round of a shared store, and takes over what is in force then.
+    pub(super) fn close_round_later(
+        &self,
+        domain: &str,
+        times: Times,
+    ) -> NowOrLater<'static, Result<u64, Outage>> {
+        let (engine, domain): (Self, Box<str>) = (self.clone(), domain.into());
+        self.submit_future(Box::pin(async move {
+            let Some(store) = engine.shared.store.shared() else {
+                return Err(Outage::Unavailable);
+            };
+            if store.control().version == 0 {
+                engine.catch_up().await?;
+            }
+            let (control, closed) = store.close_round_of(domain, times).await?;
+            engine.install(&control);
+            Ok(closed)
+        }))
+    }
+
+    /// Submits an operation, with a handle of its own to the engine.
+    pub(super) fn submit<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&Self) -> NowOrLater<'_, T> + Send + 'static,
+    ) -> NowOrLater<'static, T> {
+        let engine = self.clone();
+        self.submit_future(Box::pin(async move {
+            match operation(&engine) {
+                NowOrLater::Now(result) => result,
+                NowOrLater::Later(result) => result.await,
+            }
+        }))
+    }
+
+    /// Submits an operation: the first poll does.
+    fn submit_future<T: Send + 'static>(&self, mut future: BoxFuture<T>) -> NowOrLater<'static, T> {
+        let mut context = Context::from_waker(Waker::noop());
+        if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
+            return NowOrLater::Now(result);
+        }
+        NowOrLater::Later(match self.shared.store.shared() {
+            Some(store) => Box::pin(Submitted::new(future, |_| None, store.finisher())),
+            None => future,
+        })
+    }
+}
+
+/// Who edits, when, and from when on it counts.
+#[derive(Clone, Copy, Debug)]
+struct ControlEdit<'a> {
+    actor: &'a str,
+    times: Times,
+    effective: Option<Effective>,
+}
+
+type ChangeRules<'a> = &'a dyn Fn(&Ruleset) -> Result<(Arc<Policy>, Overlay), EditError>;
+
+/// What is in force after an edit, and what it changed; `None` if it changed nothing.
+fn edited(
+    control: &Arc<Control>,
+    hash: &KeyedHash,
+    edit: ControlEdit<'_>,
+    change: ChangeRules<'_>,
+) -> Result<(Option<Control>, Vec<Change>), EditError> {
+    let old = rules_of(control, hash, None);
+    let (policy, overlay) = change(&old)?;
+    let ControlEdit { actor, times, effective } = edit;
+    let rounds = |domain: &str| control.rounds(domain);
+    let source = RulesetSource { history: Arc::clone(&control.history), hash, rounds: &rounds };
+    let how = RulesetEdit { times, effective };
+    let new = Ruleset::new(policy, overlay, Some(&old), &source, how);
+    let last = control.changes.last().map_or(0, |last| last.number);
+    let made = numbered(last, (actor, times.wall), differences(&old, &new));
+    let is_same = made.is_empty()
+        && new.adoption.rules.is_empty()
+        && old.overlay == new.overlay
+        && *old.policy == *new.policy;
+    if is_same && control.version != 0 {
+        return Ok((None, made));
+    }
+    let mut history = History::clone(&control.history);
+    for rule in &new.adoption.rules {
+        let in_force = history.without_forgotten(rule).in_force_at(times);
+        history.insert(Arc::new(in_force));
+    }
+    if history.superseded() > MOST_SUPERSEDED {
+        return Err(EditError::TooManyEdits);
+    }
+    let after = control.edited((new.policy, new.overlay), history, &made);
+    Ok((Some(after), made))
+}
+
+/// The rules of a control, compiled.
+fn rules_of(control: &Control, hash: &KeyedHash, old: Option<&Ruleset>) -> Ruleset {
+    let rounds = |domain: &str| control.rounds(domain);
+    let source = RulesetSource { history: Arc::clone(&control.history), hash, rounds: &rounds };
+    // Nothing is new in them, so the time does not matter.
+    let times = Times { now: Timestamp::ZERO, wall: Timestamp::ZERO };
+    let edit = RulesetEdit { times, effective: None };
+    let (policy, overlay) = (Arc::clone(&control.policy), control.overlay.clone());
+    let mut rules = Ruleset::new(policy, overlay, old, &source, edit);
+    rules.version = control.version;
+    rules
+}
+
+/// How often a decision is planned: the rules may change while it is on its way.
+const MOST_PLANS: usize = 256;
+
+/// How many versions of limits there may be that are no longer the newest of their rule.
+const MOST_SUPERSEDED: usize = 1 << 16;

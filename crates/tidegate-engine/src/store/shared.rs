@@ -1,0 +1,321 @@
+//! A store that several engines share: it makes transactions over records, which a
+//! [`RecordStore`] runs.
+//!
+//! The functions over records are those that the in-memory store uses
+//! ([`transition`](crate::transition)); so all stores decide alike. An operation may take effect at any
+//! time between its call and its result. It is planned from the rules that the engine knows; if
+//! they are no longer in force then, the transaction changes nothing, and the engine plans again.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use tidegate_core::Timestamp;
+
+pub(crate) use control::Control;
+pub use records::{Listing, RecordKey, RecordStore, Records, Step, Transaction, Write};
+
+use super::later::{BoxFuture, Finisher, Submitted, promise};
+use super::sha256::sha256;
+use super::{
+    Adoption, DecideError, Decided, Deciding, EnrolFailure, ForgetScope, HoldId, LaterDecided,
+    NowOrLater, Outage, Plan, RefundFailure, SettleFailure, Settled, Settlement, sealed,
+};
+use crate::any_limit::Decisions;
+use crate::cycle::Times;
+use crate::history::History;
+use control::new_stamp;
+use plan::OwnedPlan;
+use records::{Flow, Kind};
+use tidegate_policy::policy::Policy;
+use tidegate_table::hash::KeyedHash;
+use view::{RecordView, Seen, Stop, control_of, flow};
+
+mod control;
+mod decide;
+mod forget_all;
+mod hold;
+mod plan;
+mod records;
+mod settle;
+mod state;
+mod view;
+
+/// States in records that several engines share, for example those of many processes.
+///
+/// Each engine plans by the policy in force, which is one record. The first engine puts its policy
+/// there; one that starts later with another policy puts that into force, and all take it over.
+#[derive(Debug)]
+pub struct SharedStore {
+    records: Arc<dyn RecordStore>,
+    hash: KeyedHash,
+    seen: Seen,
+    finisher: Finisher,
+}
+
+impl SharedStore {
+    /// A store over these records.
+    ///
+    /// Keys are hashed with the secret: it has to be the same in all processes that share the
+    /// records, and unknown to those who choose keys.
+    #[must_use]
+    pub fn new(records: Arc<impl RecordStore>, secret: &[u8]) -> Self {
+        Self {
+            records,
+            hash: hash_of(secret),
+            seen: Seen::new(Control::none(Arc::new(Policy::none()))),
+            finisher: Finisher::default(),
+        }
+    }
+
+    /// Completes operations that no caller waits for any more.
+    pub(crate) fn finisher(&self) -> &Finisher {
+        &self.finisher
+    }
+
+    /// What was in force when a record of it was last read.
+    pub(crate) fn control(&self) -> Arc<Control> {
+        self.seen.get()
+    }
+
+    /// Submits a transaction of a function.
+    fn run<T: Send + 'static>(
+        &self,
+        reads: Vec<RecordKey>,
+        function: impl FnMut(&Records) -> Flow<T> + Send + 'static,
+    ) -> BoxFuture<Result<T, Outage>> {
+        let (promise, future) = promise();
+        self.records.run(Transaction::new(reads, function, promise));
+        Box::pin(future)
+    }
+
+    /// Submits a transaction whose result is completed also if it is not waited for.
+    fn submit<T: Send + 'static, E: From<Outage> + Send + 'static>(
+        &self,
+        reads: Vec<RecordKey>,
+        function: impl FnMut(&Records) -> Flow<Result<T, E>> + Send + 'static,
+    ) -> NowOrLater<'_, Result<T, E>> {
+        let future = self.run(reads, function);
+        NowOrLater::Later(Box::pin(async move { future.await? }))
+    }
+
+    /// Makes an edit of what is in force: a function of it, which may be called several times.
+    ///
+    /// It returns what is in force afterwards, or `None` if that is what it got. The result has what
+    /// is in force then.
+    pub(crate) fn edit<T: Send + 'static, E: From<Outage> + Send + 'static>(
+        &self,
+        mut edit: impl FnMut(&Arc<Control>) -> Result<(Option<Control>, T), E> + Send + 'static,
+    ) -> BoxFuture<Result<(Arc<Control>, T), E>> {
+        let seen = self.seen.clone();
+        let function = move |records: &Records| {
+            let none = || Arc::new(Control::none(Arc::clone(&seen.get().policy)));
+            let edited = control_of::<E>(records, &seen).and_then(|control| {
+                let control = control.unwrap_or_else(none);
+                let (after, result) = edit(&control).map_err(Stop::With)?;
+                let Some(after) = after.map(Arc::new) else {
+                    return Ok((Vec::new(), (control, result)));
+                };
+                let write = after.write().ok_or(Stop::With(Outage::NotText.into()))?;
+                Ok((vec![write], (after, result)))
+            });
+            flow(edited)
+        };
+        let future = self.run(vec![Control::key()], function);
+        let seen = self.seen.clone();
+        Box::pin(async move {
+            let (control, result) = future.await??;
+            seen.set(&control);
+            Ok((control, result))
+        })
+    }
+
+    /// A decision that is known, if the rules with this version are in force.
+    pub(crate) fn if_in_force(
+        &self,
+        version: u64,
+        is_allowed: bool,
+    ) -> BoxFuture<Result<LaterDecided, DecideError>> {
+        let seen = self.seen.clone();
+        let future = self.run(vec![Control::key()], move |records| {
+            let found = decide::control_in_force::<DecideError>(records, version, &seen);
+            let decided = Decided { is_allowed, hold: None, is_repeat: false };
+            let decisions = Decisions::new();
+            flow(
+                found.map(|_| (Vec::new(), LaterDecided { decided, decisions, next_expiry: None })),
+            )
+        });
+        Box::pin(async move { future.await? })
+    }
+
+    /// Closes a round of a domain.
+    pub(crate) fn close_round_of(
+        &self,
+        domain: Box<str>,
+        times: Times,
+    ) -> BoxFuture<Result<(Arc<Control>, u64), Outage>> {
+        self.edit(move |control| {
+            if control.version == 0 {
+                // The records were lost since.
+                return Err(Outage::Unavailable);
+            }
+            let mut history = History::clone(&control.history);
+            let _ = history.close_round(&domain, times);
+            let (after, closed) = control.with_round_closed(&domain, history);
+            Ok((Some(after), closed))
+        })
+    }
+
+    /// The hash of the keys.
+    pub(crate) fn hash_of_keys(&self) -> &KeyedHash {
+        &self.hash
+    }
+
+    /// The records that a plan needs.
+    fn reads(plan: &OwnedPlan) -> Vec<RecordKey> {
+        let states = plan.hashes().map(Kind::State);
+        let name = plan.name.map(|named| Kind::Idempotency(named.name));
+        [Kind::Control].into_iter().chain(states).chain(name).map(RecordKey).collect()
+    }
+}
+
+impl sealed::Store for SharedStore {
+    const IS_IMMEDIATE: bool = false;
+    const ANSWERS_LATER: bool = true;
+
+    fn decide(&self, plan: &Plan<'_>, times: Times, _: &mut Decisions) -> Deciding<'_> {
+        let (plan, seen) = (OwnedPlan::new(plan), self.seen.clone());
+        let id = HoldId([new_stamp() | HoldId::LIMITED, new_stamp()]);
+        let reads = Self::reads(&plan);
+        let function = move |records: &Records| {
+            let view = decide::view_of::<DecideError>(records, (&plan, times), &seen);
+            flow(view.and_then(|view| decide::decide(&view, &plan, id)))
+        };
+        let future = self.run(reads, function);
+        Deciding::Later(Box::pin(async move { future.await? }))
+    }
+
+    fn settle(
+        &self,
+        id: HoldId,
+        (settlement, _): (Settlement, Option<&str>),
+        times: Times,
+    ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
+        let seen = self.seen.clone();
+        let name = settlement.name().map(|named| Kind::Idempotency(named.name));
+        let reads = [Kind::Control, Kind::Hold(id.0)].into_iter().chain(name);
+        let reads = reads.map(RecordKey).collect();
+        let function = move |records: &Records| {
+            let view = control_of::<SettleFailure>(records, &seen).and_then(|control| {
+                let control = control.ok_or(Stop::With(SettleFailure::Gone))?;
+                Ok(RecordView { records, control, times, expires: true })
+            });
+            flow(view.and_then(|view| settle::settle(&view, id, settlement)))
+        };
+        let future = self.run(reads, function);
+        let settled =
+            Submitted::new(Box::pin(async move { future.await? }), |_| None, &self.finisher);
+        NowOrLater::Later(Box::pin(settled))
+    }
+
+    fn refund(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, RefundFailure>> {
+        let (plan, seen) = (OwnedPlan::new(plan), self.seen.clone());
+        self.submit(Self::reads(&plan), move |records| {
+            let view = decide::view_of::<RefundFailure>(records, (&plan, times), &seen);
+            flow(view.and_then(|view| decide::refund(&view, &plan)))
+        })
+    }
+
+    fn enrol(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, EnrolFailure>> {
+        let (plan, seen) = (OwnedPlan::new(plan), self.seen.clone());
+        self.submit(Self::reads(&plan), move |records| {
+            let view = decide::view_of::<EnrolFailure>(records, (&plan, times), &seen);
+            flow(view.and_then(|view| decide::enrol(&view, &plan)))
+        })
+    }
+
+    fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, RefundFailure>> {
+        let (plan, seen) = (OwnedPlan::new(plan), self.seen.clone());
+        self.submit(Self::reads(&plan), move |records| {
+            let view = decide::view_of::<RefundFailure>(records, (&plan, times), &seen);
+            flow(view.and_then(|view| decide::forget(&view, &plan)))
+        })
+    }
+
+    fn forget_all(
+        &self,
+        scope: ForgetScope<'_>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
+        let families: Option<HashSet<u64>> = scope.families.cloned();
+        let forgetting =
+            forget_all::forget_all(Arc::clone(&self.records), self.seen.clone(), (families, times));
+        NowOrLater::Later(Box::pin(Submitted::new(Box::pin(forgetting), |_| None, &self.finisher)))
+    }
+
+    /// Rules are put into force by an edit of the control record.
+    fn adopt(&self, _: &Adoption, _: &dyn Fn() -> Times) {}
+
+    /// Each key releases what is due when it is next needed.
+    fn expire(&self, _: Times) -> bool {
+        false
+    }
+
+    fn next_due(&self) -> Option<Timestamp> {
+        None
+    }
+
+    fn rounds(&self, domain: &str) -> Arc<AtomicU64> {
+        self.control().rounds(domain)
+    }
+
+    fn close_round(
+        &self,
+        domain: &str,
+        _note: Option<&str>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
+        let closing = self.close_round_of(domain.into(), times);
+        NowOrLater::Later(Box::pin(async move { closing.await.map(|(_, closed)| closed) }))
+    }
+
+    fn shared(&self) -> Option<&SharedStore> {
+        Some(self)
+    }
+
+    fn hash(&self) -> &KeyedHash {
+        &self.hash
+    }
+
+    fn history(&self) -> Arc<History> {
+        Arc::clone(&self.control().history)
+    }
+
+    fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    fn bytes(&self) -> usize {
+        self.records.bytes()
+    }
+
+    fn evicted_idempotency_keys(&self) -> u64 {
+        0
+    }
+}
+
+/// The hash of the keys, by a secret.
+fn hash_of(secret: &[u8]) -> KeyedHash {
+    let word = |number: u32| {
+        let digest = sha256(&[&number.to_be_bytes()[..], secret].concat());
+        let mut word = [0; 16];
+        word.copy_from_slice(&digest[..16]);
+        u128::from_le_bytes(word)
+    };
+    let words: Vec<u128> = (0..KeyedHash::WORDS).map(word).collect();
+    KeyedHash::from_words(&words).unwrap_or_else(|| unreachable!("there are as many as it needs"))
+}
+
+/// How long settled holds and the results of requests under idempotency keys are kept.
+const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3_600);

@@ -1,0 +1,214 @@
+//! The one record that all engines agree on: the policy in force, its edits, the rounds, and the
+//! history of all limits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::records::{Kind, RecordKey, Records, Write};
+use crate::cycle::CycleClock;
+use crate::engine::{Change, MOST_CHANGES, Overlay};
+use crate::history::History;
+use crate::store::record::{ByteReader, ByteWriter, EditedItem, Malformed, RuleImage};
+use tidegate_policy::internal::CachedCalendar;
+use tidegate_policy::policy::{Cycle, Policy};
+
+/// What is in force. Immutable: every edit, and every round that is closed, makes a new one with a
+/// larger version.
+#[derive(Clone, Debug)]
+pub(crate) struct Control {
+    /// 0 before the first policy.
+    pub(crate) version: u64,
+    /// Distinguishes records of one version.
+    stamp: u64,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) overlay: Overlay,
+    /// The last changes, oldest first.
+    pub(crate) changes: Vec<Change>,
+    /// How many rounds of each domain were closed. The numbers do not change: the history counts
+    /// periods by them, and a decision has to see one number from its start to its end.
+    rounds: BTreeMap<Box<str>, Arc<AtomicU64>>,
+    pub(crate) history: Arc<History>,
+}
+
+impl Control {
+    /// What is in force before any policy.
+    pub(super) fn none(policy: Arc<Policy>) -> Self {
+        Self {
+            version: 0,
+            stamp: 0,
+            policy,
+            overlay: Overlay::default(),
+            changes: Vec::new(),
+            rounds: BTreeMap::new(),
+            history: Arc::default(),
+        }
+    }
+
+    pub(crate) fn key() -> RecordKey {
+        RecordKey(Kind::Control)
+    }
+
+    /// The rounds of a domain that were closed.
+    pub(crate) fn rounds(&self, domain: &str) -> Arc<AtomicU64> {
+        self.rounds.get(domain).map_or_else(Arc::default, Arc::clone)
+    }
+
+    /// The first version is a random number: after the records were lost, those of before do not
+    /// come again.
+    fn next_version(&self) -> u64 {
+        if self.version == 0 { (new_stamp() >> 2) | (1 << 32) } else { self.version + 1 }
+    }
+
+    /// The control after an edit.
+    pub(crate) fn edited(
+        &self,
+        (policy, overlay): (Arc<Policy>, Overlay),
+        history: History,
+        changes: &[Change],
+    ) -> Self {
+        let mut all = self.changes.clone();
+        all.extend(changes.iter().cloned());
+        let excess = all.len().saturating_sub(MOST_CHANGES);
+        all.drain(..excess);
+        Self {
+            version: self.next_version(),
+            stamp: new_stamp(),
+            policy,
+            overlay,
+            changes: all,
+            rounds: self.rounds.clone(),
+            history: Arc::new(history),
+        }
+    }
+
+    /// The control after a round of a domain was closed, and how many there are.
+    pub(super) fn with_round_closed(&self, domain: &str, history: History) -> (Self, u64) {
+        let closed = self.rounds(domain).load(std::sync::atomic::Ordering::Acquire) + 1;
+        let mut next = Self { version: self.next_version(), stamp: new_stamp(), ..self.clone() };
+        next.rounds.insert(domain.into(), Arc::new(AtomicU64::new(closed)));
+        // Its periods have to count by the new number.
+        next.history = Arc::new(next.rebound(&history));
+        (next, closed)
+    }
+
+    /// A history whose periods count by the rounds of this control.
+    fn rebound(&self, history: &History) -> History {
+        let mut bound = History::default();
+        let mut cycles = Cycles { control: self, known: Vec::new() };
+        for rule in history.rules() {
+            let image = RuleImage::of_change(None, rule);
+            if let Some(rule) = image.applied_to(None, |cycle, domain| cycles.of(cycle, domain)) {
+                bound.insert(Arc::new(rule));
+            }
+        }
+        bound
+    }
+
+    /// The control in the records that were read, by the one that was seen last, which has the same
+    /// bytes mostly.
+    pub(super) fn read(
+        records: &Records,
+        seen: &Arc<Self>,
+    ) -> Result<Option<Arc<Self>>, Malformed> {
+        let Some(Some(bytes)) = records.get(&Self::key()) else { return Ok(None) };
+        let mut from = ByteReader(bytes);
+        if from.bytes()? != CONTROL_MAGIC {
+            return Err(Malformed);
+        }
+        let (version, stamp) = (from.number()?, from.word()?);
+        if (version, stamp) == (seen.version, seen.stamp) {
+            return Ok(Some(Arc::clone(seen)));
+        }
+        Self::read_rest((version, stamp), from).map(|control| Some(Arc::new(control)))
+    }
+
+    fn read_rest(
+        (version, stamp): (u64, u64),
+        mut from: ByteReader<'_>,
+    ) -> Result<Self, Malformed> {
+        let takes_own_limits = from.byte()? == 1;
+        let policy = Policy::from_toml(from.text()?).map_err(|_| Malformed)?;
+        let policy = if takes_own_limits { policy.with_request_limits() } else { policy };
+        let overlay = Overlay::from_toml(from.text()?).map_err(|_| Malformed)?;
+        let changes = from.list(|from| EditedItem::read(from).map(Change::from))?;
+        let rounds = from.list(|from| {
+            let domain = Box::from(from.text()?);
+            Ok((domain, Arc::new(AtomicU64::new(from.number()?))))
+        })?;
+        let images = from.list(RuleImage::read)?;
+        let mut control = Self {
+            version,
+            stamp,
+            overlay,
+            changes,
+            rounds: rounds.into_iter().collect(),
+            ..Self::none(Arc::new(policy))
+        };
+        let mut history = History::default();
+        let mut cycles = Cycles { control: &control, known: Vec::new() };
+        for image in images {
+            let rule = image.applied_to(None, |cycle, domain| cycles.of(cycle, domain));
+            history.insert(Arc::new(rule.ok_or(Malformed)?));
+        }
+        control.history = Arc::new(history);
+        Ok(control)
+    }
+
+    /// The change that puts it into force; `None` if the policy cannot be written as text.
+    pub(super) fn write(&self) -> Option<Write> {
+        let text = self.policy.to_toml();
+        let is_same = Policy::from_toml(&text).is_ok_and(|policy| policy == *self.policy);
+        if !is_same {
+            return None;
+        }
+        let mut out = ByteWriter::default();
+        out.bytes(CONTROL_MAGIC);
+        out.number(self.version);
+        out.word(self.stamp);
+        out.byte(u8::from(self.policy.takes_request_limits()));
+        out.text(&text);
+        out.text(&self.overlay.to_toml());
+        out.list(self.changes.iter(), |out, change| EditedItem::from(change).write(out));
+        out.list(self.rounds.iter(), |out, (domain, closed)| {
+            out.text(domain);
+            out.number(closed.load(std::sync::atomic::Ordering::Acquire));
+        });
+        let rules: Vec<_> = self.history.rules().collect();
+        out.list(rules.into_iter(), |out, rule| RuleImage::of_change(None, rule).write(out));
+        Some(Write::new(Kind::Control, Some(out.0)))
+    }
+}
+
+/// The clocks of periods, each once.
+struct Cycles<'a> {
+    control: &'a Control,
+    known: Vec<(Cycle, Box<str>, Arc<CycleClock>)>,
+}
+
+impl Cycles<'_> {
+    fn of(&mut self, cycle: Cycle, domain: Box<str>) -> Arc<CycleClock> {
+        let is_same = |it: &&(Cycle, Box<str>, _)| (&it.0, &it.1) == (&cycle, &domain);
+        if let Some((_, _, clock)) = self.known.iter().find(is_same) {
+            return Arc::clone(clock);
+        }
+        let clock = Arc::new(match &cycle {
+            Cycle::Calendar(calendar) => {
+                CycleClock::Calendar(CachedCalendar::new(calendar.clone()))
+            }
+            Cycle::Round => {
+                CycleClock::Round { domain: domain.clone(), closed: self.control.rounds(&domain) }
+            }
+        });
+        self.known.push((cycle, domain, Arc::clone(&clock)));
+        clock
+    }
+}
+
+/// A number that no other record has, as far as chance allows.
+pub(super) fn new_stamp() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0_u8)
+}
+
+const CONTROL_MAGIC: &[u8] = b"tgc1";

@@ -1,0 +1,126 @@
+//! A plan that owns what it needs: it outlives the call that made it.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tidegate_core::Period;
+
+use crate::any_limit::{AnyLimit, INLINE, Operation};
+use crate::store::{Charge, HoldFor, IdempotencyKey, KeyName, Plan, PlannedRequests};
+use crate::transition::KeyAttributes;
+use tidegate_policy::Attributes;
+use tidegate_policy::policy::{Condition, Durability, Mode};
+
+/// A [`Plan`] without borrows.
+#[derive(Clone, Debug)]
+pub(super) struct OwnedPlan {
+    pub(super) version: u64,
+    act: Operation,
+    charges: SmallVec<[OwnedCharge; INLINE]>,
+    hold: Option<HoldFor>,
+    pub(super) name: Option<IdempotencyKey>,
+    pub(super) looks_ahead: bool,
+}
+
+#[derive(Clone, Debug)]
+struct OwnedCharge {
+    rule: u32,
+    tag: u32,
+    mode: Mode,
+    charge_refused: bool,
+    durability: Durability,
+    family: u64,
+    hash: u64,
+    cost: u64,
+    is_by_request: bool,
+    limit: AnyLimit,
+    period: Period,
+    key: Arc<KeyAttributes>,
+}
+
+impl OwnedPlan {
+    pub(super) fn new(plan: &Plan<'_>) -> Self {
+        let charge = |it: &Charge<'_>| OwnedCharge {
+            rule: it.rule,
+            tag: it.tag,
+            mode: it.mode,
+            charge_refused: it.charge_refused,
+            durability: it.durability,
+            family: it.family,
+            hash: it.hash,
+            cost: it.cost,
+            is_by_request: it.is_by_request,
+            limit: *it.limit,
+            period: it.period,
+            key: plan.requests.map_or_else(|| Arc::new([]) as _, |all| all.key_attributes(it)),
+        };
+        Self {
+            version: plan.version,
+            act: plan.act,
+            charges: plan.charges.iter().map(charge).collect(),
+            hold: plan.hold,
+            name: plan.name,
+            looks_ahead: plan.looks_ahead,
+        }
+    }
+
+    /// The states of its keys.
+    pub(super) fn hashes(&self) -> impl Iterator<Item = u64> + Clone {
+        self.charges.iter().map(|charge| charge.hash)
+    }
+
+    /// Calls a function with the plan.
+    pub(super) fn with<R>(&self, then: impl FnOnce(&Plan<'_>) -> R) -> R {
+        let plan = Plan {
+            version: self.version,
+            act: self.act,
+            charges: self.charges.iter().map(OwnedCharge::charge).collect(),
+            hold: self.hold,
+            name: self.name,
+            note: None,
+            looks_ahead: self.looks_ahead,
+            requests: Some(self),
+        };
+        then(&plan)
+    }
+
+    fn key(&self, charge: &Charge<'_>) -> Option<&Arc<KeyAttributes>> {
+        self.charges.iter().find(|it| it.hash == charge.hash).map(|it| &it.key)
+    }
+}
+
+impl OwnedCharge {
+    fn charge(&self) -> Charge<'_> {
+        Charge {
+            rule: self.rule,
+            tag: self.tag,
+            mode: self.mode,
+            charge_refused: self.charge_refused,
+            durability: self.durability,
+            family: self.family,
+            hash: self.hash,
+            cost: self.cost,
+            is_by_request: self.is_by_request,
+            limit: &self.limit,
+            period: self.period,
+        }
+    }
+}
+
+impl PlannedRequests for OwnedPlan {
+    fn meets(&self, charge: &Charge<'_>, conditions: &[Condition]) -> bool {
+        let Some(key) = self.key(charge) else { return false };
+        let attributes: SmallVec<[(&str, &str); 4]> =
+            key.iter().map(|(name, value)| (&**name, &**value)).collect();
+        conditions.iter().all(|condition| condition.holds(&Attributes::new(&attributes)))
+    }
+
+    fn key_name(&self, _: &Charge<'_>) -> KeyName {
+        // No shared store writes names.
+        KeyName::default()
+    }
+
+    fn key_attributes(&self, charge: &Charge<'_>) -> Arc<KeyAttributes> {
+        self.key(charge).map_or_else(|| Arc::new([]) as _, Arc::clone)
+    }
+}

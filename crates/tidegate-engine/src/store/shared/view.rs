@@ -1,0 +1,174 @@
+//! What a transaction has read, decoded.
+
+use std::sync::{Arc, RwLock};
+
+use super::control::Control;
+use super::hold::{hold_from_bytes, name_from_bytes};
+use super::records::{Flow, Kind, RecordKey, Records, Write};
+use super::state::StateRecord;
+use crate::any_limit::{AnyLimit, AnyState, Operation};
+use crate::cycle::Times;
+use crate::history::{History, StoredState};
+use crate::store::memory::{CachedResponse, CachedResult, Hold};
+use crate::store::record::Malformed;
+use crate::store::{HoldId, IdempotencyKey, Outage};
+use crate::transition::KeyState;
+use tidegate_table::locks::{read, write};
+
+/// Why a transaction ends, or goes on, without a result.
+#[derive(Clone, Debug)]
+pub(super) enum Stop<E> {
+    /// It needs these records.
+    Read(Vec<RecordKey>),
+    /// It has this result, and changes nothing.
+    With(E),
+}
+
+/// The idempotency key belongs to another request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OtherBody;
+
+/// The control that an engine has seen last.
+#[derive(Clone, Debug)]
+pub(super) struct Seen(Arc<RwLock<Arc<Control>>>);
+
+impl Seen {
+    pub(super) fn new(control: Control) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(control))))
+    }
+
+    pub(super) fn get(&self) -> Arc<Control> {
+        Arc::clone(&read(&self.0))
+    }
+
+    pub(super) fn set(&self, control: &Arc<Control>) {
+        *write(&self.0) = Arc::clone(control);
+    }
+}
+
+/// The records of a transaction, as of the time of the operation.
+#[derive(Debug)]
+pub(super) struct RecordView<'r> {
+    pub(super) records: &'r Records,
+    pub(super) control: Arc<Control>,
+    pub(super) times: Times,
+    /// Whether holds that are due expire.
+    pub(super) expires: bool,
+}
+
+impl<'r> RecordView<'r> {
+    pub(super) fn history(&self) -> &History {
+        &self.control.history
+    }
+
+    /// A record, if it was read.
+    fn bytes<E>(&self, kind: Kind) -> Result<Option<&'r Arc<[u8]>>, Stop<E>> {
+        self.records.get(&RecordKey(kind)).ok_or_else(|| Stop::Read(vec![RecordKey(kind)]))
+    }
+
+    /// The records of keys, with what is due released.
+    pub(super) fn states<E: From<Outage>>(
+        &self,
+        hashes: impl Iterator<Item = u64> + Clone,
+    ) -> Result<Vec<StateRecord>, Stop<E>> {
+        let is_missing = |key: &RecordKey| self.records.get(key).is_none();
+        let missing: Vec<RecordKey> =
+            hashes.clone().map(|hash| RecordKey(Kind::State(hash))).filter(is_missing).collect();
+        if !missing.is_empty() {
+            return Err(Stop::Read(missing));
+        }
+        hashes.map(|hash| self.state(hash)).collect()
+    }
+
+    fn state<E: From<Outage>>(&self, hash: u64) -> Result<StateRecord, Stop<E>> {
+        let Some(bytes) = self.bytes(Kind::State(hash))? else { return Ok(StateRecord::default()) };
+        let mut record =
+            StateRecord::from_bytes(bytes).map_err(|it| corrupt(it, Kind::State(hash)))?;
+        if self.expires {
+            record.expire(self.history(), self.times);
+        }
+        Ok(record)
+    }
+
+    /// A hold; `None` if there is none, or it has expired.
+    pub(super) fn hold<E: From<Outage>>(&self, id: HoldId) -> Result<Option<Hold>, Stop<E>> {
+        let Some(bytes) = self.bytes(Kind::Hold(id.0))? else { return Ok(None) };
+        let hold = hold_from_bytes(bytes).map_err(|it| corrupt(it, Kind::Hold(id.0)))?;
+        let is_open = hold.end.is_none();
+        Ok(Some(hold).filter(|hold| !is_open || self.times.now < hold.expires))
+    }
+
+    /// What a request got before, under the same idempotency key.
+    pub(super) fn recall<E: From<Outage>>(
+        &self,
+        named: IdempotencyKey,
+    ) -> Result<Result<Option<CachedResponse>, OtherBody>, Stop<E>> {
+        let kind = Kind::Idempotency(named.name);
+        let Some(bytes) = self.bytes(kind)? else { return Ok(Ok(None)) };
+        let CachedResult { at, body, response, .. } =
+            name_from_bytes(bytes).map_err(|it| corrupt(it, kind))?;
+        let is_old = at < self.times.now.saturating_sub(super::REMEMBERED_FOR);
+        // If its hold has expired, the request charged nothing, and is a new one.
+        let is_void = match &response {
+            CachedResponse::Charged { hold: Some(hold), .. }
+                if hold.id.expiry_of_unlimited().is_none() =>
+            {
+                self.hold(hold.id)?.is_none()
+            }
+            _ => false,
+        };
+        Ok(match () {
+            () if is_old || is_void => Ok(None),
+            () if body == named.body => Ok(Some(response)),
+            () => Err(OtherBody),
+        })
+    }
+}
+
+impl StateRecord {
+    /// The state as a limit finds it. Of slots, what is on hold is all there is.
+    pub(super) fn key_state(&self, limit: Option<&AnyLimit>) -> KeyState {
+        match limit {
+            Some(AnyLimit::Slots(_)) => {
+                let held = self.held.iter().map(|entry| entry.item.units).sum();
+                KeyState::new(Some(StoredState { tag: 0, state: AnyState::Slots { held } }))
+            }
+            _ => KeyState::new(self.stored),
+        }
+    }
+
+    /// Takes over what has become of the state; true if it has changed.
+    pub(super) fn take(&mut self, key: &KeyState, limit: Option<&AnyLimit>) -> bool {
+        if key.is_changed && !matches!(limit, Some(AnyLimit::Slots(_))) {
+            self.stored = key.stored;
+        }
+        key.is_changed
+    }
+}
+
+fn corrupt<E: From<Outage>>(Malformed: Malformed, kind: Kind) -> Stop<E> {
+    Stop::With(Outage::Corrupt(RecordKey(kind)).into())
+}
+
+/// The control of a transaction; `None` if there is none.
+pub(super) fn control_of<E: From<Outage>>(
+    records: &Records,
+    seen: &Seen,
+) -> Result<Option<Arc<Control>>, Stop<E>> {
+    Control::read(records, &seen.get()).map_err(|it| corrupt(it, Kind::Control))
+}
+
+/// How a transaction goes on.
+pub(super) fn flow<T, E>(result: Result<(Vec<Write>, T), Stop<E>>) -> Flow<Result<T, E>> {
+    match result {
+        Ok((writes, result)) if writes.is_empty() => Flow::Done(Ok(result)),
+        Ok((writes, result)) => Flow::Write(writes, Ok(result)),
+        Err(Stop::Read(keys)) => Flow::Read(keys),
+        Err(Stop::With(error)) => Flow::Done(Err(error)),
+    }
+}
+
+/// Whether an operation only looks.
+pub(super) const fn is_look(act: Operation) -> bool {
+    matches!(act, Operation::Look)
+}

@@ -1,0 +1,217 @@
+//! Records in memory that answer after a while, out of order, and not always.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::dice::Dice;
+use crate::Outage;
+use crate::shared::{Listing, RecordKey, RecordStore, Records, Step, Transaction};
+use tidegate_table::locks::lock;
+
+/// Records in memory, as on a server behind a slow network: transactions take a while, overtake each
+/// other, and conflict.
+///
+/// A transaction reads without a lock and writes only if nothing it read has changed, as a real
+/// store would.
+#[derive(Debug)]
+pub struct DelayedRecords {
+    shared: Arc<Inner>,
+    queue: Sender<(Instant, Transaction)>,
+    dice: Mutex<Dice>,
+    longest: Duration,
+}
+
+/// How often something goes wrong, each in 1 000 transactions.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct RecordFaults {
+    /// The server cannot be reached: nothing happens.
+    pub unreachable: u32,
+    /// The server has done it, and its answer is lost.
+    pub lost_answers: u32,
+    /// The connection is lost on the way: it happens or not, and there is no answer.
+    pub lost_connections: u32,
+}
+
+impl RecordFaults {
+    /// Each kind so often in 1 000 transactions.
+    #[must_use]
+    pub const fn each(in_1000: u32) -> Self {
+        Self { unreachable: in_1000, lost_answers: in_1000, lost_connections: in_1000 }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Values with the number of their last change.
+    records: Mutex<HashMap<RecordKey, (u64, Option<Arc<[u8]>>)>>,
+    changes: AtomicU64,
+    conflicts: AtomicU64,
+}
+
+impl DelayedRecords {
+    /// Records without faults. The seed decides the delays, up to the longest.
+    #[must_use]
+    pub fn new(seed: u64, longest: Duration) -> Self {
+        Self::with_faults(seed, longest, RecordFaults::default())
+    }
+
+    /// Records with faults.
+    #[must_use]
+    pub fn with_faults(seed: u64, longest: Duration, faults: RecordFaults) -> Self {
+        let shared: Arc<Inner> = Arc::default();
+        let (queue, submitted) = channel();
+        let dice = Dice::new(seed);
+        let running = (Arc::clone(&shared), Dice::new(!seed), faults);
+        // It ends with the sender.
+        drop(thread::spawn(move || run(&submitted, running)));
+        Self { shared, queue, dice: Mutex::new(dice), longest }
+    }
+
+    /// How often a transaction had to be repeated, because another one came between.
+    #[must_use]
+    pub fn conflicts(&self) -> u64 {
+        self.shared.conflicts.load(Ordering::Relaxed)
+    }
+}
+
+impl RecordStore for DelayedRecords {
+    fn run(&self, transaction: Transaction) {
+        let longest_ns = u64::try_from(self.longest.as_nanos()).unwrap_or(u64::MAX);
+        let delay = Duration::from_nanos(lock(&self.dice).below(longest_ns.max(1)));
+        // Without the thread it is dropped, and so its outcome is unknown.
+        let _ = self.queue.send((Instant::now() + delay, transaction));
+    }
+
+    fn states(&self, after: Option<RecordKey>, most: usize) -> Listing {
+        let records = lock(&self.shared.records);
+        let is_listed = |(key, value): &(&RecordKey, &(u64, Option<Arc<[u8]>>))| {
+            key.is_state() && Some(**key) > after && value.1.is_some()
+        };
+        let mut keys: Vec<RecordKey> = records.iter().filter(is_listed).map(|it| *it.0).collect();
+        keys.sort_unstable();
+        keys.truncate(most);
+        Box::pin(async { Ok(keys) })
+    }
+
+    fn len(&self) -> usize {
+        let records = lock(&self.shared.records);
+        records.iter().filter(|(key, value)| key.is_state() && value.1.is_some()).count()
+    }
+}
+
+/// Runs what is due. Between its reads and its writes others come.
+fn run(
+    submitted: &Receiver<(Instant, Transaction)>,
+    (shared, mut dice, faults): (Arc<Inner>, Dice, RecordFaults),
+) {
+    let mut open: Vec<(Instant, OpenTransaction)> = Vec::new();
+    loop {
+        let next = open.iter().map(|(due, _)| *due).min();
+        let arrived = match next {
+            None => match submitted.recv() {
+                Ok(arrived) => Some(arrived),
+                Err(_) => return,
+            },
+            Some(due) => submitted.recv_timeout(due.saturating_duration_since(Instant::now())).ok(),
+        };
+        if let Some((due, transaction)) = arrived {
+            open.push((due, OpenTransaction { transaction, read: None }));
+            continue;
+        }
+        let now = Instant::now();
+        while let Some(index) = open.iter().position(|(due, _)| *due <= now) {
+            let (due, transaction) = open.swap_remove(index);
+            if let Some(next) = transaction.advance(&shared, &mut dice, faults) {
+                open.push((due + Duration::from_micros(dice.below(50)), next));
+                break;
+            }
+        }
+    }
+}
+
+/// A transaction on its way, with the numbers of what it has read.
+struct OpenTransaction {
+    transaction: Transaction,
+    read: Option<(Records, HashMap<RecordKey, u64>)>,
+}
+
+impl OpenTransaction {
+    /// The next step; `None` at its end.
+    fn advance(mut self, shared: &Inner, dice: &mut Dice, faults: RecordFaults) -> Option<Self> {
+        let mut records = lock(&shared.records);
+        let Some((read, numbers)) = &mut self.read else {
+            if dice.below(1_000) < faults.unreachable.into() {
+                drop(records);
+                self.transaction.fail(Outage::Unavailable);
+                return None;
+            }
+            let mut read = (Records::default(), HashMap::new());
+            for key in self.transaction.first_reads() {
+                read_record(&mut records, key, &mut read);
+            }
+            self.read = Some(read);
+            return Some(self);
+        };
+        let is_same = numbers
+            .iter()
+            .all(|(key, number)| records.get(key).map_or(0, |(known, _)| *known) == *number);
+        let writes = match self.transaction.step(read) {
+            Step::Read(more) => {
+                let mut all = (std::mem::take(read), std::mem::take(numbers));
+                for key in more {
+                    read_record(&mut records, key, &mut all);
+                }
+                self.read = Some(all);
+                return Some(self);
+            }
+            Step::Done => {
+                drop(records);
+                self.transaction.complete();
+                return None;
+            }
+            Step::Write(_) if !is_same => {
+                shared.conflicts.fetch_add(1, Ordering::Relaxed);
+                let keys: Vec<RecordKey> = read.keys().collect();
+                let mut again = (Records::default(), HashMap::new());
+                for key in keys {
+                    read_record(&mut records, key, &mut again);
+                }
+                self.read = Some(again);
+                return Some(self);
+            }
+            Step::Write(writes) => writes,
+        };
+        let is_lost = dice.below(1_000) < faults.lost_connections.into();
+        if is_lost && dice.below(2) == 0 {
+            drop(records);
+            self.transaction.fail(Outage::Unknown);
+            return None;
+        }
+        let number = shared.changes.fetch_add(1, Ordering::Relaxed) + 1;
+        for write in writes {
+            records.insert(write.key, (number, write.value.map(Into::into)));
+        }
+        drop(records);
+        if is_lost || dice.below(1_000) < faults.lost_answers.into() {
+            self.transaction.fail(Outage::Unknown);
+        } else {
+            self.transaction.complete();
+        }
+        None
+    }
+}
+
+fn read_record(
+    records: &mut HashMap<RecordKey, (u64, Option<Arc<[u8]>>)>,
+    key: RecordKey,
+    (read, numbers): &mut (Records, HashMap<RecordKey, u64>),
+) {
+    let (number, value) = records.get(&key).cloned().unwrap_or((0, None));
+    read.insert(key, value);
+    numbers.insert(key, number);
+}

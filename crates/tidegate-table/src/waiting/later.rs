@@ -1,0 +1,141 @@
+//! Attempts whose result comes later: no lock is held meanwhile.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use tidegate_core::Timestamp;
+
+use super::queue::{Turn, WaitRequest, next_attempt};
+use super::{Attempt, QueueError, TicketGuard, WaitQueues, WaitStage, WaitStep, WaiterCount};
+
+/// An attempt, whose result is known or comes later.
+#[allow(missing_debug_implementations, reason = "it may be a future")]
+pub enum Tried<'a, T> {
+    /// Its result.
+    Now(Attempt<T>),
+    /// Its result, later.
+    Later(Pin<Box<dyn Future<Output = Attempt<T>> + Send + 'a>>),
+}
+
+impl<T> From<Attempt<T>> for Tried<'_, T> {
+    fn from(attempt: Attempt<T>) -> Self {
+        Self::Now(attempt)
+    }
+}
+
+/// An attempt on its way.
+///
+/// If it is dropped, the waiter leaves the queue, and what the attempt gets is up to its future.
+pub(super) struct LaterAttempt<'a, T> {
+    tried: Tried<'a, T>,
+    guard: TicketGuard<'a>,
+    began: Timestamp,
+    /// Whether the deadline had come.
+    is_last: bool,
+}
+
+impl WaitQueues {
+    /// Joins, and makes the first attempt now if there is no waiter ahead.
+    pub(super) fn enter_later<'a, T>(
+        &'a self,
+        request: &WaitRequest,
+        attempt: &mut impl FnMut(Timestamp) -> Tried<'a, T>,
+    ) -> WaitStage<'a, T> {
+        let counted = WaiterCount::new(&self.shared.waiting);
+        let mut queues = self.shared.queues(request.queue);
+        let began = self.shared.clock.now();
+        if queues.is_closed() {
+            return WaitStage::Settled(Err(QueueError::Closed));
+        }
+        let is_last = request.deadline.is_some_and(|deadline| deadline <= began);
+        let is_first = queues.would_be_first(request);
+        if is_last && !is_first && !queues.is_undecided(request.queue) {
+            return WaitStage::Settled(Err(QueueError::DeadlinePassed));
+        }
+        let ticket = match is_first {
+            true => Some(queues.join_attempting(request)),
+            false => queues.join(request, None),
+        };
+        let Some(ticket) = ticket else {
+            return WaitStage::Settled(Err(QueueError::QueueFull));
+        };
+        drop(queues);
+        let guard = TicketGuard { shared: &self.shared, ticket, _counted: counted };
+        if !is_first {
+            return WaitStage::Waits(guard);
+        }
+        // If it panics, the ticket is dropped.
+        let tried = attempt(began);
+        WaitStage::Attempts(LaterAttempt { tried, guard, began, is_last })
+    }
+}
+
+/// Begins an attempt if it is time for one; otherwise registers the waker.
+pub(super) fn turn<'a, T>(
+    guard: TicketGuard<'a>,
+    attempt: &mut impl FnMut(Timestamp) -> Tried<'a, T>,
+    waker: &Waker,
+) -> (WaitStage<'a, T>, WaitStep<T>) {
+    // Cloned before and dropped after the lock is held: both may run foreign code.
+    let waker_clone = waker.clone();
+    let mut queues = guard.shared.queues(guard.ticket.queue());
+    let now = guard.shared.clock.now();
+    let turn = queues.turn(guard.ticket, now);
+    let error = match turn {
+        Turn::Attempt | Turn::LastAttempt => {
+            queues.begin_attempt(guard.ticket);
+            drop(queues);
+            let (tried, is_last) = (attempt(now), turn == Turn::LastAttempt);
+            return go_on(LaterAttempt { tried, guard, began: now, is_last }, attempt, waker);
+        }
+        Turn::Sleep { until } => {
+            let old = queues.listen(guard.ticket, waker_clone);
+            drop(queues);
+            drop(old);
+            return (WaitStage::Waits(guard), WaitStep::Sleeps { until });
+        }
+        Turn::TooLate => QueueError::DeadlinePassed,
+        Turn::Full => QueueError::QueueFull,
+        Turn::Closed => QueueError::Closed,
+    };
+    drop(queues);
+    (WaitStage::Over, WaitStep::Settled(Err(error)))
+}
+
+/// Waits for the result of an attempt.
+pub(super) fn go_on<'a, T>(
+    mut attempting: LaterAttempt<'a, T>,
+    attempt: &mut impl FnMut(Timestamp) -> Tried<'a, T>,
+    waker: &Waker,
+) -> (WaitStage<'a, T>, WaitStep<T>) {
+    let result = match &mut attempting.tried {
+        Tried::Later(future) => {
+            let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(waker)) else {
+                return (WaitStage::Attempts(attempting), WaitStep::Sleeps { until: None });
+            };
+            result
+        }
+        Tried::Now(_) => {
+            let none = Tried::Now(Attempt::NotYet { retry_at: None });
+            match std::mem::replace(&mut attempting.tried, none) {
+                Tried::Now(result) => result,
+                Tried::Later(_) => unreachable!("it was matched"),
+            }
+        }
+    };
+    let LaterAttempt { guard, began, is_last, .. } = attempting;
+    match result {
+        Attempt::Done(value) => (WaitStage::Over, WaitStep::Settled(Ok(value))),
+        Attempt::NotYet { .. } if is_last => {
+            (WaitStage::Over, WaitStep::Settled(Err(QueueError::DeadlinePassed)))
+        }
+        Attempt::NotYet { retry_at } => {
+            let retry_at = next_attempt(retry_at, began);
+            let woken =
+                guard.shared.queues(guard.ticket.queue()).end_attempt(guard.ticket, retry_at);
+            super::wake_all(woken);
+            turn(guard, attempt, waker)
+        }
+    }
+}
