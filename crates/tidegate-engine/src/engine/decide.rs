@@ -184,6 +184,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             if let Err(error) =
                 self.plan_verb((rules, domain), requests, (verb, times), &mut planned)
             {
+                if S::ANSWERS_LATER {
+                    drop(planned);
+                    return self.if_in_force(report, times, Some(error));
+                }
                 return DecideProgress::Error(error);
             }
             if let Some(denial) = planned.denial {
@@ -192,7 +196,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 drop(planned);
                 report.deny(denial);
                 if S::ANSWERS_LATER {
-                    return self.if_in_force(report, times);
+                    return self.if_in_force(report, times, None);
                 }
                 self.correct_wait(report, (&|rules| find(rules), requests), (when, times));
                 return DecideProgress::Now;
@@ -206,7 +210,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             if evaluated.is_empty() && planned.plan.hold.is_none() {
                 if S::ANSWERS_LATER {
                     drop(planned);
-                    return self.if_in_force(report, times);
+                    return self.if_in_force(report, times, None);
                 }
                 return DecideProgress::Now;
             }
@@ -226,7 +230,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 }
                 Deciding::Later(future) => {
                     drop(planned);
-                    return DecideProgress::Later(LaterDecision { future, times });
+                    return DecideProgress::Later(LaterDecision { future, times, error: None });
                 }
                 Deciding::Now(decided) => (decided, None),
                 Deciding::WhenDurable(decided, durable) => {
@@ -381,6 +385,8 @@ pub(super) enum DecideProgress<'a> {
 pub(super) struct LaterDecision {
     pub(super) future: BoxFuture<Result<LaterDecided, DecideError>>,
     pub(super) times: Times,
+    /// The result, if it is an error by the rules that it was planned by.
+    pub(super) error: Option<CheckError>,
 }
 
 /// A decision that may not be durable yet.

@@ -106,12 +106,18 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
 
     /// A decision that needs no limit, but the rules of a shared store: they have to be in force.
     #[cold]
-    pub(super) fn if_in_force(&self, report: &Report, times: Times) -> DecideProgress<'_> {
-        match self.shared.store.shared() {
-            None => DecideProgress::Now,
-            Some(store) => {
+    pub(super) fn if_in_force(
+        &self,
+        report: &Report,
+        times: Times,
+        error: Option<CheckError>,
+    ) -> DecideProgress<'_> {
+        match (self.shared.store.shared(), error) {
+            (None, None) => DecideProgress::Now,
+            (None, Some(error)) => DecideProgress::Error(error),
+            (Some(store), error) => {
                 let future = store.if_in_force(report.rules.version, report.is_allowed);
-                DecideProgress::Later(LaterDecision { future, times })
+                DecideProgress::Later(LaterDecision { future, times, error })
             }
         }
     }
@@ -124,13 +130,14 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         (verb, when): (Verb, When),
     ) -> Result<Report, CheckError> {
         for _ in 0..MOST_PLANS {
-            let LaterDecision { future, times } = later;
-            let decided = match future.await {
-                Ok(LaterDecided { decided, decisions, next_expiry }) => {
+            let LaterDecision { future, times, error } = later;
+            let decided = match (future.await, error) {
+                (Ok(_), Some(error)) => return Err(error),
+                (Ok(LaterDecided { decided, decisions, next_expiry }), None) => {
                     (report.decisions, report.next_expiry) = (decisions, next_expiry);
                     Ok(decided)
                 }
-                Err(DecideError::Superseded | DecideError::NotAdopted) => {
+                (Err(DecideError::Superseded | DecideError::NotAdopted), _) => {
                     if let Err(outage) = self.catch_up().await {
                         report.set(Err(outage.into()))?;
                         return Ok(report);
@@ -143,7 +150,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                     }
                     continue;
                 }
-                Err(error) => Err(error),
+                (Err(error), _) => Err(error),
             };
             report.set(decided)?;
             if !report.is_allowed && !matches!(when, When::Ahead(_)) {

@@ -71,71 +71,98 @@ impl WaitQueues {
     }
 }
 
-/// Begins an attempt if it is time for one; otherwise registers the waker.
+/// Makes attempts as it is time for them; otherwise registers the waker.
 pub(super) fn turn<'a, T>(
     guard: TicketGuard<'a>,
     attempt: &mut impl FnMut(Timestamp) -> Tried<'a, T>,
     waker: &Waker,
 ) -> (WaitStage<'a, T>, WaitStep<T>) {
-    // Cloned before and dropped after the lock is held: both may run foreign code.
-    let waker_clone = waker.clone();
-    let mut queues = guard.shared.queues(guard.ticket.queue());
-    let now = guard.shared.clock.now();
-    let turn = queues.turn(guard.ticket, now);
-    let error = match turn {
-        Turn::Attempt | Turn::LastAttempt => {
-            queues.begin_attempt(guard.ticket);
-            drop(queues);
-            let (tried, is_last) = (attempt(now), turn == Turn::LastAttempt);
-            return go_on(LaterAttempt { tried, guard, began: now, is_last }, attempt, waker);
-        }
-        Turn::Sleep { until } => {
-            let old = queues.listen(guard.ticket, waker_clone);
-            drop(queues);
-            drop(old);
-            return (WaitStage::Waits(guard), WaitStep::Sleeps { until });
-        }
-        Turn::TooLate => QueueError::DeadlinePassed,
-        Turn::Full => QueueError::QueueFull,
-        Turn::Closed => QueueError::Closed,
-    };
-    drop(queues);
-    (WaitStage::Over, WaitStep::Settled(Err(error)))
+    let mut guard = guard;
+    loop {
+        // Cloned before and dropped after the lock is held: both may run foreign code.
+        let waker_clone = waker.clone();
+        let mut queues = guard.shared.queues(guard.ticket.queue());
+        let now = guard.shared.clock.now();
+        let turn = queues.turn(guard.ticket, now);
+        let error = match turn {
+            Turn::Attempt | Turn::LastAttempt => {
+                queues.begin_attempt(guard.ticket);
+                drop(queues);
+                let (tried, is_last) = (attempt(now), turn == Turn::LastAttempt);
+                match (LaterAttempt { tried, guard, began: now, is_last }).go_on(waker) {
+                    AttemptEnd::Failed(again) => guard = again,
+                    AttemptEnd::Over(stage, step) => return (stage, step),
+                }
+                continue;
+            }
+            Turn::Sleep { until } => {
+                let old = queues.listen(guard.ticket, waker_clone);
+                drop(queues);
+                drop(old);
+                return (WaitStage::Waits(guard), WaitStep::Sleeps { until });
+            }
+            Turn::TooLate => QueueError::DeadlinePassed,
+            Turn::Full => QueueError::QueueFull,
+            Turn::Closed => QueueError::Closed,
+        };
+        drop(queues);
+        return (WaitStage::Over, WaitStep::Settled(Err(error)));
+    }
 }
 
-/// Waits for the result of an attempt.
+/// Waits for the result of an attempt, and goes on from there.
 pub(super) fn go_on<'a, T>(
-    mut attempting: LaterAttempt<'a, T>,
+    attempting: LaterAttempt<'a, T>,
     attempt: &mut impl FnMut(Timestamp) -> Tried<'a, T>,
     waker: &Waker,
 ) -> (WaitStage<'a, T>, WaitStep<T>) {
-    let result = match &mut attempting.tried {
-        Tried::Later(future) => {
-            let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(waker)) else {
-                return (WaitStage::Attempts(attempting), WaitStep::Sleeps { until: None });
-            };
-            result
-        }
-        Tried::Now(_) => {
-            let none = Tried::Now(Attempt::NotYet { retry_at: None });
-            match std::mem::replace(&mut attempting.tried, none) {
-                Tried::Now(result) => result,
-                Tried::Later(_) => unreachable!("it was matched"),
+    match attempting.go_on(waker) {
+        AttemptEnd::Failed(guard) => turn(guard, attempt, waker),
+        AttemptEnd::Over(stage, step) => (stage, step),
+    }
+}
+
+/// How far an attempt has come.
+enum AttemptEnd<'a, T> {
+    /// It has failed, and its waiter waits on.
+    Failed(TicketGuard<'a>),
+    /// Its result is awaited, or the wait is over.
+    Over(WaitStage<'a, T>, WaitStep<T>),
+}
+
+impl<'a, T> LaterAttempt<'a, T> {
+    fn go_on(mut self, waker: &Waker) -> AttemptEnd<'a, T> {
+        let result = match self.tried {
+            Tried::Later(mut future) => {
+                match future.as_mut().poll(&mut Context::from_waker(waker)) {
+                    Poll::Ready(result) => result,
+                    Poll::Pending => {
+                        self.tried = Tried::Later(future);
+                        let step = WaitStep::Sleeps { until: None };
+                        return AttemptEnd::Over(WaitStage::Attempts(self), step);
+                    }
+                }
             }
-        }
-    };
-    let LaterAttempt { guard, began, is_last, .. } = attempting;
-    match result {
-        Attempt::Done(value) => (WaitStage::Over, WaitStep::Settled(Ok(value))),
-        Attempt::NotYet { .. } if is_last => {
-            (WaitStage::Over, WaitStep::Settled(Err(QueueError::DeadlinePassed)))
-        }
-        Attempt::NotYet { retry_at } => {
-            let retry_at = next_attempt(retry_at, began);
-            let woken =
-                guard.shared.queues(guard.ticket.queue()).end_attempt(guard.ticket, retry_at);
-            super::wake_all(woken);
-            turn(guard, attempt, waker)
+            Tried::Now(result) => result,
+        };
+        let Self { guard, began, is_last, .. } = self;
+        match result {
+            Attempt::Done(value) => AttemptEnd::Over(WaitStage::Over, WaitStep::Settled(Ok(value))),
+            Attempt::NotYet { .. } if is_last => {
+                let step = WaitStep::Settled(Err(QueueError::DeadlinePassed));
+                AttemptEnd::Over(WaitStage::Over, step)
+            }
+            Attempt::NotYet { retry_at } => {
+                let retry_at = next_attempt(retry_at, began);
+                let mut queues = guard.shared.queues(guard.ticket.queue());
+                let woken = queues.end_attempt(guard.ticket, retry_at);
+                drop(queues);
+                super::wake_all(woken);
+                AttemptEnd::Failed(guard)
+            }
         }
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests;
