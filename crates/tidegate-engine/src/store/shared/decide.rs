@@ -255,7 +255,7 @@ pub(super) fn cached(named: IdempotencyKey, response: CachedResponse, now: Times
     name_write(name, Some(&CachedResult { at: now, domain, body, response }))
 }
 
-/// From when on a state cannot be told from that of a new key.
+/// From when on a state cannot be distinguished from that of a new key.
 fn keep_until(
     charge: &Charge<'_>,
     state: &StateRecord,
