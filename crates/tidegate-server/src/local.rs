@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use tidegate::Timestamp;
 use tidegate_proto::ipc::{self, IpcError, PROTOCOL_VERSION, Request};
 
 pub use access::{Access, AccessEntry, AccessError};
@@ -236,12 +235,6 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
         rest = after;
         (!part.is_empty()).then_some(part)
     })
-}
-
-/// A time of the wall clock in ISO 8601, in UTC.
-pub(crate) fn time_text(at: Timestamp) -> String {
-    let time = jiff::Timestamp::from_nanosecond(i128::from(at.as_nanos()));
-    format!("{:.3}", time.unwrap_or(jiff::Timestamp::MAX))
 }
 
 const LIMITED: &str = "Rate limit exceeded. Please wait before retrying.";

@@ -7,7 +7,7 @@ use super::AdminError;
 use super::payload::{Payload, TomlTable, merge, rule_of, table_of};
 use super::response::diagnostic;
 use crate::daemon::Daemon;
-use crate::policy_watcher::needs_restart;
+use crate::reload::needs_restart;
 
 /// The policy and the overlay as TOML, without secrets.
 pub(super) fn show(daemon: &Daemon) -> Value {

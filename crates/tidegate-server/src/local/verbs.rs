@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 use tidegate::{CheckError, Clock, CommitReport, Report, Request, SettleError};
 use tidegate_proto::ipc::{self, IpcError};
+use tidegate_proto::times::time_text;
 
+use super::PeerCredentials;
 use super::request::{CheckRequest, LocalAdminRequest, SettleRequest};
-use super::{PeerCredentials, time_text};
 use crate::admin::{self, AdminRequest, Payload, Principal};
 use crate::body::DecisionBody;
 use crate::daemon::{Daemon, SharedDaemon};

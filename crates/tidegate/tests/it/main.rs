@@ -35,6 +35,7 @@ mod file_threads;
 mod guard;
 mod layers;
 mod model;
+mod module_cycles;
 mod overlay_text;
 mod per_call;
 mod policy;
