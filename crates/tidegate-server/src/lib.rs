@@ -49,6 +49,7 @@ mod store_health;
 mod telemetry;
 mod throttles;
 
+pub use body::explanation;
 pub use listener::Listener;
 pub use load::{LoadError, load, load_with};
 pub use local::default_socket;

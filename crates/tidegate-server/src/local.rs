@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use tidegate_proto::ipc::{self, IpcError, PROTOCOL_VERSION, Request};
+use tidegate_proto::ipc::{self, Failure, IpcError, PROTOCOL_VERSION, Request};
 
 pub use access::{Access, AccessEntry, AccessError};
 pub use frames::{Ended, FrameTimes, Frames, StopReceiving};
@@ -183,14 +183,12 @@ impl Protocol for Local {
 }
 
 fn failed(error: &str, next: Next) -> Reply {
-    reply(false, Map::from_iter([("error".into(), error.into())]), next)
+    reply(false, verbs::fields_of(&Failure::new(error)), next)
 }
 
 fn too_soon(SocketDenial { limit, retry_after_ms }: SocketDenial) -> Reply {
-    let mut fields = Map::from_iter([("error".into(), Value::from(LIMITED))]);
-    fields.extend(retry_after_ms.map(|ms| ("retryAfterMs".into(), ms.into())));
-    fields.extend(limit.map(|limit| ("limit".into(), limit.into())));
-    reply(false, fields, Next::Request)
+    let failure = Failure { retry_after_ms, limit, ..Failure::new(LIMITED) };
+    reply(false, verbs::fields_of(&failure), Next::Request)
 }
 
 /// A response as frames: one, or, for a response of the admin API that does not fit, several with a

@@ -1,7 +1,7 @@
 //! The policy in force, and its rules.
 
 use serde_json::{Value, json};
-use tidegate::policy::{Mode, Policy, Rule};
+use tidegate::policy::{Policy, Rule};
 
 use super::AdminError;
 use super::payload::{Payload, TomlTable, merge, rule_of, table_of};
@@ -68,7 +68,7 @@ pub(super) fn rules(daemon: &Daemon) -> Value {
         }
         json!({
             "domain": rule.domain_name(), "name": rule.name(), "description": rule.describe(),
-            "mode": if rule.mode_of() == Mode::Shadow { "shadow" } else { "enforce" },
+            "mode": rule.mode_of().name(),
             "origin": origin, "rule": table_of(&rule),
             "allowed": count.0, "denied": count.1,
         })

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use tidegate::Timestamp;
-use tidegate::policy::Mode;
 use tidegate_proto::resp::ThrottleDialect;
 
 use super::process::write_process;
@@ -56,16 +55,12 @@ impl MetricsSources<'_> {
         let name = "tidegate_decisions_total";
         text.family(name, "counter", "Number of decisions, by rule, outcome and mode.");
         for tally in self.engine.tallies() {
-            let mode = match tally.mode {
-                Mode::Enforce => "enforce",
-                Mode::Shadow => "shadow",
-            };
             for (outcome, count) in [("allow", tally.allowed), ("deny", tally.denied)] {
                 let labels = [
                     ("domain", &*tally.domain),
                     ("rule", &*tally.rule),
                     ("outcome", outcome),
-                    ("mode", mode),
+                    ("mode", tally.mode.name()),
                 ];
                 text.sample(name, &labels, count);
             }
