@@ -51,6 +51,7 @@ mod policy_yaml_files;
 mod policy_yaml_odd;
 mod ready;
 mod stories;
+mod test_targets;
 mod threads;
 
 use std::time::Duration;
