@@ -5,15 +5,17 @@ use std::io;
 use serde_json::{Map, Value, json};
 use tidegate::policy::{Condition, Cycle, DescriptorNames, Limit, Mode, Policy, Rule};
 use tidegate::{
-    Applies, CheckError, Clock, Decision, Explanation, Request, SystemClock, Timestamp, Wait,
+    Applies, CheckError, Clock, Decision, Explanation, Request, RuleExplanation, SystemClock,
+    Timestamp, Wait,
 };
+use tidegate_server::explanation::{DecisionSummary, explanation_fields};
 
 use crate::args::{ExplainArgs, Format};
 use crate::format;
 use crate::input;
 use crate::io::{Exit, Io};
 use crate::rule_index::RuleIndex;
-use crate::simulator::{self, DecisionSummary, Simulator};
+use crate::simulator::{self, Simulator};
 
 pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     let policy = match input::policy(&args.policy, args.yaml.options(), io.stdin) {
@@ -251,12 +253,6 @@ impl ExplainInput<'_> {
 
     fn json(&self, explained: &Explained) -> Value {
         let Explained { explanation, allowed_before } = explained;
-        let decision = DecisionSummary::of(&explanation.report);
-        let next = match decision.wait {
-            None => Some(self.now),
-            Some(Wait::After(wait)) => Some(self.now.saturating_add(wait)),
-            Some(Wait::Never | Wait::Unknown) => None,
-        };
         let mut json = Map::new();
         json.insert("domain".into(), json!(self.args.domain));
         json.insert("time".into(), json!(format::time(self.now)));
@@ -267,43 +263,9 @@ impl ExplainInput<'_> {
         json.insert("cost".into(), json!(self.args.cost));
         json.insert("requests_before".into(), json!(self.args.repeat));
         json.insert("allowed_before".into(), json!(allowed_before));
-        json.extend(decision.json());
-        json.insert("next_allowed".into(), json!(next.map(format::time)));
-        let rule = |it: &tidegate::RuleExplanation| {
-            let mut json = Map::new();
-            json.insert("rule".into(), json!(it.rule));
-            json.extend(self.applies_json(&it.rule, &it.applies));
-            Value::Object(json)
-        };
-        json.insert("rules".into(), explanation.rules.iter().map(rule).collect());
+        let why = |it: &RuleExplanation| self.applies(&it.rule, &it.applies);
+        json.extend(explanation_fields(explanation, self.now, why));
         Value::Object(json)
-    }
-
-    fn applies_json(&self, rule: &str, applies: &Applies) -> Map<String, Value> {
-        let mut json = Map::new();
-        let mut set = |name: &str, value: Value| json.insert(name.into(), value);
-        let Applies::Yes { key, cost, override_index, mode, decision } = applies else {
-            set("applies", json!(false));
-            set("denies", json!(matches!(applies, Applies::Missing { denies: true, .. })));
-            set("why", json!(self.applies(rule, applies)));
-            return json;
-        };
-        let (retry_after_ms, retry) = format::wait_json(decision.retry_after());
-        let key: Map<_, _> =
-            key.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
-        set("applies", json!(true));
-        set("denies", json!(!decision.is_allowed() && *mode == Mode::Enforce));
-        set("allowed", json!(decision.is_allowed()));
-        set("mode", json!(if *mode == Mode::Shadow { "shadow" } else { "enforce" }));
-        set("key", Value::Object(key));
-        set("cost", json!(cost));
-        set("override", json!(override_index.map(|number| number + 1)));
-        set("remaining", json!(decision.remaining()));
-        set("limit", json!(decision.limit()));
-        set("retry_after_ms", retry_after_ms);
-        set("retry", retry);
-        set("reset_after_ms", format::reset_json(Some(decision.reset())));
-        json
     }
 }
 

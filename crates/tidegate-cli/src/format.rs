@@ -1,41 +1,15 @@
-//! Times, durations and counts in text and JSON.
+//! Times, durations and counts as text.
 
 use std::fmt;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use tidegate::Timestamp;
 use tidegate::policy::{RuleError, duration_from_text, duration_to_text};
-use tidegate::{Timestamp, Wait};
+pub(crate) use tidegate_proto::times::{time_text_rounded_up as time, whole_ms};
 
 /// A duration in whole milliseconds, rounded up: never too short.
 pub(crate) fn duration(duration: Duration) -> String {
-    duration_to_text(Duration::from_millis(millis(duration)))
-}
-
-/// Whole milliseconds, rounded up.
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(NS_PER_MS)).unwrap_or(u64::MAX)
-}
-
-/// A wait in its wire format: milliseconds, or a word where there are none.
-pub(crate) fn wait_json(wait: Option<Wait>) -> (Value, Value) {
-    match wait {
-        None => (json!(0), Value::Null),
-        Some(Wait::After(wait)) => (json!(millis(wait)), Value::Null),
-        Some(Wait::Never) => (Value::Null, json!("never")),
-        Some(Wait::Unknown) => (Value::Null, json!("unknown")),
-    }
-}
-
-/// Milliseconds until a limit is full again; null where unknown.
-pub(crate) fn reset_json(reset: Option<Duration>) -> Value {
-    reset.filter(|reset| *reset < Duration::MAX).map_or(Value::Null, |reset| json!(millis(reset)))
-}
-
-/// A time since 1970 in RFC 3339, in whole milliseconds, rounded up.
-pub(crate) fn time(at: Timestamp) -> String {
-    let ms = i64::try_from(u128::from(at.as_nanos()).div_ceil(NS_PER_MS)).unwrap_or(i64::MAX);
-    jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX).to_string()
+    duration_to_text(Duration::from_millis(whole_ms(duration)))
 }
 
 /// A time since 1970 in RFC 3339, exact.
@@ -102,8 +76,6 @@ pub(crate) fn count(number: usize, one: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
     format!("{number} {one}{s}")
 }
-
-const NS_PER_MS: u128 = 1_000_000;
 
 #[cfg(test)]
 mod tests;

@@ -3,14 +3,12 @@
 use std::io;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
 use tidegate::policy::{Policy, ServerConfig};
 use tidegate::{
-    CheckError, Engine, Explanation, ManualClock, MemoryStore, Report, Request, Timestamp, Wait,
-    WaitError,
+    CheckError, Engine, Explanation, ManualClock, MemoryStore, Request, Timestamp, Wait, WaitError,
 };
+use tidegate_server::explanation::DecisionSummary;
 
-use crate::format;
 use crate::io::Io;
 
 /// Notes that the simulator enforces more keys than the policy does.
@@ -27,18 +25,6 @@ pub(crate) fn note_enforced(policy: &Policy, io: &mut Io<'_>) -> io::Result<()> 
 pub(crate) struct Simulator {
     engine: Engine<MemoryStore, ManualClock>,
     clock: ManualClock,
-}
-
-/// A decision in the fields that are printed.
-#[derive(Clone, Debug)]
-pub(crate) struct DecisionSummary {
-    pub(crate) is_allowed: bool,
-    pub(crate) rule: Option<String>,
-    pub(crate) limit: Option<u64>,
-    pub(crate) remaining: Option<u64>,
-    pub(crate) wait: Option<Wait>,
-    pub(crate) reset: Option<Duration>,
-    pub(crate) reason: Option<String>,
 }
 
 impl Simulator {
@@ -90,37 +76,5 @@ impl Simulator {
 
     pub(crate) fn explain(&self, request: &Request<'_>) -> Result<Explanation, CheckError> {
         self.engine.explain(request)
-    }
-}
-
-impl DecisionSummary {
-    pub(crate) fn of(report: &Report) -> Self {
-        Self {
-            is_allowed: report.is_allowed(),
-            rule: report.rule().map(str::to_owned),
-            limit: report.limit(),
-            remaining: report.remaining(),
-            wait: report.retry_after(),
-            reset: report.reset(),
-            reason: report.reason(),
-        }
-    }
-
-    /// The decision in the daemon's JSON format.
-    pub(crate) fn json(&self) -> Map<String, Value> {
-        let (retry_after_ms, retry) = format::wait_json(self.wait);
-        let Value::Object(json) = json!({
-            "allowed": self.is_allowed,
-            "rule": self.rule,
-            "remaining": self.remaining,
-            "limit": self.limit,
-            "retry_after_ms": retry_after_ms,
-            "retry": retry,
-            "reset_after_ms": format::reset_json(self.reset),
-            "reason": self.reason,
-        }) else {
-            unreachable!("braces make an object")
-        };
-        json
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::peer::PeerId;
 use crate::permits::{Permit, Permits, Refusal};
 use crate::shutdown::{ShutdownSignal, ShutdownTrigger};
-use crate::socket::{BACKLOG, PeerStream};
+use crate::socket::{Accept, BACKLOG, PeerStream};
 use crate::warnings::Warnings;
 
 /// A protocol that serves connections.
@@ -39,22 +39,6 @@ pub struct Connection<I = PeerStream> {
     pub shutdown: ShutdownSignal,
     /// Returned when it is dropped, with the connection.
     pub permit: Arc<Permit>,
-}
-
-/// A source of connections: a [`ListenSocket`](crate::ListenSocket), or one that reads an address
-/// from the connection first.
-pub trait Accept: Send + 'static {
-    /// The byte stream of a connection.
-    type Io: Send + 'static;
-
-    /// The next connection. Must be cancel-safe.
-    fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, PeerId)>> + Send;
-
-    /// A connection that the system has made already, without the runtime, which may not have
-    /// noticed it. `None` if there is none; by default the runtime has to notice it.
-    fn accept_arrived(&mut self) -> io::Result<Option<(Self::Io, PeerId)>> {
-        Ok(None)
-    }
 }
 
 /// Accepts connections until the process stops. No error ends the loop.

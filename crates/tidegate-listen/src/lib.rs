@@ -39,12 +39,13 @@ pub mod http;
 pub mod log;
 mod peer;
 mod permits;
+mod read_gate;
 mod shutdown;
 mod socket;
 mod warnings;
 
-pub use accept::{Accept, Connection, Protocol, accept, is_of_one_connection, serve};
-pub use byte_budget::{BudgetKind, ByteBudgets, ReadGate, Victims};
+pub use accept::{Connection, Protocol, accept, is_of_one_connection, serve};
+pub use byte_budget::{BudgetKind, ByteBudgets, Victims};
 pub use descriptors::descriptors;
 #[cfg(feature = "http")]
 pub use http::{Http, Surplus, Timeouts, linger};
@@ -52,8 +53,9 @@ pub use peer::{Peer, PeerId};
 pub use permits::{
     ConnectionCounts, ConnectionState, Connections, Permit, PermitLimits, Permits, Refusal,
 };
+pub use read_gate::ReadGate;
 pub use shutdown::{ShutdownSignal, ShutdownTrigger, terminated};
-pub use socket::{ListenSocket, PeerStream, bind_tcp};
+pub use socket::{Accept, ListenSocket, PeerStream, bind_tcp};
 pub use warnings::Warnings;
 
 /// The example of the README is a test.

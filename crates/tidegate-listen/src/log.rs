@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::ffi::OsString;
 use std::fmt;
+use std::io::Write as _;
+use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
@@ -48,6 +50,30 @@ where
         };
         // Without the thread the lines that are left out are reported at the end only.
         let _ = thread::Builder::new().name("tidegate-log".into()).spawn(report);
+    }
+}
+
+/// Runs a program with this log: [starts](init) it, runs the program, [reports](report_left_out) what
+/// was left out, and writes the error, if there is one, to standard error.
+///
+/// ```no_run
+/// fn main() -> std::process::ExitCode {
+///     tidegate_listen::log::run(|| {
+///         tracing::info!("started");
+///         Ok(())
+///     })
+/// }
+/// ```
+pub fn run(program: impl FnOnce() -> Result<(), Box<dyn Error>>) -> ExitCode {
+    let done = init().map_err(Into::into).and_then(|()| program());
+    report_left_out();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // If stderr fails too, there is nowhere else to report it.
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -127,8 +127,10 @@ pub struct Permits {
 /// Why there is no permit for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The peer has as many connections as one peer may have.
-    PeerShare,
+    /// The address has as many connections as one peer may have.
+    AddressShare,
+    /// The user has as many connections as one peer may have.
+    UserShare,
     /// All permits are taken, and no connection is idle.
     Full,
 }
@@ -136,7 +138,8 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::PeerShare => "too many connections from this address",
+            Self::AddressShare => "too many connections from this address",
+            Self::UserShare => "too many connections of this user",
             Self::Full => "too many connections",
         })
     }

@@ -1,3 +1,4 @@
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -8,8 +9,23 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
-use crate::accept::Accept;
 use crate::peer::PeerId;
+
+/// A source of connections: a [`ListenSocket`], or one that reads an address
+/// from the connection first.
+pub trait Accept: Send + 'static {
+    /// The byte stream of a connection.
+    type Io: Send + 'static;
+
+    /// The next connection. Must be cancel-safe.
+    fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, PeerId)>> + Send;
+
+    /// A connection that the system has made already, without the runtime, which may not have
+    /// noticed it. `None` if there is none; by default the runtime has to notice it.
+    fn accept_arrived(&mut self) -> io::Result<Option<(Self::Io, PeerId)>> {
+        Ok(None)
+    }
+}
 
 /// The socket of a listener.
 #[derive(Debug)]

@@ -8,6 +8,7 @@
 //! - [`ipc`]: frames and messages of a local socket;
 //! - [`json`]: objects that are nothing else;
 //! - [`resp`]: the Redis protocol, and its commands that carry their own limit;
+//! - [`times`]: waits and times in response bodies;
 //! - `rls`: Envoy's rate limit service, with the feature of that name.
 //!
 //! No input makes it panic or allocate without bound.
@@ -24,3 +25,4 @@ pub mod proxy;
 pub mod resp;
 #[cfg(feature = "rls")]
 pub mod rls;
+pub mod times;

@@ -3,6 +3,8 @@
 use serde::Serialize;
 use tidegate_core::Wait;
 
+use crate::times::RetryFields;
+
 /// The media type of a problem.
 pub const CONTENT_TYPE: &str = "application/problem+json";
 
@@ -47,19 +49,15 @@ impl<'a> Problem<'a> {
         violated: impl Iterator<Item = &'a str>,
         wait: Option<Wait>,
     ) -> Self {
-        let retry = match wait {
-            Some(Wait::Never) => Some("never"),
-            Some(Wait::Unknown) => Some("unknown"),
-            Some(Wait::After(_)) | None => None,
-        };
+        let fields = wait.map(RetryFields::denied);
         Self {
             kind: "https://iana.org/assignments/http-problem-types#quota-exceeded",
             title: "Request cannot be satisfied as assigned quota has been exceeded",
             status: 429,
             detail,
             violated_policies: violated.collect(),
-            retry_after_ms: wait.and_then(Wait::whole_ms),
-            retry,
+            retry_after_ms: fields.and_then(|it| it.retry_after_ms),
+            retry: fields.and_then(|it| it.retry),
         }
     }
 

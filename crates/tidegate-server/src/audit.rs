@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use tidegate::{Change, Changed, Timestamp};
+use tidegate_proto::times::time_text;
 
-use crate::daemon::DaemonEngine;
-use crate::local::time_text;
+use crate::engine::DaemonEngine;
 
 /// The last changes, numbered upwards from 1: edits of the policy, resets of keys, ends of rounds.
 ///

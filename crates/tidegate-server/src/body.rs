@@ -1,13 +1,19 @@
-//! The response body of a decision, which HTTP, RESP and the local socket share.
+//! The response bodies that HTTP, RESP and the local socket share: one for each kind of response.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use serde::Serialize;
 use tidegate::policy::Mode;
-use tidegate::{Decision, Report, Wait};
+use tidegate::{Decision, Report};
+use tidegate_proto::times::{RetryFields, reset_after_ms};
+
+pub(crate) use holds::{CommitBody, LeaseBody, ReservationBody};
+
+pub mod explanation;
+mod holds;
+mod write;
 
 /// The response body of a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -47,7 +53,7 @@ pub(crate) struct RuleBody<'a> {
 impl<'a> DecisionBody<'a> {
     /// The body for a report.
     pub(crate) fn new(report: &'a Report) -> Self {
-        let (retry_after_ms, retry) = retry(report.retry_after());
+        let RetryFields { retry_after_ms, retry } = RetryFields::new(report.retry_after());
         Self {
             allowed: report.is_allowed(),
             rule: report.rule(),
@@ -55,7 +61,7 @@ impl<'a> DecisionBody<'a> {
             limit: report.limit(),
             retry_after_ms,
             retry,
-            reset_after_ms: report.reset().and_then(whole_ms),
+            reset_after_ms: report.reset().and_then(reset_after_ms),
             reason: report.reason(),
             decision_id: DecisionId::next(),
             rules: report.rules().map(|it| RuleBody::new(it.rule, it.mode, it.decision)).collect(),
@@ -65,38 +71,18 @@ impl<'a> DecisionBody<'a> {
 
 impl<'a> RuleBody<'a> {
     fn new(rule: &'a str, mode: Mode, decision: &Decision) -> Self {
-        let (retry_after_ms, retry) = retry(decision.retry_after());
-        let mode = match mode {
-            Mode::Enforce => "enforce",
-            Mode::Shadow => "shadow",
-        };
+        let RetryFields { retry_after_ms, retry } = RetryFields::new(decision.retry_after());
         Self {
             rule,
-            mode,
+            mode: mode.name(),
             allowed: decision.is_allowed(),
             remaining: decision.remaining(),
             limit: decision.limit(),
             retry_after_ms,
             retry,
-            reset_after_ms: whole_ms(decision.reset()),
+            reset_after_ms: reset_after_ms(decision.reset()),
         }
     }
-}
-
-/// The wait in whole milliseconds, rounded up; or why there is none: `never` or `unknown`.
-pub(crate) fn retry(wait: Option<Wait>) -> (Option<u64>, Option<&'static str>) {
-    match wait {
-        None => (Some(0), None),
-        Some(wait @ Wait::After(_)) => (wait.whole_ms(), None),
-        Some(Wait::Never) => (None, Some("never")),
-        Some(Wait::Unknown) => (None, Some("unknown")),
-    }
-}
-
-/// Whole milliseconds, rounded up; `None` if unknown.
-pub(crate) fn whole_ms(time: Duration) -> Option<u64> {
-    (time < Duration::MAX)
-        .then(|| u64::try_from(time.as_nanos().div_ceil(NS_PER_MS)).unwrap_or(u64::MAX))
 }
 
 /// The id of a decision, to find it in logs.
@@ -130,11 +116,8 @@ impl Serialize for DecisionId {
     }
 }
 
-const NS_PER_MS: u128 = 1_000_000;
 /// Half of the golden ratio's bits: multiplying by it spreads small numbers over all of them.
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-
-mod write;
 
 #[cfg(test)]
 mod tests;

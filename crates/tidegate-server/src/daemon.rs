@@ -1,33 +1,34 @@
 //! The state that all protocols share.
+//!
+//! It is put together at the start. Its parts do not know it: each takes what it needs as arguments,
+//! and only protocols and [`Server`](crate::Server) use the whole.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate::{AnyStore, Clock, Engine, Timestamp};
+use tidegate::{Clock, Report, Request, Timestamp};
 
 use crate::audit::AuditTrail;
 use crate::connections::ListenerConnections;
-use crate::policy_watcher::Reload;
-use crate::resp::ThrottleTables;
+use crate::engine::DaemonEngine;
+use crate::listener::Listener;
+use crate::reload::Reload;
 use crate::settings::Settings;
-use crate::telemetry::{Metrics, Top};
-
-/// The engine of a daemon.
-pub(crate) type DaemonEngine = Engine<AnyStore>;
+use crate::telemetry::{Metrics, MetricsSources};
+use crate::throttles::ThrottleTables;
 
 /// The state that all protocols share.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) engine: DaemonEngine,
-    pub(crate) settings: Settings,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) metrics: Metrics,
-    pub(crate) top: Top,
     pub(crate) connections: ListenerConnections,
     /// Buckets outside the policy, of RESP.
     pub(crate) throttles: ThrottleTables,
     /// The status of policy reloads.
-    pub(crate) reload: Reload,
+    pub(crate) reload: Arc<Reload>,
     /// Changes at run time.
     pub(crate) audit: Arc<AuditTrail>,
     started_at: Timestamp,
@@ -55,31 +56,55 @@ pub(crate) struct Readiness {
 
 impl Daemon {
     pub(crate) fn new(engine: DaemonEngine, settings: Settings) -> Self {
-        let daemon = Self {
+        let metrics = Metrics::new(settings.hides_keys);
+        metrics.know_domains(&engine.policy());
+        Self {
             started_at: engine.clock().now(),
             started_wall: engine.clock().wall(),
-            top: Top::new(settings.hides_keys),
             connections: ListenerConnections::new(&settings.bounds),
             throttles: ThrottleTables::new(settings.policy.server()),
-            metrics: Metrics::default(),
-            reload: Reload::default(),
+            metrics,
+            reload: Arc::default(),
             audit: AuditTrail::of(&engine),
             engine,
-            settings,
-        };
-        daemon.know_domains();
-        daemon
+            settings: Arc::new(settings),
+        }
     }
 
-    /// When the daemon started, by the wall clock.
-    pub(crate) fn started_wall(&self) -> Timestamp {
-        self.started_wall
+    /// The time by which requests are measured.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.engine.clock().now()
+    }
+
+    /// How long ago this was.
+    pub(crate) fn elapsed(&self, since: Timestamp) -> Duration {
+        Duration::from_nanos(self.now().as_nanos().saturating_sub(since.as_nanos()))
     }
 
     /// How long the daemon has been running.
     pub(crate) fn uptime(&self) -> Duration {
-        let now_ns = self.engine.clock().now().as_nanos();
-        Duration::from_nanos(now_ns.saturating_sub(self.started_at.as_nanos()))
+        self.elapsed(self.started_at)
+    }
+
+    /// Counts the decision on a request.
+    ///
+    /// Every protocol calls this once for each decision that it sends.
+    pub(crate) fn observe(&self, listener: Listener, request: &Request<'_>, report: &Report) {
+        self.metrics.observe(self.now(), listener, request, report);
+    }
+
+    /// Counts the duration of a batch of requests that were read at `since` and are done now.
+    ///
+    /// Every protocol calls this once for each batch, whatever its requests are.
+    pub(crate) fn observe_durations(&self, listener: Listener, since: Timestamp, count: u64) {
+        self.metrics.listener(listener).durations.add(self.elapsed(since), count);
+    }
+
+    /// All metrics, in the text format of Prometheus.
+    pub(crate) fn metrics_text(&self) -> String {
+        let Self { engine, metrics, connections, throttles, reload, .. } = self;
+        let (started, uptime) = (self.started_wall, self.uptime());
+        MetricsSources { engine, metrics, connections, throttles, reload, started, uptime }.text()
     }
 
     /// Whether the daemon is ready, and what is wrong if not.

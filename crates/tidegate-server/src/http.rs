@@ -22,7 +22,7 @@ use response::HttpResponse;
 use routes::{Endpoint, Methods, Route};
 
 mod check;
-pub(crate) mod explain;
+mod explain;
 mod forward;
 mod holds;
 mod leases;

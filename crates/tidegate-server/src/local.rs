@@ -7,8 +7,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use tidegate::Timestamp;
-use tidegate_proto::ipc::{self, IpcError, PROTOCOL_VERSION, Request};
+use tidegate_proto::ipc::{self, Failure, IpcError, PROTOCOL_VERSION, Request};
 
 pub use access::{Access, AccessEntry, AccessError};
 pub use frames::{Ended, FrameTimes, Frames, StopReceiving};
@@ -184,14 +183,12 @@ impl Protocol for Local {
 }
 
 fn failed(error: &str, next: Next) -> Reply {
-    reply(false, Map::from_iter([("error".into(), error.into())]), next)
+    reply(false, verbs::fields_of(&Failure::new(error)), next)
 }
 
 fn too_soon(SocketDenial { limit, retry_after_ms }: SocketDenial) -> Reply {
-    let mut fields = Map::from_iter([("error".into(), Value::from(LIMITED))]);
-    fields.extend(retry_after_ms.map(|ms| ("retryAfterMs".into(), ms.into())));
-    fields.extend(limit.map(|limit| ("limit".into(), limit.into())));
-    reply(false, fields, Next::Request)
+    let failure = Failure { retry_after_ms, limit, ..Failure::new(LIMITED) };
+    reply(false, verbs::fields_of(&failure), Next::Request)
 }
 
 /// A response as frames: one, or, for a response of the admin API that does not fit, several with a
@@ -236,12 +233,6 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
         rest = after;
         (!part.is_empty()).then_some(part)
     })
-}
-
-/// A time of the wall clock in ISO 8601, in UTC.
-pub(crate) fn time_text(at: Timestamp) -> String {
-    let time = jiff::Timestamp::from_nanosecond(i128::from(at.as_nanos()));
-    format!("{:.3}", time.unwrap_or(jiff::Timestamp::MAX))
 }
 
 const LIMITED: &str = "Rate limit exceeded. Please wait before retrying.";

@@ -9,101 +9,31 @@
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use tidegate::policy::{Diagnostic, Parsed, Policy, PolicyFile, Rule};
 use tidegate::{Clock, Timestamp};
-use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
-use crate::daemon::{Daemon, SharedDaemon};
+use crate::engine::DaemonEngine;
 use crate::load::{self, LoadError};
-use crate::local::time_text;
+use crate::reload::{Reload, needs_restart};
+use crate::settings::Settings;
 use loader::Loader;
-pub(crate) use restart::needs_restart;
 use tidegate_listen::ShutdownSignal;
 
 mod loader;
-mod restart;
 #[cfg(test)]
 mod tests;
 
-/// The reloads of the policy file: their status, and requests for one.
-#[derive(Debug, Default)]
-pub(crate) struct Reload {
-    status: Mutex<ReloadStatus>,
-    requested: Notify,
-}
-
-/// The status of policy reloads.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ReloadStatus {
-    /// The number of reloads that succeeded.
-    pub(crate) ok: u64,
-    /// The number of reloads that failed.
-    pub(crate) failed: u64,
-    pub(crate) last_ok: Option<Timestamp>,
-    /// The errors of the file in its current form; `None` if it was loaded.
-    pub(crate) error: Option<String>,
-    /// Whether another policy was put into force by the admin API since the last reload.
-    pub(crate) is_replaced: bool,
-    /// Whether the file has kept changing for too long to be loaded.
-    pub(crate) is_unstable: bool,
-    /// Settings of the file that need a restart.
-    pub(crate) needs_restart: Vec<&'static str>,
-}
-
-impl Reload {
-    /// Requests a reload now.
-    pub(crate) fn request(&self) {
-        self.requested.notify_one();
-    }
-
-    /// Records that the admin API has replaced the policy of the file.
-    pub(crate) fn replaced(&self) {
-        self.lock().is_replaced = true;
-    }
-
-    pub(crate) fn status(&self) -> ReloadStatus {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ReloadStatus> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ReloadStatus {
-    pub(crate) fn to_json(&self) -> Value {
-        json!({
-            "ok": self.ok, "failed": self.failed, "last_ok": self.last_ok.map(time_text),
-            "error": self.error, "replaced": self.is_replaced, "unstable": self.is_unstable,
-            "needs_restart": self.needs_restart,
-        })
-    }
-
-    /// Whether the policy file in its current form is in force.
-    pub(crate) const fn is_current(&self) -> bool {
-        self.error.is_none() && !self.is_replaced && !self.is_unstable
-    }
-
-    /// Why the policy file is not in force, without quoted lines of the file, for clients that may
-    /// not read it.
-    pub(crate) fn short_error(&self) -> Option<String> {
-        match &self.error {
-            Some(error) => {
-                let first = error.lines().next().unwrap_or_default();
-                Some(format!("the previous policy is in force: {first}"))
-            }
-            None if self.is_unstable => {
-                Some("the previous policy is in force: the policy file keeps changing".into())
-            }
-            None if self.is_replaced => Some("a policy from the admin API is in force".into()),
-            None => None,
-        }
-    }
+/// What a reload reads and changes.
+#[derive(Clone, Debug)]
+pub(crate) struct ReloadTarget {
+    pub(crate) engine: DaemonEngine,
+    /// The settings that the daemon was started with.
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) reload: Arc<Reload>,
 }
 
 /// Metadata that changes with the content of a file.
@@ -145,7 +75,11 @@ impl PolicyWatcher {
     }
 
     /// Polls the file; returns a reload once its new content is stable.
-    pub(crate) fn poll_file(&mut self, daemon: &Daemon, now: Timestamp) -> Option<PendingReload> {
+    pub(crate) fn poll_file(
+        &mut self,
+        target: &ReloadTarget,
+        now: Timestamp,
+    ) -> Option<PendingReload> {
         let stamp = stamp_of(&self.path);
         if let (Some(now), Some((before, polls))) = (stamp, self.stamp)
             && now == before
@@ -158,7 +92,7 @@ impl PolicyWatcher {
             Err(error) => {
                 (self.pending, self.stamp) = (None, None);
                 if std::mem::replace(&mut self.is_missed, true) {
-                    failed(daemon, &error, self.seen.take().is_some());
+                    failed(target, &error, self.seen.take().is_some());
                 }
                 return None;
             }
@@ -167,23 +101,23 @@ impl PolicyWatcher {
         let content = self.content(&files);
         if self.seen == Some(content) {
             (self.pending, self.changing_since) = (None, None);
-            daemon.reload.lock().is_unstable = false;
+            target.reload.lock().is_unstable = false;
             let polls = self.stamp.filter(|(known, _)| Some(*known) == stamp);
             self.stamp = stamp.map(|it| (it, polls.map_or(1, |(_, polls)| polls + 1)));
         } else if self.pending == Some(content) {
             return Some(self.pending(content, files));
         } else {
             self.pending = Some(content);
-            self.note_change(daemon, now);
+            self.note_change(target, now);
         }
         None
     }
 
     /// Warns of a file that keeps changing, once.
-    fn note_change(&mut self, daemon: &Daemon, now: Timestamp) {
+    fn note_change(&mut self, target: &ReloadTarget, now: Timestamp) {
         let since = *self.changing_since.get_or_insert(now);
         let changing_ns = now.as_nanos().saturating_sub(since.as_nanos());
-        let mut status = daemon.reload.lock();
+        let mut status = target.reload.lock();
         if u128::from(changing_ns) >= UNSTABLE_AFTER.as_nanos() && !status.is_unstable {
             status.is_unstable = true;
             let file = self.path.display();
@@ -192,13 +126,13 @@ impl PolicyWatcher {
     }
 
     /// Reads the file now, even if it has not changed.
-    pub(crate) fn read(&mut self, daemon: &Daemon) -> Option<PendingReload> {
+    pub(crate) fn read(&mut self, target: &ReloadTarget) -> Option<PendingReload> {
         match load::read(&self.path) {
             Ok(files) => Some(self.pending(self.content(&files), files)),
             Err(error) => {
                 // When the file is back it is loaded, even with the same content.
                 (self.seen, self.stamp) = (None, None);
-                failed(daemon, &error, true);
+                failed(target, &error, true);
                 None
             }
         }
@@ -230,21 +164,21 @@ pub(crate) struct PendingReload {
 
 impl PendingReload {
     /// Puts the parsed policy into force, or records its errors.
-    pub(crate) fn finish(&self, daemon: &Daemon, parsed: Result<Parsed, LoadError>) {
+    pub(crate) fn finish(&self, target: &ReloadTarget, parsed: Result<Parsed, LoadError>) {
         match parsed {
-            Ok(parsed) => self.apply(daemon, parsed),
-            Err(error) => failed(daemon, &error, true),
+            Ok(parsed) => self.apply(target, parsed),
+            Err(error) => failed(target, &error, true),
         }
     }
 
-    fn apply(&self, daemon: &Daemon, parsed: Parsed) {
+    fn apply(&self, target: &ReloadTarget, parsed: Parsed) {
         let Parsed { policy, warnings, left_out, .. } = parsed;
         let policy = policy.with_request_limits();
         // A policy that the admin API has set before the first poll stays in force.
-        let before = daemon.reload.status();
-        let is_replaced = before.is_replaced && before.ok == 0 && policy == daemon.settings.policy;
-        let is_known = self.is_first && (is_replaced || *daemon.engine.policy() == policy);
-        let needs_restart = needs_restart(daemon.settings.policy.server(), policy.server());
+        let before = target.reload.status();
+        let is_replaced = before.is_replaced && before.ok == 0 && policy == target.settings.policy;
+        let is_known = self.is_first && (is_replaced || *target.engine.policy() == policy);
+        let needs_restart = needs_restart(target.settings.policy.server(), policy.server());
         let file = self.path.display();
         if !is_known {
             log_warnings(&warnings, left_out);
@@ -252,13 +186,13 @@ impl PendingReload {
                 let settings = needs_restart.join(", ");
                 tracing::warn!(%file, settings, "settings need a restart");
             }
-            warn_of_edits(daemon, &policy);
-            let changes = daemon.engine.replace_policy("file", policy).len();
+            warn_of_edits(target, &policy);
+            let changes = target.engine.replace_policy("file", policy).len();
             tracing::info!(%file, changes, "policy reloaded");
         }
-        let mut status = daemon.reload.lock();
+        let mut status = target.reload.lock();
         status.ok += u64::from(!is_known);
-        status.last_ok = Some(daemon.engine.clock().wall());
+        status.last_ok = Some(target.engine.clock().wall());
         status.error = None;
         status.is_unstable = false;
         status.is_replaced &= is_known;
@@ -281,8 +215,8 @@ fn log_warnings(warnings: &[Diagnostic], left_out: usize) {
 }
 
 /// Warns of rules of the file that are not in force, because of edits at run time.
-fn warn_of_edits(daemon: &Daemon, policy: &Policy) {
-    let overlay = daemon.engine.overlay();
+fn warn_of_edits(target: &ReloadTarget, policy: &Policy) {
+    let overlay = target.engine.overlay();
     let is_in_file = |edited: &&Rule| {
         let is_it = |rule: &Rule| {
             (rule.domain_name(), rule.name()) == (edited.domain_name(), edited.name())
@@ -301,9 +235,9 @@ fn warn_of_edits(daemon: &Daemon, policy: &Policy) {
 }
 
 /// Records and logs that a reload failed; once for the same error, unless `is_new`.
-fn failed(daemon: &Daemon, error: &LoadError, is_new: bool) {
+fn failed(target: &ReloadTarget, error: &LoadError, is_new: bool) {
     let error = error.to_string();
-    let mut status = daemon.reload.lock();
+    let mut status = target.reload.lock();
     if is_new || status.error.as_ref() != Some(&error) {
         // The log has one line per event; the status has the whole error.
         let first = error.lines().next().unwrap_or_default();
@@ -325,7 +259,7 @@ fn stamp_of(path: &Path) -> Option<FileStamp> {
 ///
 /// The file may be on another machine, and reading it may be slow, so blocking threads do that. No
 /// failure in them ends the watching, and shutdown does not wait for them.
-pub(crate) async fn watch(daemon: SharedDaemon, path: PathBuf, mut shutdown: ShutdownSignal) {
+pub(crate) async fn watch(target: ReloadTarget, path: PathBuf, mut shutdown: ShutdownSignal) {
     let watching = async {
         let loader = Loader::new();
         let mut watcher = PolicyWatcher::new(path.clone());
@@ -333,25 +267,25 @@ pub(crate) async fn watch(daemon: SharedDaemon, path: PathBuf, mut shutdown: Shu
         loop {
             let is_requested = tokio::select! {
                 () = tokio::time::sleep(wait) => false,
-                () = daemon.reload.requested.notified() => true,
+                () = target.reload.requested() => true,
             };
-            let shared = SharedDaemon::clone(&daemon);
+            let shared = target.clone();
             let polled = spawn_blocking(move || {
                 let pending = if is_requested {
                     watcher.read(&shared)
                 } else {
-                    watcher.poll_file(&shared, shared.now())
+                    watcher.poll_file(&shared, shared.engine.clock().now())
                 };
                 (watcher, pending)
             });
             let pending;
             (watcher, pending) = polled.await.unwrap_or_else(|error| {
-                failed(&daemon, &loader::broken(error), false);
+                failed(&target, &loader::broken(error), false);
                 (PolicyWatcher::new(path.clone()), None)
             });
             wait = watcher.poll_after();
             if let Some(pending) = pending {
-                load(&daemon, &loader, pending).await;
+                load(&target, &loader, pending).await;
             }
         }
     };
@@ -361,14 +295,14 @@ pub(crate) async fn watch(daemon: SharedDaemon, path: PathBuf, mut shutdown: Shu
     }
 }
 
-async fn load(daemon: &SharedDaemon, loader: &Loader, mut pending: PendingReload) {
+async fn load(target: &ReloadTarget, loader: &Loader, mut pending: PendingReload) {
     let files = std::mem::take(&mut pending.files);
-    let options = daemon.settings.yaml_options;
+    let options = target.settings.yaml_options;
     let parsed = loader.load(LOADING_MOST, move || load::parse(&files, options)).await;
-    let shared = SharedDaemon::clone(daemon);
+    let shared = target.clone();
     let finished = spawn_blocking(move || pending.finish(&shared, parsed)).await;
     if let Err(error) = finished {
-        failed(daemon, &loader::broken(error), true);
+        failed(target, &loader::broken(error), true);
     }
 }
 

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::daemon::SharedDaemon;
 use session::Session;
-pub(crate) use throttle_commands::ThrottleTables;
 use tidegate_listen::{Connection, Protocol};
 
 mod commands;

@@ -15,7 +15,7 @@ use crate::grpc::Grpc;
 use crate::http::Http;
 use crate::listener::Listener;
 use crate::local::{Access, AccessError, BindError, Local, RatesError, SocketFile, SocketLimits};
-use crate::policy_watcher::watch;
+use crate::policy_watcher::{ReloadTarget, watch};
 use crate::resp::Resp;
 use crate::settings::Settings;
 use crate::store_health;
@@ -96,11 +96,7 @@ impl Server {
         if let Some((listener, protocol)) = local {
             server.open(Listener::Unix, Some(listener), protocol);
         }
-        tokio::spawn(store_health::store_health(daemon(), server.stop.signal()));
-        tokio::spawn(store_health::idempotency_keys(daemon(), server.stop.signal()));
-        if let Some(path) = &server.daemon.settings.policy_path {
-            tokio::spawn(watch(daemon(), path.clone(), server.stop.signal()));
-        }
+        server.start_watching();
         Ok(server)
     }
 
@@ -139,6 +135,21 @@ impl Server {
             && let Err(error) = store.take_snapshot()
         {
             tracing::warn!(%error, "no snapshot; the next start has more log to read");
+        }
+    }
+
+    /// Starts to watch the store and the policy file.
+    fn start_watching(&self) {
+        let Daemon { engine, settings, reload, .. } = &*self.daemon;
+        tokio::spawn(store_health::store_health(engine.clone(), self.stop.signal()));
+        tokio::spawn(store_health::idempotency_keys(engine.clone(), self.stop.signal()));
+        if let Some(path) = &settings.policy_path {
+            let target = ReloadTarget {
+                engine: engine.clone(),
+                settings: Arc::clone(settings),
+                reload: Arc::clone(reload),
+            };
+            tokio::spawn(watch(target, path.clone(), self.stop.signal()));
         }
     }
 

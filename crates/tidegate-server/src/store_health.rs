@@ -5,12 +5,12 @@ use std::time::Duration;
 use tidegate::durable::FileStore;
 use tidegate::{Clock, SystemClock, Timestamp};
 
-use crate::daemon::SharedDaemon;
+use crate::engine::DaemonEngine;
 use tidegate_listen::ShutdownSignal;
 
 /// Watches the store until the daemon stops.
-pub(crate) async fn store_health(daemon: SharedDaemon, mut shutdown: ShutdownSignal) {
-    let Some(store) = daemon.engine.on_disk() else { return };
+pub(crate) async fn store_health(engine: DaemonEngine, mut shutdown: ShutdownSignal) {
+    let Some(store) = engine.on_disk() else { return };
     let mut ticks = tokio::time::interval(CHECK_EVERY);
     let (mut is_failing, mut outages) = (false, 0);
     loop {
@@ -39,19 +39,19 @@ pub(crate) async fn store_health(daemon: SharedDaemon, mut shutdown: ShutdownSig
 }
 
 /// Warns about idempotency keys that are dropped before their time, until the daemon stops.
-pub(crate) async fn idempotency_keys(daemon: SharedDaemon, mut shutdown: ShutdownSignal) {
+pub(crate) async fn idempotency_keys(engine: DaemonEngine, mut shutdown: ShutdownSignal) {
     let mut ticks = tokio::time::interval(WARN_EVERY);
-    let mut before = daemon.engine.evicted_idempotency_keys();
+    let mut before = engine.evicted_idempotency_keys();
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             () = shutdown.wanted() => return,
         }
-        let evicted = daemon.engine.evicted_idempotency_keys();
+        let evicted = engine.evicted_idempotency_keys();
         if evicted > before {
             tracing::warn!(
                 evicted = evicted - before,
-                max_idempotency_keys = daemon.engine.policy().server().max_idempotency_keys(),
+                max_idempotency_keys = engine.policy().server().max_idempotency_keys(),
                 "idempotency keys dropped before their time: repeated requests may be charged \
                  again; raise max_idempotency_keys"
             );

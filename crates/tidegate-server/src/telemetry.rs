@@ -2,14 +2,14 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use tidegate::{Clock, Report, Request, Timestamp};
+use tidegate::{Report, Request, Timestamp};
+use tidegate_proto::times::RetryFields;
 
-use crate::daemon::Daemon;
 use crate::listener::Listener;
+pub(crate) use exposition::MetricsSources;
 pub(crate) use histogram::Histogram;
-pub(crate) use top::{Top, TopKey};
+pub(crate) use top::Top;
 use unmatched::UnmatchedByDomain;
 
 mod exposition;
@@ -19,7 +19,7 @@ mod top;
 mod unmatched;
 
 /// Counters of everything but decisions, which rules count themselves.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Metrics {
     /// By listener, in the order of [`Listener::ALL`].
     listeners: [ListenerMetrics; Listener::ALL.len()],
@@ -32,6 +32,8 @@ pub(crate) struct Metrics {
     /// Buckets outside the policy, by command: allowed and denied.
     pub(crate) cl_throttle: Verdicts,
     pub(crate) throttle: Verdicts,
+    /// The busiest and the most denied keys.
+    pub(crate) top: Top,
 }
 
 /// The metrics of a listener.
@@ -67,29 +69,38 @@ pub(crate) struct Verdicts {
 }
 
 impl Metrics {
+    /// No counts yet. Keys are shown as hashes if they are to be hidden.
+    pub(crate) fn new(hides_keys: bool) -> Self {
+        Self {
+            listeners: Default::default(),
+            unmatched: UnmatchedByDomain::default(),
+            banned: Counter::default(),
+            outages: Counter::default(),
+            cl_throttle: Verdicts::default(),
+            throttle: Verdicts::default(),
+            top: Top::new(hides_keys),
+        }
+    }
+
     pub(crate) fn listener(&self, listener: Listener) -> &ListenerMetrics {
         &self.listeners[listener as usize]
     }
-}
 
-impl Daemon {
-    /// The time by which requests are measured.
-    pub(crate) fn now(&self) -> Timestamp {
-        self.engine.clock().now()
-    }
-
-    /// Counts the decision on a request.
-    ///
-    /// Every protocol calls this once for each decision that it sends.
-    pub(crate) fn observe(&self, listener: Listener, request: &Request<'_>, report: &Report) {
-        let now = self.now();
+    /// Counts the decision on a request, which was made about `now`.
+    pub(crate) fn observe(
+        &self,
+        now: Timestamp,
+        listener: Listener,
+        request: &Request<'_>,
+        report: &Report,
+    ) {
         report.count();
         if report.is_outage() {
-            self.metrics.outages.add(1);
+            self.outages.add(1);
         } else if report.is_banned() {
-            self.metrics.banned.add(1);
+            self.banned.add(1);
         } else if !report.is_matched() {
-            self.metrics.unmatched.add(request.domain());
+            self.unmatched.add(request.domain());
         }
         if let Some(weight) = sampled(now)
             && let Some(key) = report.key_of(request)
@@ -101,21 +112,13 @@ impl Daemon {
         }
     }
 
-    /// Counts the duration of a batch of requests that were read at `since` and are done now.
-    ///
-    /// Every protocol calls this once for each batch, whatever its requests are.
-    pub(crate) fn observe_durations(&self, listener: Listener, since: Timestamp, count: u64) {
-        let took_ns = self.now().as_nanos().saturating_sub(since.as_nanos());
-        self.metrics.listener(listener).durations.add(Duration::from_nanos(took_ns), count);
-    }
-
     /// Logs a denial, at level debug.
     fn log_denial(&self, listener: Listener, request: &Request<'_>, report: &Report) {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return;
         }
-        let key = report.key_of(request).map(|key| TopKey::new(&key, self.settings.hides_keys));
-        let (retry_after_ms, retry) = crate::body::retry(report.retry_after());
+        let key = report.key_of(request).map(|key| self.top.printable(&key));
+        let RetryFields { retry_after_ms, retry } = RetryFields::new(report.retry_after());
         tracing::debug!(
             listener = listener.name(),
             domain = request.domain(),

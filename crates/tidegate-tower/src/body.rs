@@ -9,7 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use crate::Permit;
-use crate::gate::Later;
+use crate::later::Later;
 
 pin_project! {
     /// The response body of a gate: the service's own, or the body of a denial.

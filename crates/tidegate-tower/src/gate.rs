@@ -1,8 +1,6 @@
 //! The service behind every layer: a decider decides, allowed requests reach the inner service.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -17,13 +15,11 @@ pub use future::GateFuture;
 
 use crate::body::EndAction;
 use crate::denial::{Denial, DenialKind, GrpcType, Headers};
+use crate::later::Later;
 use crate::options::GateOptions;
 use crate::{Admission, Outcome, Permit};
 
 mod future;
-
-/// A boxed future.
-pub(crate) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Decides about requests.
 pub(crate) trait Decider: Send + Sync + 'static {

@@ -37,6 +37,7 @@ mod admission;
 mod body;
 mod denial;
 mod gate;
+mod later;
 mod limit;
 mod options;
 mod peer;

@@ -1,5 +1,6 @@
 use tidegate::Clock;
 use tidegate_proto::ipc::{self, Failure, IpcError, PROTOCOL_VERSION, Pong, Request, Response};
+use tidegate_proto::times::time_text;
 use tracing::{error, info, warn};
 
 use crate::{Access, LimitOutcome, PeerCredentials, RequestLimiter};
@@ -85,9 +86,7 @@ impl<C: Clock + Send + Sync + 'static> Service<C> {
 
     /// The time of day in ISO 8601, in UTC.
     fn time(&self) -> String {
-        let nanos = i128::from(self.clock.wall().as_nanos());
-        let time = jiff::Timestamp::from_nanosecond(nanos).unwrap_or(jiff::Timestamp::MAX);
-        format!("{time:.3}")
+        time_text(self.clock.wall())
     }
 }
 

@@ -6,9 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 use axum::http::Response;
-use tidegate_listen::{
-    Connections, Http, ListenSocket, PermitLimits, Surplus, Timeouts, descriptors,
-};
+use tidegate_listen::{Connections, Http, ListenSocket, PermitLimits, Surplus, Timeouts};
 
 use crate::problem::DeskError;
 
@@ -26,13 +24,7 @@ impl ConnectionLimits {
     /// for other uses.
     #[must_use]
     pub fn within_descriptors(self, kept: u64) -> Self {
-        let all = self.permits().within(descriptors(), kept).max();
-        if all < self.all {
-            tracing::warn!(
-                connections = all,
-                "fewer connections than wanted: the limit of descriptors is low"
-            );
-        }
+        let all = self.permits().within_descriptors(kept).max();
         Self { all, per_address: self.per_address.min(all) }
     }
 

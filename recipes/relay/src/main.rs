@@ -6,23 +6,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Command;
-use tidegate_listen::{ListenSocket, PermitLimits, descriptors, log, terminated};
+use tidegate_listen::{ListenSocket, PermitLimits, log, terminated};
 use tidegate_relay::{Guard, Relay, Settings, VARIABLES, serve, unknown_variables};
 use tidegate_tower::{ClientIp, UpgradeGuard};
 use tokio::time::timeout;
 
 fn main() -> ExitCode {
     command().get_matches();
-    let started = start();
-    log::report_left_out();
-    match started {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // If stderr fails too, there is nowhere else to report it.
-            let _ = writeln!(io::stderr(), "error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    log::run(start)
 }
 
 /// The command line: only `--help` and `--version`.
@@ -44,7 +35,6 @@ fn command() -> Command {
 }
 
 fn start() -> Result<(), Box<dyn std::error::Error>> {
-    log::init()?;
     let settings = Settings::from_env(|name| std::env::var_os(name))?;
     let set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
     for name in unknown_variables(set.map(|(name, _)| name)).into_iter().take(MOST_WARNINGS) {
@@ -92,18 +82,10 @@ async fn run(settings: Settings, relay: Relay) -> Result<(), Box<dyn std::error:
 /// All clients, handshakes, and some connections that are plain HTTP.
 fn limits(settings: &Settings) -> PermitLimits {
     let wanted = (settings.max_connections + MAX_HANDSHAKES + PLAIN_CONNECTIONS) as u64;
-    let limits = PermitLimits::new(wanted)
+    PermitLimits::new(wanted)
         .per_peer(settings.max_connections_per_address)
         .shared_by(settings.trusted_proxies.iter().copied())
-        .within(descriptors(), OTHER_DESCRIPTORS);
-    if limits.max() < wanted {
-        let connections = limits.max();
-        tracing::warn!(
-            connections,
-            "fewer connections than wanted: the limit of descriptors is low"
-        );
-    }
-    limits
+        .within_descriptors(OTHER_DESCRIPTORS)
 }
 
 /// Connections that are not yet authenticated.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tidegate_listen::{ListenSocket, PermitLimits, bind_tcp, descriptors, log, terminated};
+use tidegate_listen::{ListenSocket, PermitLimits, bind_tcp, log, terminated};
 use tidegate_tower::ProxyListener;
 use tidegate_upgrade_guard::{GuardArgs, echo, guarded, serve_within};
 use tokio::sync::watch;
@@ -47,19 +47,12 @@ struct Arguments {
     guard: GuardArgs,
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if let Err(error) = log::init() {
-        let _ = writeln!(std::io::stderr(), "error: {error}");
-        return ExitCode::FAILURE;
-    }
-    let result = run(arguments).await;
-    if let Err(error) = &result {
-        tracing::error!("{error}");
-    }
-    log::report_left_out();
-    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    log::run(|| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(run(arguments))
+    })
 }
 
 async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
@@ -94,18 +87,10 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
 /// All sockets, and some connections that are still plain HTTP.
 fn limits(arguments: &Arguments) -> PermitLimits {
     let wanted = u64::from(arguments.max_sockets) + PLAIN_CONNECTIONS;
-    let limits = PermitLimits::new(wanted)
+    PermitLimits::new(wanted)
         .per_peer(arguments.max_connections_per_address)
         .shared_by(arguments.guard.trusted_proxies.iter().copied())
-        .within(descriptors(), OTHER_DESCRIPTORS);
-    if limits.max() < wanted {
-        let connections = limits.max();
-        tracing::warn!(
-            connections,
-            "fewer connections than wanted: the limit of descriptors is low"
-        );
-    }
-    limits
+        .within_descriptors(OTHER_DESCRIPTORS)
 }
 
 /// Connections that are no sockets yet.

@@ -14,16 +14,7 @@ use tidegate_webhook::{
 
 fn main() -> ExitCode {
     command().get_matches();
-    let started = log::init().map_err(Into::into).and_then(|()| start());
-    log::report_left_out();
-    match started {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // If stderr fails too, there is nowhere else to report it.
-            let _ = writeln!(io::stderr(), "error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    log::run(start)
 }
 
 /// The command line: only `--help` and `--version`.

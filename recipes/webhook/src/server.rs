@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::Router;
-use tidegate_listen::{Connections, Http, ListenSocket, PermitLimits, descriptors};
+use tidegate_listen::{Connections, Http, ListenSocket, PermitLimits};
 
 /// Serves routes until `stop` is ready, then lets requests in progress complete, for 3 s at most.
 ///
@@ -11,15 +11,8 @@ use tidegate_listen::{Connections, Http, ListenSocket, PermitLimits, descriptors
 /// `/healthz` is served even if there are too many.
 pub async fn serve(socket: ListenSocket, app: Router, stop: impl Future<Output = ()>) {
     let limits = PermitLimits::new(MAX_CONNECTIONS)
-        .within(descriptors(), OTHER_DESCRIPTORS)
+        .within_descriptors(OTHER_DESCRIPTORS)
         .per_peer(Some(MAX_CONNECTIONS / 2));
-    if limits.max() < MAX_CONNECTIONS {
-        let connections = limits.max();
-        tracing::warn!(
-            connections,
-            "fewer connections than usual: the limit of descriptors is low"
-        );
-    }
     let permits = Connections::default().listener("http", limits);
     let http = Http::new(app).reserve_for(|request| request.uri.path() == "/healthz");
     tidegate_listen::serve(socket, permits, http, stop, MAX_GRACE).await;

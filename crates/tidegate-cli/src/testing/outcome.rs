@@ -1,14 +1,14 @@
 //! Runs cases and compares their decisions with the expected ones.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use tidegate::policy::Policy;
 use tidegate::{CheckError, Request, Wait};
+use tidegate_proto::times::retry_word;
+use tidegate_server::explanation::DecisionSummary;
 
 use crate::cases::{Case, Expected, ExpectedVerdict};
 use crate::format;
-use crate::simulator::{DecisionSummary, Simulator};
+use crate::simulator::Simulator;
 
 /// A case that was run.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ fn problem(
 fn is_same(expected: Wait, got: Wait) -> bool {
     match (expected, got) {
         (Wait::After(expected), Wait::After(got)) => {
-            format::millis(expected) == format::millis(got)
+            format::whole_ms(expected) == format::whole_ms(got)
         }
         (expected, got) => expected == got,
     }
@@ -103,10 +103,14 @@ fn is_same(expected: Wait, got: Wait) -> bool {
 
 /// A wait in the syntax of a test file.
 fn wait_text(wait: Wait) -> String {
+    format!("\"{}\"", wait_value(wait))
+}
+
+/// A wait as the value of `retry_after`: a duration, or a word.
+fn wait_value(wait: Wait) -> String {
     match wait {
-        Wait::After(wait) => format!("\"{}\"", format::duration(wait)),
-        Wait::Never => "\"never\"".into(),
-        Wait::Unknown => "\"unknown\"".into(),
+        Wait::After(wait) => format::duration(wait),
+        wait => retry_word(wait).unwrap_or_default().into(),
     }
 }
 
@@ -149,11 +153,6 @@ impl CaseOutcome {
 
     pub(super) fn json(&self) -> Value {
         let Case { name, position, at, domain, expected, .. } = &self.case;
-        let wait = |wait: Wait| match wait {
-            Wait::After(wait) => format::duration(wait.max(Duration::from_nanos(1))),
-            Wait::Never => "never".into(),
-            Wait::Unknown => "unknown".into(),
-        };
         json!({
             "name": name,
             "number": self.number,
@@ -166,7 +165,7 @@ impl CaseOutcome {
                 "allowed": expected.verdict == ExpectedVerdict::Allow,
                 "rule": expected.rule,
                 "remaining": expected.remaining,
-                "retry_after": expected.wait.map(wait),
+                "retry_after": expected.wait.map(wait_value),
             },
             "got": self.decision.as_ref().map_or(Value::Null, |it| Value::Object(it.json())),
             "problem": self.problem,

@@ -14,8 +14,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
-use crate::byte_budget::{BudgetKind, ReadGate};
+use crate::byte_budget::BudgetKind;
 use crate::permits::Permit;
+use crate::read_gate::ReadGate;
 
 /// How long each phase of a connection may last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

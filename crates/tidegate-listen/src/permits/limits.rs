@@ -1,5 +1,6 @@
 use tidegate::policy::Network;
 
+use crate::descriptors::descriptors;
 use crate::peer::PeerId;
 
 /// How many connections a listener may have.
@@ -52,6 +53,22 @@ impl PermitLimits {
         let most = descriptors.saturating_sub(kept).saturating_sub(self.reserve_max());
         self.max = self.max.min(most).max(1);
         self
+    }
+
+    /// The same with no more connections than the process has [descriptors] for, of which `kept` are
+    /// for other uses. Logs a warning if that is fewer.
+    pub fn within_descriptors(self, kept: u64) -> Self {
+        let wanted = self.max;
+        let limits = self.within(descriptors(), kept);
+        if limits.max < wanted {
+            let connections = limits.max;
+            tracing::warn!(
+                connections,
+                wanted,
+                "fewer connections than wanted: the limit of descriptors is low"
+            );
+        }
+        limits
     }
 
     /// The most connections at a time.

@@ -63,7 +63,10 @@ impl OpenConnections {
     pub(super) fn make_room(&mut self, peer: Peer, is_shared: bool) -> Result<(), Refusal> {
         let of_peer = self.peers.get(&peer).copied().unwrap_or(0);
         if of_peer >= self.max_per_peer && !is_shared {
-            return Err(Refusal::PeerShare);
+            return Err(match peer {
+                Peer::Network(_) => Refusal::AddressShare,
+                Peer::User(_) => Refusal::UserShare,
+            });
         }
         let max = if of_peer == 0 { self.max } else { self.max - self.max / NEW_PEERS };
         if (self.open.len() as u64) < max {

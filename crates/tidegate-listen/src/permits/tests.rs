@@ -23,11 +23,25 @@ fn an_ipv6_network_is_one_peer() {
     let permits = permits(PermitLimits::new(10).per_peer(Some(1)));
     let take = |address| permits.take(at(address));
     let _first = take("2001:db8:0:1::1").expect("the first");
-    assert_eq!(take("2001:db8:0:1:ffff::2").unwrap_err(), Refusal::PeerShare);
+    assert_eq!(take("2001:db8:0:1:ffff::2").unwrap_err(), Refusal::AddressShare);
     assert!(take("2001:db8:0:2::1").is_ok());
     let _first = take("::ffff:192.0.2.1").expect("the first");
     assert!(take("192.0.2.1").is_err());
     assert!(take("192.0.2.2").is_ok());
+}
+
+#[tokio::test]
+async fn a_refusal_names_what_counts_as_one_peer() {
+    let (stream, _other) = tokio::net::UnixStream::pair().unwrap();
+    let user = PeerId::Process(stream.peer_cred().unwrap());
+    for (peer, text) in [
+        (at("192.0.2.1"), "too many connections from this address"),
+        (user, "too many connections of this user"),
+    ] {
+        let permits = permits(PermitLimits::new(10).per_peer(Some(1)));
+        let _first = permits.take(peer).expect("the first");
+        assert_eq!(permits.take(peer).unwrap_err().to_string(), text);
+    }
 }
 
 #[test]

@@ -455,6 +455,17 @@ pub enum Mode {
     Shadow,
 }
 
+impl Mode {
+    /// Its name in policies, responses and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+        }
+    }
+}
+
 /// The decision on a request when the store is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnError {

@@ -79,7 +79,7 @@ impl Rule {
         lines.add(algorithm, limit);
         lines.add_some("cost", self.cost.as_ref().map(values::costs));
         lines.add_some("deny", self.deny.as_deref().map(text));
-        lines.add_unless(self.mode == Mode::default(), "mode", || word(mode(self.mode)));
+        lines.add_unless(self.mode == Mode::default(), "mode", || word(self.mode.name()));
         lines.add_some("group", self.group.as_deref().map(text));
         lines.add_unless(self.overrides.is_empty(), "override", || {
             values::long_list(self.overrides.iter().map(|given| override_table(self, given)))
@@ -128,13 +128,6 @@ impl Rule {
             })
         });
         lines.add_some("metadata", self.metadata.as_deref().map(values::metadata));
-    }
-}
-
-const fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "enforce",
-        Mode::Shadow => "shadow",
     }
 }
 

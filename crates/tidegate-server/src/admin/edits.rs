@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate::policy::{Condition, KeyPart, Rule, duration_from_text};
 use tidegate::{Clock, Overlay, OverrideError};
+use tidegate_proto::times::time_text;
 
 use super::AdminError;
 use super::payload::{Payload, TomlTable, as_json, in_list, rule_of, table_of};
 use super::policy::{find, without_overrides};
 use crate::daemon::Daemon;
-use crate::local::time_text;
 
 /// When an edit of an override takes effect: the field `effective` of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,9 @@ use std::convert::Infallible;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
+use http::header::{ACCEPT, ALLOW, AUTHORIZATION, HOST, ORIGIN};
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use serde_json::Value;
@@ -16,6 +15,7 @@ use tidegate::{Cooldown, Limiter};
 pub(crate) use super::token::Tokens;
 use super::{AdminError, AdminRequest, AdminResponse, Payload, Principal, Role};
 use crate::daemon::SharedDaemon;
+use crate::http::response::{HttpResponse, JSON, PROBLEM, TEXT, typed};
 use crate::http::{body_len, serve_connection};
 use crate::listener::Listener;
 use tidegate_listen::http::{ConnectionPhase, PhaseTracker};
@@ -43,7 +43,7 @@ impl AdminHttp {
         watch: &PhaseTracker,
         peer: PeerId,
         request: Request<Incoming>,
-    ) -> Result<Response<Full<Bytes>>, Infallible> {
+    ) -> Result<HttpResponse, Infallible> {
         watch.enter(ConnectionPhase::Body);
         let since = self.daemon.now();
         let is_of_admin = request.uri().path().starts_with("/admin/");
@@ -55,7 +55,7 @@ impl AdminHttp {
         Ok(reply)
     }
 
-    async fn handle(&self, peer: PeerId, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn handle(&self, peer: PeerId, request: Request<Incoming>) -> HttpResponse {
         let wants_text = request.method() == http::Method::GET
             && request.uri().path() == "/admin/v1/policy"
             && header(request.headers(), ACCEPT.as_str())
@@ -197,15 +197,11 @@ fn describe_peer(peer: PeerId, tokens: &Tokens) -> String {
     }
 }
 
-fn response(reply: &AdminResponse) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(format!("{}\n", reply.body)));
-    *response.status_mut() =
-        StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let is_problem = reply.status >= 400;
-    let kind = if is_problem { tidegate_proto::problem::CONTENT_TYPE } else { "application/json" };
+fn response(reply: &AdminResponse) -> HttpResponse {
+    let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let kind = if reply.status >= 400 { PROBLEM } else { JSON };
+    let mut response = typed(status, kind, format!("{}\n", reply.body).into());
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if reply.status == 401 {
         headers.insert(http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         // No further request of this connection can succeed without a token.
@@ -220,12 +216,8 @@ fn response(reply: &AdminResponse) -> Response<Full<Bytes>> {
     response
 }
 
-fn text_response(text: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(text));
-    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+fn text_response(text: String) -> HttpResponse {
+    typed(StatusCode::OK, TEXT, text.into())
 }
 
 const WARN_EVERY: Duration = Duration::from_secs(1);

@@ -1,13 +1,13 @@
 //! The policy in force, and its rules.
 
 use serde_json::{Value, json};
-use tidegate::policy::{Mode, Policy, Rule};
+use tidegate::policy::{Policy, Rule};
 
 use super::AdminError;
 use super::payload::{Payload, TomlTable, merge, rule_of, table_of};
 use super::response::diagnostic;
 use crate::daemon::Daemon;
-use crate::policy_watcher::needs_restart;
+use crate::reload::needs_restart;
 
 /// The policy and the overlay as TOML, without secrets.
 pub(super) fn show(daemon: &Daemon) -> Value {
@@ -68,7 +68,7 @@ pub(super) fn rules(daemon: &Daemon) -> Value {
         }
         json!({
             "domain": rule.domain_name(), "name": rule.name(), "description": rule.describe(),
-            "mode": if rule.mode_of() == Mode::Shadow { "shadow" } else { "enforce" },
+            "mode": rule.mode_of().name(),
             "origin": origin, "rule": table_of(&rule),
             "allowed": count.0, "denied": count.1,
         })

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use tidegate::policy::{Diagnostic, PolicyErrors};
+use tidegate_proto::problem::Problem;
 
 /// A response of the admin API.
 #[derive(Clone, Debug)]
@@ -73,9 +74,8 @@ impl From<PolicyErrors> for AdminError {
 impl From<AdminError> for AdminResponse {
     fn from(error: AdminError) -> Self {
         let AdminError { status, title, detail, errors, allowed } = error;
-        let mut body = json!({
-            "type": "about:blank", "title": title, "status": status, "detail": detail,
-        });
+        let problem = Problem::plain(status, title, &detail);
+        let mut body = serde_json::to_value(problem).unwrap_or_default();
         if !errors.is_empty() {
             body["errors"] = errors.into();
         }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tidegate::policy::Mode;
 use tidegate::{CheckError, Clock, Request};
+use tidegate_proto::times::time_text;
 
 use super::AdminError;
 use super::edits::{domain, nothing_else, text};
@@ -10,7 +11,6 @@ use super::payload::{Payload, TomlTable};
 use crate::audit::{AuditAction, AuditEntry};
 use crate::daemon::Daemon;
 use crate::listener::Listener;
-use crate::local::time_text;
 
 /// The status of the daemon.
 pub(super) fn status(daemon: &Daemon) -> Value {
@@ -59,7 +59,7 @@ pub(super) fn audit(daemon: &Daemon, query: &str) -> Result<Value, AdminError> {
 pub(super) fn top(daemon: &Daemon, query: &str) -> Result<Value, AdminError> {
     let count = number_in(query, "count")?.unwrap_or(TOP_COUNT).min(TOP_COUNT_MAX);
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let keys = daemon.top.read(count, daemon.now());
+    let keys = daemon.metrics.top.read(count, daemon.now());
     Ok(serde_json::to_value(keys).unwrap_or_default())
 }
 

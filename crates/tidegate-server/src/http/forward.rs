@@ -114,9 +114,8 @@ fn denial(report: &Report) -> HttpResponse {
     } else {
         problem::Problem::quota_exceeded(&reason, rules.into_iter(), report.retry_after())
     };
-    let content_type = HeaderValue::from_static(problem::CONTENT_TYPE);
     let text = Bytes::from(problem.to_json());
-    response::typed(response::status_of(report), content_type, text)
+    response::typed(response::status_of(report), response::PROBLEM, text)
 }
 
 /// The address of the client. The peer is a proxy; its headers count if it is trusted, or, where no

@@ -1,27 +1,15 @@
 //! Reservations: reserve, commit, cancel and refund.
 
 use http::StatusCode;
-use serde::Serialize;
 use serde_json::json;
-use tidegate::{Clock, HoldId, Timestamp};
+use tidegate::HoldId;
 
 use super::BufferedRequest;
 use super::check::idempotency_key;
 use super::problem::RequestProblem;
 use super::request_body::{COMMIT, NOTHING, REFUND, RESERVE, RequestBody};
 use super::response::{self, HttpResponse};
-use crate::body::{DecisionBody, whole_ms};
-use crate::daemon::Daemon;
-
-/// The response body of `reserve`.
-#[derive(Serialize)]
-struct ReservationBody<'a> {
-    /// `None` if it was denied, or allowed by `on_error` in an outage.
-    reservation: Option<String>,
-    expires_in_ms: Option<u64>,
-    #[serde(flatten)]
-    body: DecisionBody<'a>,
-}
+use crate::body::{CommitBody, ReservationBody};
 
 /// `POST /v1/reserve`
 pub(super) async fn reserve(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
@@ -34,11 +22,7 @@ pub(super) async fn reserve(call: &BufferedRequest<'_>) -> Result<HttpResponse, 
     }
     let report = daemon.engine.reserve(&request).await?;
     call.observe(&request, &report);
-    let reserved = ReservationBody {
-        reservation: report.hold().map(|id| id.to_string()),
-        expires_in_ms: report.expires().and_then(|at| ms_until(daemon, at)),
-        body: DecisionBody::new(&report),
-    };
+    let reserved = ReservationBody::new(&report, daemon.now());
     Ok(response::decided(&report, daemon.settings.dialect, &reserved))
 }
 
@@ -47,8 +31,7 @@ pub(super) async fn commit(call: &BufferedRequest<'_>) -> Result<HttpResponse, R
     let BufferedRequest { daemon, id, body, .. } = call;
     let fields = RequestBody::read_if_any(body, COMMIT)?;
     let done = daemon.engine.commit_report(parse_hold(id)?, fields.actual).await?;
-    let body = json!({ "charged": done.charged, "debt": done.debt, "forgiven": done.forgiven });
-    Ok(response::json(StatusCode::OK, &body))
+    Ok(response::json(StatusCode::OK, &CommitBody::from(done)))
 }
 
 /// `POST /v1/reservations/{id}/cancel`
@@ -104,11 +87,3 @@ pub(super) fn parse_hold(id: &str) -> Result<HoldId, RequestProblem> {
         RequestProblem::new(StatusCode::NOT_FOUND, error.to_string())
     })
 }
-
-/// The whole milliseconds until a time, rounded down, so that they end before it.
-pub(super) fn ms_until(daemon: &Daemon, at: Timestamp) -> Option<u64> {
-    let left_ns = at.as_nanos().saturating_sub(daemon.engine.clock().now().as_nanos());
-    whole_ms(std::time::Duration::from_millis(left_ns / NS_PER_MS))
-}
-
-const NS_PER_MS: u64 = 1_000_000;

@@ -3,31 +3,18 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use serde::Serialize;
 use serde_json::json;
-use tidegate::{Request, WaitError};
+use tidegate::{Request, Wait, WaitError};
+use tidegate_proto::times::{RetryFields, ms_until};
 
 use super::BufferedRequest;
 use super::check::no_idempotency_key;
-use super::holds::{ms_until, parse_hold};
+use super::holds::parse_hold;
 use super::problem::RequestProblem;
 use super::request_body::{ACQUIRE, NOTHING, RequestBody};
 use super::response::{self, HttpResponse};
-use crate::body::DecisionBody;
+use crate::body::{DecisionBody, LeaseBody};
 use tidegate_listen::ShutdownSignal;
-
-/// The response body of `acquire`.
-#[derive(Serialize)]
-struct LeaseBody<'a> {
-    /// `None` if it was denied.
-    lease: Option<String>,
-    /// Larger than that of every lease before it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fence: Option<u64>,
-    expires_in_ms: Option<u64>,
-    #[serde(flatten)]
-    body: DecisionBody<'a>,
-}
 
 /// `POST /v1/acquire`
 pub(super) async fn acquire(
@@ -57,22 +44,19 @@ pub(super) async fn acquire(
     let why = match acquired {
         Ok(lease) => {
             call.observe(&request, lease.report());
-            let expires_in_ms = lease.expires().and_then(|at| ms_until(daemon, at));
-            let body = DecisionBody::new(lease.report());
-            let (id, fence) = (lease.id().to_string(), lease.fence());
-            let acquired = LeaseBody { lease: Some(id), fence: Some(fence), expires_in_ms, body };
+            let acquired = LeaseBody {
+                lease: Some(lease.id().to_string()),
+                fence: Some(lease.fence()),
+                expires_in_ms: lease.expires().map(|at| ms_until(at, daemon.now())),
+                decision: DecisionBody::new(lease.report()),
+            };
             let response = response::decided(lease.report(), daemon.settings.dialect, &acquired);
             lease.into_id();
             return Ok(response);
         }
         Err(WaitError::Denied(report)) => {
             call.observe(&request, &report);
-            let acquired = LeaseBody {
-                lease: None,
-                fence: None,
-                expires_in_ms: None,
-                body: DecisionBody::new(&report),
-            };
+            let acquired = LeaseBody::none(DecisionBody::new(&report));
             return Ok(response::decided(&report, daemon.settings.dialect, &acquired));
         }
         Err(WaitError::Invalid(error)) => return Err(error.into()),
@@ -99,19 +83,15 @@ async fn no_slot(
     let daemon = call.daemon;
     let report = daemon.engine.peek(request).await?;
     report.count_no_slot();
-    let acquired = LeaseBody {
-        lease: None,
-        fence: None,
-        expires_in_ms: None,
-        // A slot that is free by now belongs to the queue.
-        body: DecisionBody {
-            allowed: false,
-            retry_after_ms: None,
-            retry: Some("unknown"),
-            reason: Some(why.into()),
-            ..DecisionBody::new(&report)
-        },
-    };
+    let RetryFields { retry_after_ms, retry } = RetryFields::denied(Wait::Unknown);
+    // A slot that is free by now belongs to the queue.
+    let acquired = LeaseBody::none(DecisionBody {
+        allowed: false,
+        retry_after_ms,
+        retry,
+        reason: Some(why.into()),
+        ..DecisionBody::new(&report)
+    });
     let mut response = response::json(StatusCode::TOO_MANY_REQUESTS, &acquired);
     response::put_limits(response.headers_mut(), &report, daemon.settings.dialect);
     response.headers_mut().remove(http::header::RETRY_AFTER);
@@ -123,7 +103,7 @@ pub(super) async fn renew(call: &BufferedRequest<'_>) -> Result<HttpResponse, Re
     let BufferedRequest { daemon, id, body, .. } = call;
     RequestBody::read_if_any(body, NOTHING)?;
     let expires = daemon.engine.renew(parse_hold(id)?).await?;
-    let expires_in_ms = ms_until(daemon, expires);
+    let expires_in_ms = ms_until(expires, daemon.now());
     Ok(response::json(StatusCode::OK, &json!({ "expires_in_ms": expires_in_ms })))
 }
 

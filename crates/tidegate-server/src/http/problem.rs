@@ -1,11 +1,12 @@
 //! Errors of requests as `application/problem+json`.
 
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, Response, StatusCode};
+use http::header::ALLOW;
+use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use tidegate::{CheckError, SettleError};
+use tidegate_proto::problem::Problem;
 
-use super::response::{HttpResponse, NO_STORE};
+use super::response::{HttpResponse, PROBLEM, typed};
 
 /// The error of a request, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,11 +26,8 @@ pub(crate) struct RequestProblem {
 /// The JSON form of a problem.
 #[derive(Debug, Serialize)]
 pub(crate) struct ProblemBody<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    title: &'static str,
-    status: u16,
-    detail: &'a str,
+    #[serde(flatten)]
+    problem: Problem<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pointer: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,10 +93,11 @@ impl RequestProblem {
 
     pub(crate) fn body(&self) -> ProblemBody<'_> {
         ProblemBody {
-            kind: "about:blank",
-            title: self.status.canonical_reason().unwrap_or_default(),
-            status: self.status.as_u16(),
-            detail: &self.detail,
+            problem: Problem::plain(
+                self.status.as_u16(),
+                self.status.canonical_reason().unwrap_or_default(),
+                &self.detail,
+            ),
             pointer: self.pointer.as_deref(),
             line: self.position.map(|(line, _)| line),
             column: self.position.map(|(_, column)| column),
@@ -110,14 +109,9 @@ impl RequestProblem {
     pub(crate) fn into_response(self) -> HttpResponse {
         // Texts and numbers only: serializing cannot fail.
         let text = serde_json::to_vec(&self.body()).unwrap_or_default();
-        let mut response = Response::new(text.into());
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        let content_type = HeaderValue::from_static(tidegate_proto::problem::CONTENT_TYPE);
-        headers.insert(CONTENT_TYPE, content_type);
-        headers.insert(CACHE_CONTROL, NO_STORE);
+        let mut response = typed(self.status, PROBLEM, text.into());
         if let Some(methods) = self.allow {
-            headers.insert(ALLOW, HeaderValue::from_static(methods));
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
         }
         response
     }

@@ -112,8 +112,10 @@ fn header_name(name: &'static str) -> HeaderName {
 }
 
 /// Decisions must not be cached.
-pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(crate) const PROBLEM: HeaderValue =
+    HeaderValue::from_static(tidegate_proto::problem::CONTENT_TYPE);
 pub(crate) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 /// The usual size of a response to a check.
 const USUAL_BYTES: usize = 512;

@@ -1,15 +1,17 @@
 //! The verbs of the local socket.
 
-use serde_json::{Map, Value, json};
-use tidegate::{CheckError, Clock, CommitReport, Report, Request, SettleError};
-use tidegate_proto::ipc::{self, IpcError};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tidegate::{CheckError, Clock, Report, Request, SettleError};
+use tidegate_proto::ipc::{self, IpcError, Pong};
+use tidegate_proto::times::time_text;
 
+use super::PeerCredentials;
 use super::request::{CheckRequest, LocalAdminRequest, SettleRequest};
-use super::{PeerCredentials, time_text};
 use crate::admin::{self, AdminRequest, Payload, Principal};
-use crate::body::DecisionBody;
+use crate::body::explanation::explained;
+use crate::body::{CommitBody, DecisionBody, ReservationBody};
 use crate::daemon::{Daemon, SharedDaemon};
-use crate::http::explain;
 use crate::listener::Listener;
 
 /// The fields of a response, or an error.
@@ -43,7 +45,7 @@ pub(super) async fn handle(
 
 fn pong(daemon: &Daemon) -> Map<String, Value> {
     let time = time_text(daemon.engine.clock().wall());
-    fields(json!({ "serviceVersion": env!("CARGO_PKG_VERSION"), "time": time }))
+    fields_of(&Pong { service_version: env!("CARGO_PKG_VERSION").into(), time })
 }
 
 async fn dispatch(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
@@ -67,26 +69,27 @@ async fn dispatch(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
         "reserve" => {
             let report = engine.reserve(&request).await?;
             daemon.observe(Listener::Unix, &request, &report);
-            let mut response = decision_fields(&report);
-            if let Some(hold) = report.hold() {
-                response.insert("reservation".into(), hold.to_string().into());
-                // Rounded down, so that it ends before the expiry.
-                let left = report
-                    .expires()
-                    .map(|at| at.as_nanos().saturating_sub(daemon.now().as_nanos()) / NS_PER_MS);
-                response.insert("expires_in_ms".into(), left.into());
-            }
-            Ok(response)
+            Ok(reservation_fields(ReservationBody::new(&report, daemon.now())))
         }
         _ => {
             let explanation = engine.explain(&request)?;
-            Ok(explain::explanation_fields(&explanation, engine.clock().wall()))
+            Ok(explained(&explanation, engine.clock().wall()))
         }
     }
 }
 
 fn decision_fields(report: &Report) -> Map<String, Value> {
-    fields(serde_json::to_value(DecisionBody::new(report)).unwrap_or_default())
+    fields_of(&DecisionBody::new(report))
+}
+
+/// The decision, followed by the reservation if there is one.
+fn reservation_fields(body: ReservationBody<'_>) -> Map<String, Value> {
+    let mut response = fields_of(&body.decision);
+    if let Some(id) = body.reservation {
+        response.insert("reservation".into(), id.into());
+        response.insert("expires_in_ms".into(), body.expires_in_ms.into());
+    }
+    response
 }
 
 async fn settle(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
@@ -96,8 +99,7 @@ async fn settle(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
     match (kind, body.actual) {
         ("commit", actual) => {
             let done = daemon.engine.commit_report(hold, actual).await?;
-            let CommitReport { charged, debt, forgiven, .. } = done;
-            Ok(fields(json!({ "charged": charged, "debt": debt, "forgiven": forgiven })))
+            Ok(fields_of(&CommitBody::from(done)))
         }
         (_, None) => {
             daemon.engine.cancel(hold).await?;
@@ -114,7 +116,8 @@ async fn admin(daemon: &SharedDaemon, principal: &Principal<'_>, text: &str) -> 
     let response = admin::handle(daemon, principal, request).await;
     let is_done = response.status < 400;
     let reason = response.body["detail"].as_str().unwrap_or("The request failed.").to_owned();
-    let outcome = fields(json!({ "status": response.status, "body": response.body }));
+    let outcome =
+        Map::from_iter([("status".into(), response.status.into()), ("body".into(), response.body)]);
     if is_done { Ok(outcome) } else { Err(VerbError::Refused(reason, outcome)) }
 }
 
@@ -125,9 +128,10 @@ impl PeerCredentials {
     }
 }
 
-fn fields(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(fields) => fields,
+/// The fields of a response body.
+pub(super) fn fields_of(body: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(body) {
+        Ok(Value::Object(fields)) => fields,
         _ => Map::new(),
     }
 }
@@ -151,5 +155,3 @@ impl From<SettleError> for VerbError {
 }
 
 const KINDS: &str = "ping, check, peek, reserve, commit, cancel, explain, admin";
-
-const NS_PER_MS: u64 = 1_000_000;

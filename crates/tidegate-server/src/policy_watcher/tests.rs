@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate::policy::{Policy, YamlOptions};
 use tidegate::{Engine, Timestamp};
 
-use super::{Daemon, PendingReload, PolicyWatcher, load};
+use super::{PendingReload, PolicyWatcher, ReloadTarget, load};
+use crate::daemon::Daemon;
 use crate::settings::Settings;
 
 /// A policy file in a folder of its own, a daemon that was started with it, and a watcher.
@@ -35,6 +36,11 @@ impl Scene {
         scene
     }
 
+    fn target(&self) -> ReloadTarget {
+        let Daemon { engine, settings, reload, .. } = &self.daemon;
+        ReloadTarget { engine: engine.clone(), settings: settings.clone(), reload: reload.clone() }
+    }
+
     fn file(&self) -> PathBuf {
         self.folder.join("policy.toml")
     }
@@ -46,19 +52,19 @@ impl Scene {
     fn poll(&mut self, times: usize) {
         for _ in 0..times {
             self.now = self.now.saturating_add(self.watcher.poll_after());
-            let pending = self.watcher.poll_file(&self.daemon, self.now);
+            let pending = self.watcher.poll_file(&self.target(), self.now);
             self.load(pending);
         }
     }
 
     fn load(&self, pending: Option<PendingReload>) {
         if let Some(pending) = pending {
-            pending.finish(&self.daemon, load::parse(&pending.files, YamlOptions::default()));
+            pending.finish(&self.target(), load::parse(&pending.files, YamlOptions::default()));
         }
     }
 
     fn reload(&mut self) {
-        let pending = self.watcher.read(&self.daemon);
+        let pending = self.watcher.read(&self.target());
         self.load(pending);
     }
 

@@ -2,15 +2,14 @@
 
 use std::ops::Range;
 
-use serde::Serialize;
-use tidegate::{CheckError, Clock, CommitReport, HoldId, Report, Request, SettleError, Timestamp};
+use tidegate::{CheckError, Clock, HoldId, Request, SettleError};
 use tidegate_proto::resp::{Arguments, Replies, integer, parse};
 
 use super::commands::{CommandKind, find};
 use super::encode::encode;
-use crate::body::DecisionBody;
+use crate::body::explanation::explained;
+use crate::body::{CommitBody, DecisionBody, ReservationBody};
 use crate::daemon::Daemon;
-use crate::http::explain;
 use crate::listener::Listener;
 use tidegate_listen::{BudgetKind, Permit};
 
@@ -99,16 +98,13 @@ pub(super) async fn handle(
         CommandKind::Reserve => match daemon.engine.reserve(&request).await {
             Ok(report) => {
                 daemon.observe(Listener::Resp, &request, &report);
-                encode(&ReservationReply::new(&report, daemon.now()), replies);
+                encode(&ReservationBody::new(&report, daemon.now()), replies);
             }
             Err(error) => reply_error(&error, replies),
         },
         CommandKind::Explain => match daemon.engine.explain(&request) {
             Ok(explanation) => {
-                encode(
-                    &explain::explanation_fields(&explanation, daemon.engine.clock().wall()),
-                    replies,
-                );
+                encode(&explained(&explanation, daemon.engine.clock().wall()), replies);
             }
             Err(error) => reply_error(&error, replies),
         },
@@ -124,17 +120,15 @@ async fn settle(daemon: &Daemon, verb: CommandKind, words: &[&[u8]], replies: &m
     let settled = match (verb, SettleArgs::parse(words)) {
         (_, Err(message)) => return reply_invalid(daemon, &message, replies),
         (CommandKind::Commit, Ok(SettleArgs { id, actual })) => {
-            let done = daemon.engine.commit_report(id, actual).await;
-            done.map(|CommitReport { charged, debt, forgiven, .. }| [charged, debt, forgiven])
+            daemon.engine.commit_report(id, actual).await.map(CommitBody::from)
         }
         (_, Ok(SettleArgs { id, .. })) => {
-            daemon.engine.cancel(id).await.map(|charged| [charged, 0, 0])
+            let cancelled = daemon.engine.cancel(id).await;
+            cancelled.map(|charged| CommitBody { charged, ..CommitBody::default() })
         }
     };
     match settled {
-        Ok([charged, debt, forgiven]) => {
-            encode(&SettlementReply { charged, debt, forgiven }, replies);
-        }
+        Ok(body) => encode(&body, replies),
         Err(error) => {
             let code = match error {
                 SettleError::Outage => "UNAVAILABLE",
@@ -247,34 +241,4 @@ fn once(option: &str, is_first: bool) -> Result<(), String> {
 fn amount(name: &str, text: &[u8]) -> Result<u64, String> {
     let value = integer(text).ok_or_else(|| format!("{name} is not an integer or out of range"))?;
     u64::try_from(value).map_err(|_| format!("{name} must be at least 0"))
-}
-
-/// The reply to `TG.RESERVE`, with the fields of HTTP.
-#[derive(Serialize)]
-struct ReservationReply<'a> {
-    /// Its id; `None` if it was denied.
-    reservation: Option<String>,
-    /// Rounded down, so that it ends before the expiry.
-    expires_in_ms: Option<u64>,
-    #[serde(flatten)]
-    body: DecisionBody<'a>,
-}
-
-impl<'a> ReservationReply<'a> {
-    fn new(report: &'a Report, now: Timestamp) -> Self {
-        let ms_until = |at: Timestamp| at.as_nanos().saturating_sub(now.as_nanos()) / 1_000_000;
-        Self {
-            reservation: report.hold().map(|id| id.to_string()),
-            expires_in_ms: report.expires().map(ms_until),
-            body: DecisionBody::new(report),
-        }
-    }
-}
-
-/// The reply to a settlement: the units charged, 0 if it was cancelled.
-#[derive(Serialize)]
-struct SettlementReply {
-    charged: u64,
-    debt: u64,
-    forgiven: u64,
 }

@@ -6,7 +6,7 @@ use tidegate_proto::resp::{Arguments, Replies, Version, parse};
 
 use super::commands::{self, CommandKind, CommandSpec};
 use super::transaction::{RunningTransaction, Transaction};
-use super::{connection_commands, policy_commands};
+use super::{connection_commands, policy_commands, throttle_commands};
 use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
 use tidegate_listen::{BudgetKind, PeerId, Permit};
@@ -162,8 +162,10 @@ impl Session {
         if let CommandKind::Throttle(dialect) = command.verb {
             let since = self.daemon.now();
             let found = (input, bytes);
-            let outcome = self.daemon.throttles.handle(dialect, found, arguments, &mut replies);
-            outcome.observe(&self.daemon, dialect, since);
+            let tables = &self.daemon.throttles;
+            let outcome =
+                throttle_commands::handle(tables, dialect, found, arguments, &mut replies);
+            outcome.observe(&self.daemon.metrics, dialect, self.daemon.elapsed(since));
             return outcome.bytes;
         }
         if !command.accepts(arguments.len()) {

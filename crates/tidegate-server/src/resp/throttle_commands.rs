@@ -1,64 +1,39 @@
 //! `CL.THROTTLE` and `THROTTLE`: limits that come with the call, outside the policy.
 
-use tidegate::policy::ServerConfig;
-use tidegate::{Call, CallLimit, Limiter, Timestamp};
+use std::time::Duration;
+
+use tidegate::{Call, CallLimit};
 use tidegate_proto::resp::{
     Arguments, Replies, ThrottleCall, ThrottleDialect, ThrottleError, parse,
 };
 
 use super::commands::{CommandKind, find};
-use crate::daemon::Daemon;
 use crate::listener::Listener;
-use crate::telemetry::Verdicts;
+use crate::telemetry::{Metrics, Verdicts};
+use crate::throttles::ThrottleTables;
 
-/// The keys of both commands, each in a table of its own.
-#[derive(Debug)]
-pub(crate) struct ThrottleTables {
-    redis_cell: Limiter<[u8], CallLimit>,
-    throttlecrab: Limiter<[u8], CallLimit>,
-}
-
-impl ThrottleTables {
-    /// Each may have as many keys as the policy.
-    pub(crate) fn new(server: &ServerConfig) -> Self {
-        let max_keys = usize::try_from(server.max_keys()).unwrap_or(usize::MAX);
-        let limiter = || {
-            let bounded = Limiter::per_call().max_keys(max_keys).when_full(server.when_full());
-            bounded.build().expect("every bound of a policy is valid for a limiter")
-        };
-        Self { redis_cell: limiter(), throttlecrab: limiter() }
+/// Handles the call in `arguments` and all calls of the same command that follow it.
+pub(super) fn handle(
+    tables: &ThrottleTables,
+    dialect: ThrottleDialect,
+    (input, first_bytes): (&[u8], usize),
+    arguments: &mut Arguments,
+    replies: &mut Replies<'_>,
+) -> ThrottleOutcome {
+    let mut calls =
+        CallBatch { dialect, input, used: 0, found: Some(first_bytes), arguments, error: None };
+    let (mut allowed, mut denied) = (0, 0);
+    tables.of(dialect).check_many_with(&mut calls, |decision| {
+        *(if decision.is_allowed() { &mut allowed } else { &mut denied }) += 1;
+        replies.integers(&dialect.reply(&decision));
+    });
+    let mut outcome = ThrottleOutcome { bytes: calls.used, allowed, denied, malformed: 0 };
+    if let Some((bytes, error)) = calls.error {
+        reply_invalid(dialect, error, replies);
+        outcome.bytes += bytes;
+        outcome.malformed += 1;
     }
-
-    pub(crate) fn of(&self, dialect: ThrottleDialect) -> &Limiter<[u8], CallLimit> {
-        match dialect {
-            ThrottleDialect::RedisCell => &self.redis_cell,
-            ThrottleDialect::Throttlecrab => &self.throttlecrab,
-        }
-    }
-
-    /// Handles the call in `arguments` and all calls of the same command that follow it.
-    pub(super) fn handle(
-        &self,
-        dialect: ThrottleDialect,
-        (input, first_bytes): (&[u8], usize),
-        arguments: &mut Arguments,
-        replies: &mut Replies<'_>,
-    ) -> ThrottleOutcome {
-        let mut calls =
-            CallBatch { dialect, input, used: 0, found: Some(first_bytes), arguments, error: None };
-        let (mut allowed, mut denied) = (0, 0);
-        self.of(dialect).check_many_with(&mut calls, |decision| {
-            *(if decision.is_allowed() { &mut allowed } else { &mut denied }) += 1;
-            replies.integers(&dialect.reply(&decision));
-        });
-        let mut outcome = ThrottleOutcome { bytes: calls.used, allowed, denied, malformed: 0 };
-        if let Some((bytes, error)) = calls.error {
-            reply_invalid(dialect, error, replies);
-            outcome.bytes += bytes;
-            outcome.malformed += 1;
-        }
-        outcome
-    }
+    outcome
 }
 
 /// The outcome of a batch of calls.
@@ -73,21 +48,20 @@ pub(super) struct ThrottleOutcome {
 
 impl ThrottleOutcome {
     /// Counts them; each counts with the duration of the whole batch.
-    pub(super) fn observe(&self, daemon: &Daemon, dialect: ThrottleDialect, since: Timestamp) {
+    pub(super) fn observe(&self, metrics: &Metrics, dialect: ThrottleDialect, took: Duration) {
         let Verdicts { allowed, denied } = match dialect {
-            ThrottleDialect::RedisCell => &daemon.metrics.cl_throttle,
-            ThrottleDialect::Throttlecrab => &daemon.metrics.throttle,
+            ThrottleDialect::RedisCell => &metrics.cl_throttle,
+            ThrottleDialect::Throttlecrab => &metrics.throttle,
         };
-        for (counter, count) in [
-            (allowed, self.allowed),
-            (denied, self.denied),
-            (&daemon.metrics.listener(Listener::Resp).malformed, self.malformed),
-        ] {
+        let listener = metrics.listener(Listener::Resp);
+        for (counter, count) in
+            [(allowed, self.allowed), (denied, self.denied), (&listener.malformed, self.malformed)]
+        {
             if count > 0 {
                 counter.add(count);
             }
         }
-        daemon.observe_durations(Listener::Resp, since, self.allowed + self.denied);
+        listener.durations.add(took, self.allowed + self.denied);
     }
 }
 

@@ -3,19 +3,37 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tidegate::policy::Mode;
+use tidegate::Timestamp;
 use tidegate_proto::resp::ThrottleDialect;
 
+use super::process::write_process;
 use super::{Metrics, Verdicts};
-use crate::daemon::Daemon;
+use crate::connections::ListenerConnections;
+use crate::engine::DaemonEngine;
 use crate::listener::Listener;
+use crate::reload::Reload;
+use crate::throttles::ThrottleTables;
 use tidegate_listen::{BudgetKind, ConnectionCounts};
 
-impl Daemon {
+/// What the metrics are read from.
+#[derive(Debug)]
+pub(crate) struct MetricsSources<'a> {
+    pub(crate) engine: &'a DaemonEngine,
+    pub(crate) metrics: &'a Metrics,
+    pub(crate) connections: &'a ListenerConnections,
+    pub(crate) throttles: &'a ThrottleTables,
+    pub(crate) reload: &'a Reload,
+    /// When the daemon started, by the wall clock.
+    pub(crate) started: Timestamp,
+    /// How long it has been running.
+    pub(crate) uptime: Duration,
+}
+
+impl MetricsSources<'_> {
     /// All metrics, in the text format of Prometheus.
     ///
     /// A key is never a label: the size of the text grows with the policy, not with the clients.
-    pub(crate) fn metrics_text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = Exposition::default();
         self.write_decisions(&mut text);
         self.write_connections(&mut text);
@@ -25,11 +43,11 @@ impl Daemon {
         self.write_throttles(&mut text);
         self.write_disk(&mut text);
         self.write_reloads(&mut text);
-        self.write_process(&mut text);
+        write_process(self.started, &mut text);
         text.family("tidegate_build_info", "gauge", "Version of the daemon; the value is 1.");
         text.sample("tidegate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
         text.family("tidegate_uptime_seconds", "gauge", "Seconds since the daemon started.");
-        text.seconds("tidegate_uptime_seconds", &[], self.uptime());
+        text.seconds("tidegate_uptime_seconds", &[], self.uptime);
         text.0
     }
 
@@ -37,21 +55,17 @@ impl Daemon {
         let name = "tidegate_decisions_total";
         text.family(name, "counter", "Number of decisions, by rule, outcome and mode.");
         for tally in self.engine.tallies() {
-            let mode = match tally.mode {
-                Mode::Enforce => "enforce",
-                Mode::Shadow => "shadow",
-            };
             for (outcome, count) in [("allow", tally.allowed), ("deny", tally.denied)] {
                 let labels = [
                     ("domain", &*tally.domain),
                     ("rule", &*tally.rule),
                     ("outcome", outcome),
-                    ("mode", mode),
+                    ("mode", tally.mode.name()),
                 ];
                 text.sample(name, &labels, count);
             }
         }
-        self.write_unmatched(text);
+        self.metrics.write_unmatched(&self.engine.policy(), text);
         let single = [
             ("tidegate_banned_total", "Number of requests denied by a ban.", &self.metrics.banned),
             (

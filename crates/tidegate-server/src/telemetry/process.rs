@@ -4,42 +4,33 @@ use std::fs;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
+use tidegate::Timestamp;
 
 use super::exposition::Exposition;
-use crate::daemon::Daemon;
 
-impl Daemon {
-    pub(super) fn write_process(&self, text: &mut Exposition) {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let gauges = [
-            (
-                "process_resident_memory_bytes",
-                "Resident memory in bytes.",
-                memory(&status, "VmRSS:"),
-            ),
-            (
-                "process_virtual_memory_bytes",
-                "Virtual memory in bytes.",
-                memory(&status, "VmSize:"),
-            ),
-            ("process_open_fds", "Number of open file descriptors.", open_descriptors()),
-            (
-                "process_max_fds",
-                "Maximum number of open file descriptors.",
-                getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(soft, _)| soft),
-            ),
-        ];
-        for (name, help, value) in gauges {
-            // What the system does not report is left out.
-            if let Some(value) = value {
-                text.family(name, "gauge", help);
-                text.sample(name, &[], value);
-            }
+/// Writes them; `started` is the wall clock's time of the start.
+pub(super) fn write_process(started: Timestamp, text: &mut Exposition) {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let gauges = [
+        ("process_resident_memory_bytes", "Resident memory in bytes.", memory(&status, "VmRSS:")),
+        ("process_virtual_memory_bytes", "Virtual memory in bytes.", memory(&status, "VmSize:")),
+        ("process_open_fds", "Number of open file descriptors.", open_descriptors()),
+        (
+            "process_max_fds",
+            "Maximum number of open file descriptors.",
+            getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(soft, _)| soft),
+        ),
+    ];
+    for (name, help, value) in gauges {
+        // What the system does not report is left out.
+        if let Some(value) = value {
+            text.family(name, "gauge", help);
+            text.sample(name, &[], value);
         }
-        let name = "process_start_time_seconds";
-        text.family(name, "gauge", "Start time of the process in seconds since the epoch.");
-        text.seconds(name, &[], Duration::from_nanos(self.started_wall().as_nanos()));
     }
+    let name = "process_start_time_seconds";
+    text.family(name, "gauge", "Start time of the process in seconds since the epoch.");
+    text.seconds(name, &[], Duration::from_nanos(started.as_nanos()));
 }
 
 /// A size of `/proc/self/status`, which has them in KiB.

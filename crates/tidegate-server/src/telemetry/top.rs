@@ -56,13 +56,18 @@ impl Top {
 
     /// Counts a decision on a key, which stands for `weight` of them.
     pub(crate) fn add(&self, key: &KeyName, is_allowed: bool, weight: u64, now: Timestamp) {
-        let key = TopKey::new(key, self.hides_keys);
+        let key = self.printable(key);
         let mut sketches = self.sketches.lock().unwrap_or_else(PoisonError::into_inner);
         sketches.halve(now);
         if !is_allowed {
             sketches.most_denied.add(&key, weight);
         }
         sketches.busiest.add(&key, weight);
+    }
+
+    /// A key in its printable form, hashed if keys are hidden.
+    pub(crate) fn printable(&self, key: &KeyName) -> TopKey {
+        TopKey::new(key, self.hides_keys)
     }
 
     /// The first `count` of both.

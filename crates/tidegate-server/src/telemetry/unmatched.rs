@@ -5,9 +5,8 @@ use std::sync::{PoisonError, RwLock};
 
 use tidegate::policy::Policy;
 
-use super::Counter;
 use super::exposition::Exposition;
-use crate::daemon::Daemon;
+use super::{Counter, Metrics};
 
 /// The number of requests that no rule matched, by domain.
 ///
@@ -35,18 +34,18 @@ impl UnmatchedByDomain {
     }
 }
 
-impl Daemon {
+impl Metrics {
     /// Counts unmatched requests of the policy's domains apart from now on.
-    pub(crate) fn know_domains(&self) {
-        self.metrics.unmatched.know(&self.engine.policy());
+    pub(crate) fn know_domains(&self, policy: &Policy) {
+        self.unmatched.know(policy);
     }
 
-    pub(super) fn write_unmatched(&self, text: &mut Exposition) {
-        self.know_domains();
+    pub(super) fn write_unmatched(&self, policy: &Policy, text: &mut Exposition) {
+        self.know_domains(policy);
         let name = "tidegate_unmatched_total";
         let help = "Number of requests that no rule matched, by domain; empty: not in the policy.";
         text.family(name, "counter", help);
-        let unmatched = &self.metrics.unmatched;
+        let unmatched = &self.unmatched;
         let domains = unmatched.domains.read().unwrap_or_else(PoisonError::into_inner);
         for (domain, count) in &*domains {
             text.sample(name, &[("domain", domain)], count.get());

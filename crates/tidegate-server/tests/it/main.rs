@@ -28,3 +28,4 @@ mod policy_watcher;
 mod resp;
 mod rls_outages;
 mod running;
+mod wire_forms;

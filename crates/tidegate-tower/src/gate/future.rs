@@ -10,9 +10,10 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::{Admitted, AfterResponse, GateConfig, GateResult, Later, SettleOutcome};
+use super::{Admitted, AfterResponse, GateConfig, GateResult, SettleOutcome};
 use crate::body::EndAction;
 use crate::denial::insert_headers;
+use crate::later::Later;
 use crate::{Admission, GateBody};
 
 pin_project! {

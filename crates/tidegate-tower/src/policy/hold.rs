@@ -6,7 +6,8 @@ use tidegate::{Clock, Engine, HoldId, Store};
 use super::Settle;
 use crate::ActualCost;
 use crate::body::{EndAction, SettleAtEnd};
-use crate::gate::{HeldUnits, Later, SettleOutcome};
+use crate::gate::{HeldUnits, SettleOutcome};
+use crate::later::Later;
 
 /// How held units are settled, once there is a response.
 pub(super) type SettleBy = Arc<dyn Fn(&response::Parts) -> Settle + Send + Sync>;

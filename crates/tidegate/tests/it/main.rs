@@ -35,6 +35,7 @@ mod file_threads;
 mod guard;
 mod layers;
 mod model;
+mod module_cycles;
 mod overlay_text;
 mod per_call;
 mod policy;
@@ -51,6 +52,7 @@ mod policy_yaml_odd;
 mod ready;
 mod shared_store;
 mod stories;
+mod test_targets;
 mod threads;
 
 use std::time::Duration;
