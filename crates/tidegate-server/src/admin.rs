@@ -195,7 +195,7 @@ impl PolicyEdit {
             PolicyEdit::Ban => edits::ban(daemon, actor, payload),
             PolicyEdit::Unban => edits::unban(daemon, actor, payload),
             PolicyEdit::DropAll => {
-                Ok(json!({ "changes": daemon.engine.drop_overlay(actor).len() }))
+                Ok(json!({ "changes": daemon.engine.drop_overlay(actor).block()?.len() }))
             }
         }
     }

@@ -188,7 +188,7 @@ impl ConnectionContext<'_> {
             Endpoint::Acquire => leases::acquire(call, self.shutdown.clone()).await,
             Endpoint::Renew => leases::renew(call).await,
             Endpoint::Release => leases::release(call).await,
-            Endpoint::Explain => explain::explain(call),
+            Endpoint::Explain => explain::explain(call).await,
             Endpoint::Forward => forward::forward(call, self.peer).await,
             Endpoint::Nginx => forward::nginx(call, self.peer).await,
             Endpoint::Rls => {

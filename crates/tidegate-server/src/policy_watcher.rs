@@ -187,8 +187,13 @@ impl PendingReload {
                 tracing::warn!(%file, settings, "settings need a restart");
             }
             warn_of_edits(target, &policy);
-            let changes = target.engine.replace_policy("file", policy).len();
-            tracing::info!(%file, changes, "policy reloaded");
+            // This thread may block: a store writes what has changed.
+            match target.engine.replace_policy("file", policy).block() {
+                Ok(changes) => {
+                    tracing::info!(%file, changes = changes.len(), "policy reloaded");
+                }
+                Err(error) => return failed(target, &error, true),
+            }
         }
         let mut status = target.reload.lock();
         status.ok += u64::from(!is_known);
@@ -235,7 +240,7 @@ fn warn_of_edits(target: &ReloadTarget, policy: &Policy) {
 }
 
 /// Records and logs that a reload failed; once for the same error, unless `is_new`.
-fn failed(target: &ReloadTarget, error: &LoadError, is_new: bool) {
+fn failed(target: &ReloadTarget, error: &dyn std::fmt::Display, is_new: bool) {
     let error = error.to_string();
     let mut status = target.reload.lock();
     if is_new || status.error.as_ref() != Some(&error) {

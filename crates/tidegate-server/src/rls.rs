@@ -125,7 +125,7 @@ async fn decide(
     };
     match response {
         Ok(response) => Ok(response),
-        Err(error @ CheckError::Outage) => Err(RlsError::Outage(error.to_string())),
+        Err(error @ CheckError::Outage(_)) => Err(RlsError::Outage(error.to_string())),
         Err(error) => {
             tracing::debug!(%error, "cannot be decided; over the limit");
             let is_unfit = |_, report: &Report| match &error {
@@ -209,7 +209,7 @@ async fn over_limit(
         statuses.push(match daemon.engine.peek(request).await {
             Ok(report) if is_unfit(index, &report) => over.clone(),
             Ok(report) => status(&report, 0),
-            Err(error @ CheckError::Outage) => return Err(RlsError::Outage(error.to_string())),
+            Err(error @ CheckError::Outage(_)) => return Err(RlsError::Outage(error.to_string())),
             Err(_) => over.clone(),
         });
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate::policy::{Condition, KeyPart, Rule, duration_from_text};
-use tidegate::{Clock, Overlay, OverrideError};
+use tidegate::{Clock, Overlay};
 use tidegate_proto::times::time_text;
 
 use super::AdminError;
@@ -64,11 +64,7 @@ pub(super) fn put_override(
         TakesEffect::Now => daemon.engine.set_override_now(actor, rule, payload),
         TakesEffect::ByRule => daemon.engine.set_override(actor, rule, payload),
     };
-    let changes = changes.map_err(|error| match error {
-        OverrideError::Invalid(errors) => errors.into(),
-        // The rule was removed after it was found.
-        other => AdminError::new(404, "Not Found", other.to_string()),
-    })?;
+    let changes = changes.block()?;
     Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))
 }
 
@@ -106,7 +102,7 @@ pub(super) fn drop_override(
         TakesEffect::Now => daemon.engine.drop_override_now(actor, rule, key),
         TakesEffect::ByRule => daemon.engine.drop_override(actor, rule, key),
     };
-    let changes = changes.map_err(|error| AdminError::new(404, "Not Found", error.to_string()))?;
+    let changes = changes.block()?;
     Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))
 }
 
@@ -135,7 +131,7 @@ pub(super) fn ban(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Valu
     let [ban] = overlay.bans() else { return Err(AdminError::unfit("the body has no ban")) };
     check_paths(daemon, ban.conditions())?;
     let description = ban.to_string();
-    let changes = daemon.engine.ban(actor, ban.clone());
+    let changes = daemon.engine.ban(actor, ban.clone()).block()?;
     Ok(json!({
         "changes": changes.len(), "description": description, "version": daemon.audit.last(),
     }))
@@ -149,7 +145,7 @@ pub(super) fn unban(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Va
     nothing_else(&table)?;
     let overlay = overlay_of("ban", json!({ "domain": domain, "match": banned }))?;
     let [wanted] = overlay.bans() else { return Err(AdminError::unfit("the body has no ban")) };
-    let changes = daemon.engine.unban(actor, &domain, wanted.conditions());
+    let changes = daemon.engine.unban(actor, &domain, wanted.conditions()).block()?;
     if changes.is_empty() {
         let detail = "no such ban; `GET /admin/v1/bans` lists them";
         return Err(AdminError::new(404, "Not Found", detail));

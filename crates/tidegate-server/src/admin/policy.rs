@@ -42,7 +42,7 @@ pub(super) fn apply(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Va
     let (before, after) =
         (daemon.settings.policy.without_secrets(), parsed.policy.without_secrets());
     let needs_restart = needs_restart(before.server(), after.server());
-    let changes = daemon.engine.replace_policy(actor, parsed.policy);
+    let changes = daemon.engine.replace_policy(actor, parsed.policy).block()?;
     if daemon.settings.policy_path.is_some() {
         daemon.reload.replaced();
     }
@@ -100,7 +100,7 @@ pub(super) fn patch(
     merge(&mut table, over);
     let changed = rule_of(table)?;
     let description = changed.describe();
-    let changes = daemon.engine.replace_rule(actor, changed)?;
+    let changes = daemon.engine.replace_rule(actor, changed).block()?;
     let starts_fresh = changes
         .iter()
         .any(|it| matches!(it.what, tidegate::Changed::Rule { starts_fresh: true, .. }));

@@ -1,6 +1,7 @@
 //! Responses and errors of the admin API.
 
 use serde_json::{Value, json};
+use tidegate::EditError;
 use tidegate::policy::{Diagnostic, PolicyErrors};
 use tidegate_proto::problem::Problem;
 
@@ -68,6 +69,18 @@ impl From<PolicyErrors> for AdminError {
     fn from(errors: PolicyErrors) -> Self {
         let listed = errors.diagnostics().iter().map(diagnostic).collect();
         Self { errors: listed, ..Self::unfit(errors.to_string()) }
+    }
+}
+
+impl From<EditError> for AdminError {
+    fn from(error: EditError) -> Self {
+        match error {
+            EditError::Invalid(errors) => errors.into(),
+            EditError::Outage(_) => Self::outage(),
+            // The rule was removed after it was found.
+            EditError::NoSuchRule(_) => Self::new(404, "Not Found", error.to_string()),
+            _ => Self::new(503, "Service Unavailable", error.to_string()),
+        }
     }
 }
 

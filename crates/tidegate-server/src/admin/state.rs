@@ -118,7 +118,7 @@ pub(super) async fn reset(
     let note = format!("reset by {actor}");
     let forgotten = daemon.engine.forget(&Request::new(&domain, &pairs).note(&note)).await;
     let was_there = forgotten.map_err(|error| match error {
-        CheckError::Outage => AdminError::outage(),
+        CheckError::Outage(_) => AdminError::outage(),
         other => AdminError::unfit(other.to_string()),
     })?;
     let key = pairs.iter().map(|(name, value)| format!("{name} = {value:?}"));

@@ -12,12 +12,12 @@ use super::response::{self, HttpResponse};
 use crate::body::explanation::explained;
 
 /// `POST /v1/explain`
-pub(super) fn explain(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
+pub(super) async fn explain(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
     let BufferedRequest { daemon, body, .. } = call;
     let fields = RequestBody::read(body, RESERVE, 0)?;
     let pairs = fields.pairs();
     let now = daemon.engine.clock().wall();
-    let explanation = daemon.engine.explain(&fields.request(&pairs))?;
+    let explanation = daemon.engine.explain(&fields.request(&pairs)).await?;
     let mut json = Map::new();
     json.insert("domain".into(), json!(fields.domain()));
     json.insert("time".into(), json!(time_text_rounded_up(now)));

@@ -64,7 +64,7 @@ impl RequestProblem {
     /// The problem of a failed check.
     pub(crate) fn of_check(error: &CheckError) -> Self {
         let status = match error {
-            CheckError::TooManyHolds(_) | CheckError::Outage => StatusCode::SERVICE_UNAVAILABLE,
+            CheckError::TooManyHolds(_) | CheckError::Outage(_) => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::UNPROCESSABLE_ENTITY,
         };
         let problem = Self::new(status, error.to_string());
@@ -82,7 +82,7 @@ impl RequestProblem {
     /// The problem of a failed settlement.
     pub(crate) fn of_settling(error: SettleError) -> Self {
         let (status, settled) = match error {
-            SettleError::Outage => (StatusCode::SERVICE_UNAVAILABLE, None),
+            SettleError::Outage(_) => (StatusCode::SERVICE_UNAVAILABLE, None),
             SettleError::OtherRequest => (StatusCode::UNPROCESSABLE_ENTITY, None),
             SettleError::Committed { units } => (StatusCode::CONFLICT, Some(("committed", units))),
             SettleError::Cancelled => (StatusCode::CONFLICT, Some(("cancelled", 0))),

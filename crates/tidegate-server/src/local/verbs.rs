@@ -72,7 +72,7 @@ async fn dispatch(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
             Ok(reservation_fields(ReservationBody::new(&report, daemon.now())))
         }
         _ => {
-            let explanation = engine.explain(&request)?;
+            let explanation = engine.explain(&request).await?;
             Ok(explained(&explanation, engine.clock().wall()))
         }
     }

@@ -102,7 +102,7 @@ pub(super) async fn handle(
             }
             Err(error) => reply_error(&error, replies),
         },
-        CommandKind::Explain => match daemon.engine.explain(&request) {
+        CommandKind::Explain => match daemon.engine.explain(&request).await {
             Ok(explanation) => {
                 encode(&explained(&explanation, daemon.engine.clock().wall()), replies);
             }
@@ -131,7 +131,7 @@ async fn settle(daemon: &Daemon, verb: CommandKind, words: &[&[u8]], replies: &m
         Ok(body) => encode(&body, replies),
         Err(error) => {
             let code = match error {
-                SettleError::Outage => "UNAVAILABLE",
+                SettleError::Outage(_) => "UNAVAILABLE",
                 SettleError::Committed { .. } | SettleError::Cancelled => "SETTLED",
                 _ => "GONE",
             };
@@ -147,7 +147,7 @@ fn reply_invalid(daemon: &Daemon, message: &str, replies: &mut Replies<'_>) {
 }
 
 fn reply_error(error: &CheckError, replies: &mut Replies<'_>) {
-    let code = if *error == CheckError::Outage { "UNAVAILABLE" } else { "ERR" };
+    let code = if matches!(error, CheckError::Outage(_)) { "UNAVAILABLE" } else { "ERR" };
     replies.error(code, &error.to_string());
 }
 

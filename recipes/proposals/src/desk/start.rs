@@ -153,7 +153,7 @@ impl fmt::Display for StartError {
             ),
             Self::Governor(why) => write!(f, "a governor of the ledger: {why}"),
             Self::Enrol(error) => write!(f, "a governor cannot be enrolled: {error}"),
-            Self::Outage => Outage.fmt(f),
+            Self::Outage => Outage::Unavailable.fmt(f),
         }
     }
 }

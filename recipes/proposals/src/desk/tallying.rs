@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use tidegate::NowOrLater;
+use tidegate::{EditError, NowOrLater};
 
 use super::{Desk, Parts, Window};
 use crate::limits::{DOMAIN, TOKENS_PER_WINDOW};
@@ -83,9 +83,9 @@ impl Desk {
             // The cap of this window, whatever the next one has.
             let proposals_per_window = self.window()?.proposals_per_window;
             if let Some(cap) = tally.proposals_per_window {
-                let changed = limits.cap_rule(cap).and_then(|rule| {
-                    engine.replace_rule(&format!("the tally of window {window}"), rule)
-                });
+                let actor = format!("the tally of window {window}");
+                let rule = limits.cap_rule(cap).map_err(EditError::from);
+                let changed = rule.and_then(|rule| engine.replace_rule(&actor, rule).block());
                 changed.map_err(|errors| {
                     tracing::error!("cannot set the cap to {cap}: {errors}");
                     DeskError::Outage
