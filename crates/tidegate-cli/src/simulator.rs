@@ -44,7 +44,13 @@ pub(crate) struct DecisionSummary {
 impl Simulator {
     pub(crate) fn new(policy: Policy, now: Timestamp) -> Self {
         let clock = ManualClock::new(now);
-        Self { engine: Engine::with_clock(policy.enforced_for_all(), clock.clone()), clock }
+        Self {
+            engine: Engine::builder(policy.enforced_for_all())
+                .clock(clock.clone())
+                .build()
+                .expect("an empty store takes a few kilobytes"),
+            clock,
+        }
     }
 
     pub(crate) fn set_time(&self, now: Timestamp) {

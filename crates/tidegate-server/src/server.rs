@@ -72,7 +72,9 @@ impl Server {
         settings.bounds = settings.bounds.within(descriptors(), public);
         // Requests of Envoy may carry limits of their own.
         let policy = settings.policy.clone().with_request_limits();
-        let engine = Engine::open_any(policy, settings.store_folder.as_deref())
+        let engine = Engine::builder(policy)
+            .folder_or_memory(settings.store_folder.as_deref())
+            .build()
             .map_err(StartError::Store)?;
         engine.on_disk().into_iter().for_each(store_health::warn_of_clock);
         let daemon = Arc::new(Daemon::new(engine, settings));

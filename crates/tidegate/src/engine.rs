@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use arc_swap::ArcSwap;
 use tidegate_core::Timestamp;
 
+pub use builder::{EngineBuilder, NoMemory};
 #[cfg(feature = "durable")]
 pub(crate) use change::MOST_CHANGES;
 pub use change::{Change, Changed, NoSuchRule, OverrideError};
@@ -24,12 +25,13 @@ use crate::clock::{Clock, SystemClock};
 use crate::cycle::Times;
 use crate::policy::Policy;
 use crate::request::Request;
-use crate::store::{MemoryStore, NowOrLater, SnapshotError, Store, StoredEdits};
+use crate::store::{MemoryStore, NowOrLater, Store};
 use crate::waiting::WaitQueues;
 use change::Changes;
 use decide::{Verb, When};
-use ruleset::{Ruleset, RulesetEdit};
+use ruleset::Ruleset;
 
+mod builder;
 mod change;
 mod decide;
 mod domain;
@@ -97,71 +99,26 @@ impl<S, C> Clone for Engine<S, C> {
 }
 
 impl Engine {
-    /// An engine with an in-memory store.
+    /// An engine with an in-memory store and the system's clock: the short form of
+    /// [`builder`](Self::builder).
     ///
     /// # Panics
     ///
     /// If there is no memory for an empty table.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
-        Self::with_clock(policy, SystemClock::new())
+        Self::builder(policy).build().expect("an empty store takes a few kilobytes")
     }
 }
 
 impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
-    /// An engine with an in-memory store and this clock.
-    ///
-    /// # Panics
-    ///
-    /// If there is no memory for an empty table.
-    #[must_use]
-    pub fn with_clock(policy: Policy, clock: C) -> Self {
-        let store = MemoryStore::with_bounds(policy.server.bounds())
-            .expect("an empty store takes a few kilobytes");
-        Self::with_store(policy, store, clock)
-    }
-}
-
-impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
-    /// An engine that continues from a [snapshot](Self::snapshot), with its charges and its holds.
-    ///
-    /// The clock has to continue from the snapshot's, as [`SystemClock`] does. Rules are
-    /// recognised by domain and name.
-    pub fn restore(policy: Policy, clock: C, snapshot: &[u8]) -> Result<Self, SnapshotError> {
-        let store = MemoryStore::from_bytes(snapshot, policy.server.bounds())?;
-        Ok(Self::with_store(policy, store, clock))
-    }
-
-    /// All states, holds and idempotency keys, as bytes: for [`restore`](Self::restore) after a
-    /// restart.
+    /// All states, holds and idempotency keys, as bytes: for
+    /// [`EngineBuilder::snapshot`] after a restart.
     ///
     /// Keep it secret: it contains the seed of the key hashes.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
         self.shared.store.to_bytes(self.shared.clock.now())
-    }
-}
-
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
-    /// An engine over this store and this clock.
-    ///
-    /// The capacity for keys, and what happens beyond it, are settings of the store.
-    #[must_use]
-    pub fn with_store(policy: Policy, store: S, clock: C) -> Self {
-        let times = Times { now: clock.now(), wall: clock.wall() };
-        let StoredEdits { overlay, changes } = store.stored_edits();
-        let edit = RulesetEdit { times, effective: None };
-        let rules = Ruleset::new(Arc::new(policy), overlay, None, &store, edit);
-        store.adopt(&rules.adoption, &|| times);
-        let clock = Arc::new(clock);
-        let shared = EngineInner {
-            rules: ArcSwap::from_pointee(rules),
-            store,
-            waiting: WaitQueues::new(Arc::clone(&clock) as Arc<dyn Clock + Send + Sync>),
-            clock,
-            changes: Mutex::new(Changes::restored(changes)),
-        };
-        Self { shared: Arc::new(shared) }
     }
 }
 

@@ -62,7 +62,7 @@
 //!     cooldown = "60s"
 //! "#)?;
 //! let clock = ManualClock::default();
-//! let engine = Engine::with_clock(policy, clock.clone());
+//! let engine = Engine::builder(policy).clock(clock.clone()).build()?;
 //! let request = Request::new("default", &[("user", "ada")]);
 //! assert!(engine.check(&request).block()?.is_allowed());
 //! assert!(!engine.check(&request).block()?.is_allowed());
@@ -245,9 +245,9 @@ mod waiting;
 pub use calendar::{Calendar, CalendarError, CalendarPeriod};
 pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
 pub use engine::{
-    Applies, Ban, Change, Changed, CheckError, CommitReport, Engine, Enrolment, Explanation, Lease,
-    NoSuchRule, Overlay, OverrideError, PreparedDomain, Report, RuleExplanation, RuleReport,
-    RuleTally, SettleError, WaitError, Waiting,
+    Applies, Ban, Change, Changed, CheckError, CommitReport, Engine, EngineBuilder, Enrolment,
+    Explanation, Lease, NoMemory, NoSuchRule, Overlay, OverrideError, PreparedDomain, Report,
+    RuleExplanation, RuleReport, RuleTally, SettleError, WaitError, Waiting,
 };
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;

@@ -418,6 +418,11 @@ pub(crate) mod sealed {
             StoredEdits::default()
         }
 
+        /// The latest time that the store knows from before the restart.
+        fn last_time(&self) -> Timestamp {
+            Timestamp::ZERO
+        }
+
         /// The hash of the keys.
         fn hash(&self) -> &KeyedHash;
 

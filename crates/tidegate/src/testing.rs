@@ -119,7 +119,8 @@ impl<S: Store> TestEngine<S> {
 
     fn starting(make: Make<'_, S>, policy: &str, now: Timestamp) -> Self {
         let clock = ManualClock::new(now);
-        let engine = Engine::with_store(read(policy), make(), clock.clone());
+        let engine =
+            Engine::builder(read(policy)).store(make()).clock(clock.clone()).build().unwrap();
         Self { engine, clock }
     }
 

@@ -32,9 +32,20 @@ pub enum LimitOutcome {
 
 impl<C: Clock + Send + Sync + 'static> RequestLimiter<C> {
     /// A limiter with this policy and clock.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for an empty table.
     #[must_use]
     pub fn new(policy: Policy, clock: C) -> Self {
-        Self { engine: Some(Engine::with_clock(policy, clock)) }
+        Self {
+            engine: Some(
+                Engine::builder(policy)
+                    .clock(clock)
+                    .build()
+                    .expect("an empty store takes a few kilobytes"),
+            ),
+        }
     }
 
     /// A limiter that allows every request.

@@ -24,7 +24,8 @@ fn store(name: &str) -> std::path::PathBuf {
     );
     let store = FileOptions::default().open(&folder.join("state")).unwrap();
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
-    let engine = Engine::with_store(policy.unwrap(), store, clock.clone());
+    let engine =
+        Engine::builder(policy.unwrap()).store(store).clock(clock.clone()).build().unwrap();
     let ada = Request::new("default", &[("user", "ada")]);
     let hold = engine.reserve(&ada.cost(5).note("draft\n\u{1b}[31m")).block().unwrap().hold();
     clock.advance(Duration::from_secs(60));

@@ -62,7 +62,10 @@ pub(super) fn early_denial_names_the_request<S: Store>(make: Make<'_, S>) {
 fn with_request_limits<S: Store>(make: Make<'_, S>) -> TestEngine<S> {
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
     let policy = read(TWO).with_request_limits();
-    TestEngine { engine: Engine::with_store(policy, make(), clock.clone()), clock }
+    TestEngine {
+        engine: Engine::builder(policy).store(make()).clock(clock.clone()).build().unwrap(),
+        clock,
+    }
 }
 
 fn left<S: Store>(desk: &TestEngine<S>, request: &Request<'_>) -> Option<(u64, u64)> {

@@ -35,7 +35,8 @@ fn first_round(case: &Value) -> Option<u64> {
 fn replay<S: Store>(store: S, case: &Value) {
     let clock = ManualClock::default();
     let policy = |limit: &Value| Policy::new([rule(limit)]).unwrap();
-    let engine = Engine::with_store(policy(&case["limit"]), store, clock.clone());
+    let engine =
+        Engine::builder(policy(&case["limit"])).store(store).clock(clock.clone()).build().unwrap();
     let mut holds: Vec<(u64, HoldId)> = Vec::new();
     let mut rounds = 0;
     for step in case["steps"].as_array().unwrap() {

@@ -15,7 +15,10 @@ type TestEngine = Engine<MemoryStore, ManualClock>;
 
 fn engine(policy: &str) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    (Engine::with_clock(Policy::from_toml(policy).unwrap(), clock.clone()), clock)
+    (
+        Engine::builder(Policy::from_toml(policy).unwrap()).clock(clock.clone()).build().unwrap(),
+        clock,
+    )
 }
 
 fn allows(engine: &TestEngine, request: &Request<'_>) -> bool {
@@ -172,7 +175,8 @@ fn a_restored_snapshot_continues() {
     let held = engine.reserve(&request).block().unwrap().hold().unwrap();
     let policy = engine.policy();
     let bytes = engine.snapshot();
-    let restored = Engine::restore((*policy).clone(), clock, &bytes).unwrap();
+    let restored =
+        Engine::builder((*policy).clone()).snapshot(&bytes).clock(clock).build().unwrap();
     let left = restored.peek(&request).block().unwrap();
     assert_eq!(left.remaining(), Some(2));
     assert_eq!(left.rules().nth(1).unwrap().decision.remaining(), 97);
@@ -180,7 +184,14 @@ fn a_restored_snapshot_continues() {
     assert_eq!(restored.peek(&request).block().unwrap().remaining(), Some(3));
     for cut in 0..bytes.len() {
         let clock = ManualClock::default();
-        assert!(Engine::restore((*policy).clone(), clock, &bytes[..cut]).is_err(), "{cut}");
+        assert!(
+            Engine::builder((*policy).clone())
+                .snapshot(&bytes[..cut])
+                .clock(clock)
+                .build()
+                .is_err(),
+            "{cut}"
+        );
     }
 }
 

@@ -20,7 +20,7 @@ fn policy(text: &str) -> Policy {
 
 fn engine(text: &str) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
-    (Engine::with_clock(policy(text), clock.clone()), clock)
+    (Engine::builder(policy(text)).clock(clock.clone()).build().unwrap(), clock)
 }
 
 fn allows(engine: &TestEngine, request: &Request<'_>) -> bool {
@@ -283,14 +283,14 @@ fn holds_of_keys_without_charges_survive_a_restore() {
         "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\nquota = { max = 10, per = \"day\" }";
     let policy = Policy::from_toml(policy).unwrap();
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
-    let engine = Engine::with_clock(policy.clone(), clock.clone());
+    let engine = Engine::builder(policy.clone()).clock(clock.clone()).build().unwrap();
     let names: Vec<String> = (0..500).map(|user| user.to_string()).collect();
     for name in &names {
         let attributes = [("user", name.as_str())];
         let request = Request::new("default", &attributes).cost(3);
         assert!(engine.reserve(&request).block().unwrap().hold().is_some());
     }
-    let engine = Engine::restore(policy, clock, &engine.snapshot()).unwrap();
+    let engine = Engine::builder(policy).snapshot(&engine.snapshot()).clock(clock).build().unwrap();
     for name in &names {
         let attributes = [("user", name.as_str())];
         let report = engine.peek(&Request::new("default", &attributes).cost(0)).block().unwrap();

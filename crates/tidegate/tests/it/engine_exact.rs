@@ -17,7 +17,7 @@ fn policy(text: &str) -> Policy {
 /// An engine whose clock starts on a full minute.
 fn engine(text: &str) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_secs(MINUTE));
-    (Engine::with_clock(policy(text), clock.clone()), clock)
+    (Engine::builder(policy(text)).clock(clock.clone()).build().unwrap(), clock)
 }
 
 fn check_at(engine: &TestEngine, user: &str, at: Timestamp) -> bool {

@@ -11,7 +11,10 @@ fn engine(
 ) -> (Engine<tidegate::MemoryStore, ManualClock>, ManualClock) {
     let policy = format!("[server]\nmax_keys = 4\nwhen_full = \"{when_full}\"\n{rules}");
     let clock = ManualClock::default();
-    (Engine::with_clock(Policy::from_toml(&policy).unwrap(), clock.clone()), clock)
+    (
+        Engine::builder(Policy::from_toml(&policy).unwrap()).clock(clock.clone()).build().unwrap(),
+        clock,
+    )
 }
 
 /// Fills the table with other keys, and returns how many were allowed.
@@ -201,7 +204,10 @@ fn overflow_admits_no_more_than_an_unbounded_table(number_of_copies: usize, seed
     let mut admitted = [0; 5];
     for seed in 1..=seeds {
         let (small, clock) = engine("share", &rules);
-        let exact = Engine::with_clock(Policy::from_toml(&rules).unwrap(), clock.clone());
+        let exact = Engine::builder(Policy::from_toml(&rules).unwrap())
+            .clock(clock.clone())
+            .build()
+            .unwrap();
         let mut random = seed;
         let mut next = |below: usize| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -290,7 +296,10 @@ fn slots_are_free_again_after_an_edit_of_a_rule_with_patterns() {
             )
         };
         let clock = ManualClock::default();
-        let engine = Engine::with_clock(Policy::from_toml(&rule("9")).unwrap(), clock.clone());
+        let engine = Engine::builder(Policy::from_toml(&rule("9")).unwrap())
+            .clock(clock.clone())
+            .build()
+            .unwrap();
         assert_eq!(crowd(&engine), 4, "{limit}");
         let _ = engine.replace_policy("test", Policy::from_toml(&rule("8")).unwrap());
         clock.advance(Duration::from_secs(3_600));

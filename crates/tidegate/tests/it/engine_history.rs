@@ -89,7 +89,11 @@ impl<S: Store> Desk<S> {
 fn in_memory(text: &str, looks: bool) -> Desk<MemoryStore> {
     let clock = ManualClock::new(Timestamp::from_secs(START));
     let store = MemoryStore::new(10_000, WhenFull::Deny).unwrap();
-    Desk { engine: Engine::with_store(policy(text), store, clock.clone()), clock, looks }
+    Desk {
+        engine: Engine::builder(policy(text)).store(store).clock(clock.clone()).build().unwrap(),
+        clock,
+        looks,
+    }
 }
 
 fn on_disk(
@@ -100,7 +104,7 @@ fn on_disk(
 ) -> Desk<tidegate::durable::FileStore> {
     let options = FileOptions::default().max_keys(10_000).least_durability(Durability::Fsync);
     let store = options.open_on(Arc::new(disk.clone())).unwrap();
-    let engine = Engine::with_store(policy(text), store, clock.clone());
+    let engine = Engine::builder(policy(text)).store(store).clock(clock.clone()).build().unwrap();
     Desk { engine, clock: clock.clone(), looks }
 }
 
@@ -316,7 +320,11 @@ fn snapshot_restored_after_a_period_counts_what_has_happened_since() {
     desk.edit(&quota(3));
     let snapshot = desk.engine.snapshot();
     let restore = |clock: &ManualClock| {
-        let engine = Engine::restore(policy(&quota(3)), clock.clone(), &snapshot).unwrap();
+        let engine = Engine::builder(policy(&quota(3)))
+            .snapshot(&snapshot)
+            .clock(clock.clone())
+            .build()
+            .unwrap();
         Desk { engine, clock: clock.clone(), looks: false }
     };
     // The edit still waits, and what was spent counts in its period alone.
@@ -339,7 +347,11 @@ fn snapshot_keeps_overrides_holds_and_idempotency_keys() {
     assert!(desk.engine.check(&named).block().unwrap().is_allowed());
     let (snapshot, overlay) = (desk.engine.snapshot(), desk.engine.overlay());
     desk.clock.advance(Duration::from_secs(5));
-    let engine = Engine::restore(policy(&text), desk.clock.clone(), &snapshot).unwrap();
+    let engine = Engine::builder(policy(&text))
+        .snapshot(&snapshot)
+        .clock(desk.clock.clone())
+        .build()
+        .unwrap();
     let _ = engine.replace_overlay("test", overlay);
     let restored = Desk { engine, clock: desk.clock.clone(), looks: false };
     assert!(restored.engine.check(&named).block().unwrap().is_allowed());

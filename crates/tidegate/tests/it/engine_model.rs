@@ -762,7 +762,8 @@ struct Run {
 impl Run {
     fn new(rules: Vec<(u8, Given)>, store: MemoryStore) -> Self {
         let clock = ManualClock::new(Timestamp::from_secs(1_000));
-        let engine = Engine::with_store(policy(&rules), store, clock.clone());
+        let engine =
+            Engine::builder(policy(&rules)).store(store).clock(clock.clone()).build().unwrap();
         let model = Model {
             rules: rules.iter().map(|(_, given)| Ruled::new(given)).collect(),
             ..Model::default()

@@ -64,7 +64,8 @@ impl Side {
     fn new(kinds: &[usize], keys: Option<u64>) -> Self {
         let clock = ManualClock::new(Timestamp::from_secs(START));
         let store = MemoryStore::new(100, WhenFull::Deny).unwrap();
-        let engine = Engine::with_store(policy(kinds, 2), store, clock.clone());
+        let engine =
+            Engine::builder(policy(kinds, 2)).store(store).clock(clock.clone()).build().unwrap();
         Self { engine, clock, keys, looks: false, holds: Vec::new() }
     }
 

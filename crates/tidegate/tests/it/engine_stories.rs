@@ -11,7 +11,7 @@ type Desk = (Engine<MemoryStore, ManualClock>, ManualClock);
 fn desk(policy: &str) -> Desk {
     let policy = Policy::from_toml(policy).unwrap_or_else(|errors| panic!("{errors}"));
     let clock = ManualClock::default();
-    (Engine::with_clock(policy, clock.clone()), clock)
+    (Engine::builder(policy).clock(clock.clone()).build().unwrap(), clock)
 }
 
 /// The local service: ten per user and thirty for all, in windows of ten seconds.

@@ -75,7 +75,7 @@ fn work(engine: &Engine<MemoryStore, ManualClock>, number: u64, steps: u64) -> u
 fn everything_at_once_adds_up() {
     for _ in 0..3 {
         let clock = ManualClock::default();
-        let engine = Engine::with_clock(policy(MAX), clock);
+        let engine = Engine::builder(policy(MAX)).clock(clock).build().unwrap();
         let (is_over, charged) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
         thread::scope(|scope| {
             // Edits that never go below what is needed.
@@ -140,7 +140,7 @@ fn everything_at_once_adds_up() {
 /// Keys are forgotten while others charge them: no key is counted twice, and none is left behind.
 #[test]
 fn forgetting_and_growing_leave_the_count_right() {
-    let engine = Engine::with_clock(policy(MAX), ManualClock::default());
+    let engine = Engine::builder(policy(MAX)).clock(ManualClock::default()).build().unwrap();
     thread::scope(|scope| {
         for number in 0..4_u64 {
             let engine = &engine;

@@ -57,7 +57,7 @@ fn engine(rules: &[Rule], steps: &[Step]) -> (Engine<MemoryStore, ManualClock>, 
     let clock = ManualClock::new(Timestamp::from_secs(START));
     let store = MemoryStore::new(100, WhenFull::Deny).unwrap();
     let policy = Policy::from_toml(&text(rules)).unwrap();
-    let engine = Engine::with_store(policy, store, clock.clone());
+    let engine = Engine::builder(policy).store(store).clock(clock.clone()).build().unwrap();
     for step in steps {
         match step {
             Step::Check { cost } => {

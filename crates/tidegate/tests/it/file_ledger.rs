@@ -21,7 +21,7 @@ fn open(disk: &CrashDisk, size: u64) -> Durable {
     let options = FileOptions::default().max_keys(300_000).snapshot_every(size).fill_ahead(100);
     let store = options.open_on(Arc::new(disk.clone())).unwrap();
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    Engine::with_store(Policy::from_toml(QUOTA).unwrap(), store, clock)
+    Engine::builder(Policy::from_toml(QUOTA).unwrap()).store(store).clock(clock).build().unwrap()
 }
 
 fn check(engine: &Durable, user: &str) {
@@ -273,7 +273,11 @@ fn a_reset_helps_a_quota_that_was_charged_in_the_future() {
         let store = FileOptions::default().open_on(Arc::new(disk.clone())).unwrap();
         let wall = Timestamp::from_nanos(20_000 * day + days * day);
         let clock = SetBack { now: wall.max(store.last_time()), wall };
-        Engine::with_store(Policy::from_toml(QUOTA).unwrap(), store, clock)
+        Engine::builder(Policy::from_toml(QUOTA).unwrap())
+            .store(store)
+            .clock(clock)
+            .build()
+            .unwrap()
     };
     let ada = Request::new("default", &[("user", "ada")]);
     assert!(open(400).check(&ada.cost(1_000)).block().unwrap().is_allowed());
@@ -293,7 +297,11 @@ fn enrolments_survive_a_restart_and_are_written_once() {
     let disk = CrashDisk::new();
     let open = || {
         let store = FileOptions::default().open_on(Arc::new(disk.clone())).unwrap();
-        Engine::with_store(Policy::from_toml(TOKENS).unwrap(), store, ManualClock::default())
+        Engine::builder(Policy::from_toml(TOKENS).unwrap())
+            .store(store)
+            .clock(ManualClock::default())
+            .build()
+            .unwrap()
     };
     let ada = Request::new("default", &[("user", "ada")]);
     let engine = open();

@@ -27,7 +27,11 @@ impl TempFolder {
 
     fn open(&self, policy: &str, clock: &ManualClock) -> Desk {
         let store = FileOptions::default().max_keys(10_000).fill_ahead(4_096).open(&self.0);
-        Engine::with_store(Policy::from_toml(policy).unwrap(), store.unwrap(), clock.clone())
+        Engine::builder(Policy::from_toml(policy).unwrap())
+            .store(store.unwrap())
+            .clock(clock.clone())
+            .build()
+            .unwrap()
     }
 
     /// The names of the files that end so, in order.
@@ -144,7 +148,11 @@ fn restarts_cut_off_space_that_was_allocated_ahead() {
     let (folder, clock) = (TempFolder::new("space"), ManualClock::default());
     for _ in 0..5 {
         let store = FileOptions::default().max_keys(100).open(folder.path()).unwrap();
-        let desk = Engine::with_store(Policy::from_toml(QUOTA).unwrap(), store, clock.clone());
+        let desk = Engine::builder(Policy::from_toml(QUOTA).unwrap())
+            .store(store)
+            .clock(clock.clone())
+            .build()
+            .unwrap();
         assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
         desk.file_store().take_snapshot().unwrap();
         assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
@@ -154,7 +162,11 @@ fn restarts_cut_off_space_that_was_allocated_ahead() {
     let large = sizes.iter().filter(|size| **size > 64 << 10).count();
     assert_eq!(large, 1, "only the last one has space ahead: {sizes:?}");
     let store = FileOptions::default().max_keys(100).open(folder.path()).unwrap();
-    let desk = Engine::with_store(Policy::from_toml(QUOTA).unwrap(), store, clock.clone());
+    let desk = Engine::builder(Policy::from_toml(QUOTA).unwrap())
+        .store(store)
+        .clock(clock.clone())
+        .build()
+        .unwrap();
     assert!(!desk.check(&ada(1)).block().unwrap().is_allowed(), "all ten were counted");
     let ledger = desk.ledger().unwrap();
     assert_eq!(ledger.totals(&Filter::new()).unwrap().committed, 10);
@@ -442,7 +454,11 @@ fn a_least_durability_applies_to_all_rules() {
     let open = || {
         let options = FileOptions::default().least_durability(Durability::Fsync);
         let store = options.open(folder.path()).unwrap();
-        Engine::with_store(Policy::from_toml(policy).unwrap(), store, clock.clone())
+        Engine::builder(Policy::from_toml(policy).unwrap())
+            .store(store)
+            .clock(clock.clone())
+            .build()
+            .unwrap()
     };
     let desk = open();
     assert!(desk.check(&ada(5)).block().unwrap().is_allowed());

@@ -9,6 +9,7 @@ mod bounded;
 mod changes;
 mod clocks;
 mod engine;
+mod engine_builder;
 mod engine_clocks;
 mod engine_conformance;
 mod engine_corners;

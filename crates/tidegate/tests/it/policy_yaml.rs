@@ -18,7 +18,7 @@ impl Desk {
         let again = Policy::from_toml(&policy.to_toml()).expect("it can be written");
         assert_eq!(again.rules(), policy.rules(), "{}", policy.to_toml());
         let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-        Self { engine: Engine::with_clock(policy, clock.clone()), clock }
+        Self { engine: Engine::builder(policy).clock(clock.clone()).build().unwrap(), clock }
     }
 
     /// Which rule has spoken about a descriptor, and whether it is allowed.
@@ -391,7 +391,10 @@ fn a_domain_without_limits_is_one() {
     let parsed = Policy::load("f.yaml", text.as_bytes()).expect("a warning only");
     let warning = parsed.warnings[0].to_string();
     assert!(warning.contains("1:9: warning: domain `d` has no limits"), "{warning}");
-    let engine = Engine::with_clock(parsed.policy.with_request_limits(), ManualClock::default());
+    let engine = Engine::builder(parsed.policy.with_request_limits())
+        .clock(ManualClock::default())
+        .build()
+        .unwrap();
     let limit = RequestLimit::new(1, WindowUnit::Year);
     let check = |domain| {
         let request = Request::new(domain, &[("user", "ada")]);

@@ -101,7 +101,7 @@ proptest! {
         text += "  - {key: unused, rate_limit: {unit: day, requests_per_unit: 1}}\n";
         trees.iter().for_each(|tree| tree.write(2, &mut text));
         let policy = Policy::load("f.yaml", text.as_bytes()).expect("a policy").policy;
-        let engine = Engine::with_clock(policy, ManualClock::new(Timestamp::from_secs(5)));
+        let engine = Engine::builder(policy).clock(ManualClock::new(Timestamp::from_secs(5))).build().unwrap();
         for entries in requests {
             let names = DescriptorNames::new(entries.iter().map(|(key, _)| *key));
             let attributes: Vec<_> = names.attributes(entries.iter().copied(), 0).collect();

@@ -21,7 +21,7 @@ fn error(files: &[PolicyFile]) -> String {
 /// The rule that a descriptor finds.
 fn rule(policy: &Policy, entries: &[(&str, &str)]) -> Option<String> {
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    let engine = Engine::with_clock(policy.clone(), clock);
+    let engine = Engine::builder(policy.clone()).clock(clock).build().unwrap();
     let names = DescriptorNames::new(entries.iter().map(|(key, _)| *key));
     let attributes: Vec<_> = names.attributes(entries.iter().copied(), 0).collect();
     let report = engine.check(&Request::new("edge", &attributes)).block().unwrap();
@@ -149,7 +149,7 @@ fn metadata_is_kept_and_what_cannot_be_passed_on_is_an_error() {
     assert!(toml.contains(written), "{toml}");
     assert_eq!(Policy::from_toml(&toml).unwrap(), policy);
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    let engine = Engine::with_clock(policy, clock);
+    let engine = Engine::builder(policy).clock(clock).build().unwrap();
     let names = DescriptorNames::new(["a"]);
     let attributes: Vec<_> = names.attributes([("a", "v")], 0).collect();
     let report = engine.check(&Request::new("edge", &attributes)).block().unwrap();

@@ -42,7 +42,11 @@ impl Desk {
             .map_err(StartError::Trust)?;
         let store = FileOptions::default().open(&settings.store)?;
         let clock = clock(store.last_time());
-        let engine = Engine::with_store(policy, store, Arc::clone(&clock));
+        let engine = Engine::builder(policy)
+            .store(store)
+            .clock(Arc::clone(&clock))
+            .build()
+            .map_err(OpenError::from)?;
         // Holds that have expired are in the ledger before it is read.
         engine.tick();
         let parts = Parts {

@@ -142,7 +142,7 @@ async fn interrupted_tally_is_finished_at_the_next_start() {
         // The steps of a tally by hand, up to this point.
         let policy = settings.limits.policy().unwrap();
         let store = FileOptions::default().open(&settings.store).unwrap();
-        let engine = Engine::with_store(policy, store, clock.clone());
+        let engine = Engine::builder(policy).store(store).clock(clock.clone()).build().unwrap();
         let counted = ProposalTally { proposal: id.parse().unwrap(), yes: 3, no: 0, passed: true };
         let tally = Tally {
             window: 1,

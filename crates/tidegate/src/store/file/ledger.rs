@@ -25,12 +25,12 @@ use crate::store::{HoldId, KeyName};
 /// use tidegate::{Engine, Request};
 ///
 /// # let folder = std::env::temp_dir().join(format!("tidegate-ledger-{}", std::process::id()));
-/// let engine = Engine::open(Policy::from_toml(r#"
+/// let engine = Engine::builder(Policy::from_toml(r#"
 ///     [[rule]]
 ///     name  = "calls"
 ///     key   = ["user"]
 ///     quota = { max = 10, per = "day" }
-/// "#)?, &folder)?;
+/// "#)?).folder(&folder).build()?;
 /// let request = Request::new("default", &[("user", "ada")]).cost(5);
 /// let hold = engine.reserve(&request.note("a long text")).block()?.hold().expect("there is room");
 /// engine.commit_noting(hold, Some(3), "it was shorter").block()?;

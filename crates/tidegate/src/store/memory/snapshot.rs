@@ -91,8 +91,11 @@ impl MemoryStore {
         out.0
     }
 
-    /// A store with the states of a snapshot.
-    pub(crate) fn from_bytes(bytes: &[u8], bounds: StoreBounds) -> Result<Self, SnapshotError> {
+    /// A store with the states of a snapshot, and the snapshot's time.
+    pub(crate) fn from_bytes(
+        bytes: &[u8],
+        bounds: StoreBounds,
+    ) -> Result<(Self, Timestamp), SnapshotError> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(SnapshotError::NotASnapshot)?;
         let (version, _) = rest.split_first_chunk::<4>().ok_or(SnapshotError::Damaged)?;
         match u32::from_le_bytes(*version) {
@@ -113,7 +116,8 @@ impl MemoryStore {
         if !replay.has_seed {
             return Err(SnapshotError::Damaged);
         }
-        replay.finish().map_err(|_| SnapshotError::TooManyKeys)
+        let last = replay.last;
+        Ok((replay.finish().map_err(|_| SnapshotError::TooManyKeys)?, last))
     }
 }
 

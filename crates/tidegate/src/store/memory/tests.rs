@@ -17,7 +17,7 @@ use crate::{Engine, ManualClock, Request};
 fn most_bytes_per_key(limit: &str, from: usize, to: usize) -> usize {
     let policy = format!("[[rule]]\nname = \"r\"\nkey = [\"user\"]\n{limit}\n");
     let clock = ManualClock::new(Timestamp::from_secs(1));
-    let engine = Engine::with_clock(Policy::from_toml(&policy).unwrap(), clock);
+    let engine = Engine::builder(Policy::from_toml(&policy).unwrap()).clock(clock).build().unwrap();
     let mut most = 0;
     for key in 0..to {
         let user = key.to_string();
@@ -91,7 +91,7 @@ fn bytes_after(
     then: impl Fn(&Engine<MemoryStore, ManualClock>, &Request<'_>),
 ) -> (usize, usize) {
     let clock = ManualClock::new(Timestamp::from_secs(1));
-    let engine = Engine::with_clock(Policy::from_toml(policy).unwrap(), clock);
+    let engine = Engine::builder(Policy::from_toml(policy).unwrap()).clock(clock).build().unwrap();
     let before = engine.bytes();
     for user in users {
         let user = user.to_string();
@@ -132,7 +132,7 @@ fn overflow_counters_take_at_most_an_eighth_of_the_table_for_all_rules() {
     let third = rule.replace("\"r\"", "\"third\"").replace("1h", "2h");
     let policy = format!("[server]\nmax_keys = 100_000\n{rule}{other}{third}");
     let clock = ManualClock::new(Timestamp::from_secs(1));
-    let engine = Engine::with_clock(Policy::from_toml(&policy).unwrap(), clock);
+    let engine = Engine::builder(Policy::from_toml(&policy).unwrap()).clock(clock).build().unwrap();
     let overflow = || lock(&engine.store().tables).shared.bytes();
     for user in 0..100_000 {
         if user == 33_000 {
@@ -197,7 +197,7 @@ impl Edited {
     fn run(mut after: impl FnMut(&Engine<MemoryStore, ManualClock>, usize)) -> Self {
         let policies: Vec<Policy> = (0..6).map(edited_policy).collect();
         let clock = ManualClock::new(Timestamp::from_secs(1));
-        let engine = Engine::with_clock(policies[0].clone(), clock.clone());
+        let engine = Engine::builder(policies[0].clone()).clock(clock.clone()).build().unwrap();
         let mut versions = [0; 2];
         after(&engine, 0);
         for edit in 1..EDITS {

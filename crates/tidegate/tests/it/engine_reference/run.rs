@@ -68,7 +68,9 @@ impl Run {
         let subject = match backend {
             Backend::Memory => {
                 let store = MemoryStore::new(MAX_KEYS, WhenFull::Deny).unwrap();
-                Subject::Memory(Engine::with_store(policy, store, clock.clone()))
+                Subject::Memory(
+                    Engine::builder(policy).store(store).clock(clock.clone()).build().unwrap(),
+                )
             }
             Backend::Disk => open(policy, CrashDisk::new(), &clock),
         };
@@ -391,7 +393,10 @@ impl Run {
                 self.move_time(op);
                 self.model.restore();
                 let clock = self.clock.clone();
-                let engine = Engine::restore(policy, clock, &snapshot)
+                let engine = Engine::builder(policy)
+                    .snapshot(&snapshot)
+                    .clock(clock)
+                    .build()
                     .map_err(|error| TestCaseError::fail(format!("restore: {error}")))?;
                 engine.replace_overlay("test", overlay);
                 self.subject = Subject::Memory(engine);
@@ -411,7 +416,7 @@ fn open(policy: Policy, disk: CrashDisk, clock: &ManualClock) -> Subject {
     let options = FileOptions::default().max_keys(MAX_KEYS).when_full(WhenFull::Deny);
     let options = options.least_durability(Durability::Flush).fill_ahead(4_096);
     let store = options.open_on(Arc::new(disk.clone())).unwrap();
-    Subject::Disk(Engine::with_store(policy, store, clock.clone()), disk)
+    Subject::Disk(Engine::builder(policy).store(store).clock(clock.clone()).build().unwrap(), disk)
 }
 
 /// The rules of the file, and two for other keys.

@@ -145,7 +145,8 @@ impl World<FileStore> {
 impl<S: Store> World<S> {
     fn with_store(durability: &'static str, store: S, now: Timestamp) -> Self {
         let clock = ManualClock::new(now);
-        let engine = Engine::with_store(policy(durability), store, clock.clone());
+        let engine =
+            Engine::builder(policy(durability)).store(store).clock(clock.clone()).build().unwrap();
         Self { engine, clock, holds: HashMap::new(), durability }
     }
 
