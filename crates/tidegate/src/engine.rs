@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
-use tidegate_core::Timestamp;
 
+pub use at::EngineAt;
 pub use builder::{EngineBuilder, NoMemory};
 #[cfg(feature = "durable")]
 pub(crate) use change::MOST_CHANGES;
@@ -22,6 +22,7 @@ pub use settle::CommitReport;
 pub use tally::RuleTally;
 
 use crate::clock::{Clock, SystemClock};
+#[cfg(feature = "durable")]
 use crate::cycle::Times;
 use crate::policy::Policy;
 use crate::request::Request;
@@ -31,6 +32,7 @@ use change::Changes;
 use decide::{Verb, When};
 use ruleset::Ruleset;
 
+mod at;
 mod builder;
 mod change;
 mod decide;
@@ -133,15 +135,6 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.decide(std::slice::from_ref(request), Verb::Check, When::Now)
     }
 
-    /// [`check`](Self::check) at a given time, which is also the time of day.
-    pub fn check_at(
-        &self,
-        request: &Request<'_>,
-        now: Timestamp,
-    ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Check, When::At(now))
-    }
-
     /// Decides several requests of one domain in one decision: all are charged, or none.
     pub fn check_together(
         &self,
@@ -155,10 +148,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         &self,
         requests: &[Request<'_>],
     ) -> Vec<NowOrLater<'_, Result<Report, CheckError>>> {
-        let now = self.shared.clock.now();
-        let check =
-            |request| self.decide(std::slice::from_ref(request), Verb::Check, When::At(now));
-        requests.iter().map(check).collect()
+        self.at(self.shared.clock.now()).check_many(requests)
     }
 
     /// What [`check`](Self::check) would decide. Charges nothing, so `remaining` does not include
@@ -167,30 +157,12 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.decide(std::slice::from_ref(request), Verb::Peek, When::Now)
     }
 
-    /// [`peek`](Self::peek) at a given time.
-    pub fn peek_at(
-        &self,
-        request: &Request<'_>,
-        now: Timestamp,
-    ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Peek, When::At(now))
-    }
-
     /// Holds the cost of a request at every rule that applies, or at none.
     ///
     /// [Commit](Self::commit) or [cancel](Self::cancel) the [hold](Report::hold);
     /// it expires after the shortest `reserve_for` of the rules.
     pub fn reserve(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
         self.decide(std::slice::from_ref(request), Verb::Reserve, When::Now)
-    }
-
-    /// [`reserve`](Self::reserve) at a given time.
-    pub fn reserve_at(
-        &self,
-        request: &Request<'_>,
-        now: Timestamp,
-    ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Reserve, When::At(now))
     }
 
     /// Whether every [`NowOrLater`] is ready at once, so that waiting for one never blocks; true in

@@ -216,8 +216,8 @@
 //! - [`Report`] is the engine's decision, [`Decision`] that of one limit; [`Verdict`] is what to
 //!   match on.
 //! - [`MonotonicClock`] is a limiter's default and [`SystemClock`] an engine's; [`ManualClock`] is
-//!   for tests, [`CachedClock`] for loops that update the time themselves. The verbs that decide
-//!   have twins that take the time.
+//!   for tests, [`CachedClock`] for loops that update the time themselves. [`Engine::at`] and
+//!   [`Limiter::at`] have the verbs at a given time.
 
 mod any_limit;
 mod calendar;
@@ -245,14 +245,15 @@ mod waiting;
 pub use calendar::{Calendar, CalendarError, CalendarPeriod};
 pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
 pub use engine::{
-    Applies, Ban, Change, Changed, CheckError, CommitReport, Engine, EngineBuilder, Enrolment,
-    Explanation, Lease, NoMemory, NoSuchRule, Overlay, OverrideError, PreparedDomain, Report,
-    RuleExplanation, RuleReport, RuleTally, SettleError, WaitError, Waiting,
+    Applies, Ban, Change, Changed, CheckError, CommitReport, Engine, EngineAt, EngineBuilder,
+    Enrolment, Explanation, Lease, NoMemory, NoSuchRule, Overlay, OverrideError, PreparedDomain,
+    Report, RuleExplanation, RuleReport, RuleTally, SettleError, WaitError, Waiting,
 };
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;
 pub use limiter::{
-    BuildError, Call, CallLimit, FullError, Limiter, LimiterBuilder, ReadyError, UntilReady,
+    BuildError, Call, CallLimit, FullError, Limiter, LimiterAt, LimiterBuilder, ReadyError,
+    UntilReady,
 };
 pub use request::{Attributes, Request};
 pub use request_limit::{RequestLimit, WindowUnit};

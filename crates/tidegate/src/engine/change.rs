@@ -130,33 +130,27 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ///
     /// Edits that were made over the old one stay, over the new one.
     pub fn replace_policy(&self, actor: &str, policy: Policy) -> Vec<Change> {
-        self.edit(actor, None, |rules| (policy.in_place_of(&rules.policy), rules.overlay.clone()))
+        self.replace_policy_when(actor, policy, None)
     }
 
-    /// [`replace_policy`](Self::replace_policy) at a given time.
-    pub fn replace_policy_at(&self, actor: &str, policy: Policy, now: Timestamp) -> Vec<Change> {
+    pub(super) fn replace_policy_when(
+        &self,
+        actor: &str,
+        policy: Policy,
+        now: Option<Timestamp>,
+    ) -> Vec<Change> {
         let edit = |rules: &Ruleset| (policy.in_place_of(&rules.policy), rules.overlay.clone());
-        self.edit(actor, Some(now), edit)
+        self.edit(actor, now, edit)
     }
 
     /// Puts a rule into force over the policy's rule of that name, or as a new one.
     ///
     /// It stays when the policy is replaced, until the overlay is [dropped](Self::drop_overlay).
     pub fn replace_rule(&self, actor: &str, rule: Rule) -> Result<Vec<Change>, PolicyErrors> {
-        self.replace_rule_at_times(actor, rule, None)
+        self.replace_rule_when(actor, rule, None)
     }
 
-    /// [`replace_rule`](Self::replace_rule) at a given time.
-    pub fn replace_rule_at(
-        &self,
-        actor: &str,
-        rule: Rule,
-        now: Timestamp,
-    ) -> Result<Vec<Change>, PolicyErrors> {
-        self.replace_rule_at_times(actor, rule, Some(now))
-    }
-
-    fn replace_rule_at_times(
+    pub(super) fn replace_rule_when(
         &self,
         actor: &str,
         rule: Rule,

@@ -90,19 +90,10 @@ pub enum Applies {
 impl<S: Store, C: Clock> Engine<S, C> {
     /// Why the request would be decided as it would be. Changes nothing.
     pub fn explain(&self, request: &Request<'_>) -> Result<Explanation, CheckError> {
-        self.explain_at_times(request, None)
+        self.explain_when(request, None)
     }
 
-    /// [`explain`](Self::explain) at a given time.
-    pub fn explain_at(
-        &self,
-        request: &Request<'_>,
-        now: Timestamp,
-    ) -> Result<Explanation, CheckError> {
-        self.explain_at_times(request, Some(now))
-    }
-
-    fn explain_at_times(
+    pub(super) fn explain_when(
         &self,
         request: &Request<'_>,
         now: Option<Timestamp>,

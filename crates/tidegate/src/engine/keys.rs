@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
+use tidegate_core::Timestamp;
+
 use super::report::EarlyDenialReport;
 use super::{CheckError, Engine};
 use crate::any_limit::Operation;
@@ -52,12 +54,20 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ///
     /// With [`CheckError::Outage`] it may still have happened; the same again is no error.
     pub fn enrol(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Enrolment, CheckError>> {
+        self.enrol_when(request, None)
+    }
+
+    pub(super) fn enrol_when(
+        &self,
+        request: &Request<'_>,
+        now: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<Enrolment, CheckError>> {
         // What the keys are does not depend on the cost.
         let request = request.cost(0);
         loop {
-            let (rules, times) = self.begin(None);
+            let (rules, times) = self.begin(now);
             // The store may not know the newest rules yet.
-            self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, None));
+            self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
             let names = self.planned_keys(&rules, &request, times);
             let mut planned = match self.plan(&rules, &request, times) {
                 Ok(planned) => planned,
@@ -89,7 +99,15 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// Drops the states of a request's keys, at every rule that applies; true if there were any.
     /// Holds stay.
     pub fn forget(&self, request: &Request<'_>) -> NowOrLater<'_, Result<bool, CheckError>> {
-        let (rules, times) = self.begin(None);
+        self.forget_when(request, None)
+    }
+
+    pub(super) fn forget_when(
+        &self,
+        request: &Request<'_>,
+        now: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<bool, CheckError>> {
+        let (rules, times) = self.begin(now);
         let names = self.planned_keys(&rules, request, times);
         match self.plan(&rules, request, times) {
             Ok(mut planned) => {
@@ -174,7 +192,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// In an [`Outage`] the round may still have been closed: before a retry, check whether
     /// [`rounds`](Self::rounds) has changed.
     pub fn close_round(&self, domain: &str) -> NowOrLater<'_, Result<u64, Outage>> {
-        self.close_round_maybe_noting(domain, None)
+        self.close_round_when(domain, None, None)
     }
 
     /// [`close_round`](Self::close_round), with a note for the ledger of a file store.
@@ -183,15 +201,16 @@ impl<S: Store, C: Clock> Engine<S, C> {
         domain: &str,
         note: &str,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
-        self.close_round_maybe_noting(domain, Some(note))
+        self.close_round_when(domain, Some(note), None)
     }
 
-    fn close_round_maybe_noting(
+    pub(super) fn close_round_when(
         &self,
         domain: &str,
         note: Option<&str>,
+        now: Option<Timestamp>,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
-        let (rules, times) = self.begin(None);
+        let (rules, times) = self.begin(now);
         if rules.domain(domain).is_none() {
             return NowOrLater::Now(Ok(0));
         }

@@ -65,28 +65,9 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.into()))
     }
 
-    /// [`commit`](Self::commit) at a given time.
-    pub fn commit_at(
-        &self,
-        id: HoldId,
-        actual: Option<u64>,
-        now: Timestamp,
-    ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        self.settle(id, Settlement::Commit { actual }, Some(now))
-    }
-
     /// Cancels a reservation: its units are available again. The same again is no error.
     pub fn cancel(&self, id: HoldId) -> NowOrLater<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Cancel, None)
-    }
-
-    /// [`cancel`](Self::cancel) at a given time.
-    pub fn cancel_at(
-        &self,
-        id: HoldId,
-        now: Timestamp,
-    ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        self.settle(id, Settlement::Cancel, Some(now))
     }
 
     /// [`commit`](Self::commit), with a note for the ledger of a file store.
@@ -132,16 +113,6 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.settle(id, Settlement::Refund { units, name: None }, None)
     }
 
-    /// [`refund_hold`](Self::refund_hold) at a given time.
-    pub fn refund_hold_at(
-        &self,
-        id: HoldId,
-        units: u64,
-        now: Timestamp,
-    ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        self.settle(id, Settlement::Refund { units, name: None }, Some(now))
-    }
-
     /// [`refund_hold`](Self::refund_hold) under an idempotency key: repeated, it refunds nothing
     /// more and returns the same number.
     pub fn refund_hold_once(
@@ -161,19 +132,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// With [`CheckError::Outage`] the refund may still have happened: a [`peek`](Self::peek) shows
     /// it.
     pub fn refund(&self, request: &Request<'_>) -> NowOrLater<'_, Result<u64, CheckError>> {
-        self.refund_at_times(request, None)
+        self.refund_when(request, None)
     }
 
-    /// [`refund`](Self::refund) at a given time.
-    pub fn refund_at(
-        &self,
-        request: &Request<'_>,
-        now: Timestamp,
-    ) -> NowOrLater<'_, Result<u64, CheckError>> {
-        self.refund_at_times(request, Some(now))
-    }
-
-    fn refund_at_times(
+    pub(super) fn refund_when(
         &self,
         request: &Request<'_>,
         now: Option<Timestamp>,
@@ -198,6 +160,16 @@ impl<S: Store, C: Clock> Engine<S, C> {
             }
             Err(error) => NowOrLater::Now(Err(error)),
         }
+    }
+
+    pub(super) fn renew_when(
+        &self,
+        id: HoldId,
+        now: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<Timestamp, SettleError>> {
+        let (_, times) = self.begin(now);
+        let settled = self.shared.store.settle(id, (Settlement::Renew, None), times);
+        settled.map(|settled| Ok(settled?.expires))
     }
 
     pub(super) fn settle(

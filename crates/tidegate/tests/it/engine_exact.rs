@@ -22,7 +22,7 @@ fn engine(text: &str) -> (TestEngine, ManualClock) {
 
 fn check_at(engine: &TestEngine, user: &str, at: Timestamp) -> bool {
     let attributes = [("user", user)];
-    engine.check_at(&Request::new("default", &attributes), at).block().unwrap().is_allowed()
+    engine.at(at).check(&Request::new("default", &attributes)).block().unwrap().is_allowed()
 }
 
 fn ms(ms: u64) -> Timestamp {
@@ -112,7 +112,7 @@ fn slot_of_a_quota_that_carries_since_an_edit_is_not_reused() {
     }
     for key in &keys {
         let attributes = [("user", key.as_str())];
-        let report = engine.peek_at(&Request::new("default", &attributes), ms(61_000)).block();
+        let report = engine.at(ms(61_000)).peek(&Request::new("default", &attributes)).block();
         assert_eq!(report.unwrap().remaining(), Some(19), "{key}");
     }
 }

@@ -94,11 +94,11 @@ impl Side {
                 let attributes = [("user", USERS[user])];
                 let request = Request::new("default", &attributes).cost(cost);
                 let report = match &mut self.keys {
-                    None => self.engine.check_at(&request, at),
+                    None => self.engine.at(at).check(&request),
                     Some(last) => {
                         *last += 1;
                         let key = last.to_string();
-                        self.engine.check_at(&request.idempotency_key(&key), at)
+                        self.engine.at(at).check(&request.idempotency_key(&key))
                     }
                 };
                 return Some(report.block().unwrap());

@@ -9,6 +9,7 @@ mod bounded;
 mod changes;
 mod clocks;
 mod engine;
+mod engine_at;
 mod engine_builder;
 mod engine_clocks;
 mod engine_conformance;

@@ -233,9 +233,9 @@ impl Run {
         let is_late = at < self.model.now;
         let at = Timestamp::from_nanos(at);
         with_engine!(&self.subject, it => match verb {
-            Verb::Check if is_late => it.check_at(&request, at).block(),
+            Verb::Check if is_late => it.at(at).check(&request).block(),
             Verb::Check => it.check(&request).block(),
-            Verb::Peek if is_late => it.peek_at(&request, at).block(),
+            Verb::Peek if is_late => it.at(at).peek(&request).block(),
             Verb::Peek => it.peek(&request).block(),
             Verb::Reserve => it.reserve(&request).block(),
         })
