@@ -60,7 +60,7 @@ impl Simulator {
 
     pub(crate) fn close_round(&self, domain: &str) {
         // The in-memory store does not fail.
-        let _ = self.engine.close_round(domain).block();
+        let _ = self.engine.close_round(domain, None).block();
     }
 
     /// Decides and charges a request. In a domain with slots it acquires one and keeps it.

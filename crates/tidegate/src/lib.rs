@@ -245,9 +245,10 @@ mod waiting;
 pub use calendar::{Calendar, CalendarError, CalendarPeriod};
 pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
 pub use engine::{
-    Applies, Ban, Change, Changed, CheckError, CommitReport, Engine, EngineAt, EngineBuilder,
-    Enrolment, Explanation, Lease, NoMemory, NoSuchRule, Overlay, OverrideError, PreparedDomain,
-    Report, RuleExplanation, RuleReport, RuleTally, SettleError, WaitError, Waiting,
+    Applies, Ban, Change, Changed, CheckError, Commit, CommitReport, Engine, EngineAt,
+    EngineBuilder, Enrolment, Explanation, Lease, NoMemory, NoSuchRule, Note, Overlay,
+    OverrideError, PreparedDomain, Refund, Report, RuleExplanation, RuleReport, RuleTally,
+    SettleError, WaitError, Waiting,
 };
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;

@@ -168,11 +168,11 @@ impl<S: Store> TestEngine<S> {
     }
 
     fn commit(&self, id: HoldId, actual: u64) -> u64 {
-        self.engine.commit(id, Some(actual)).block().unwrap()
+        self.engine.commit(id, Some(actual)).block().unwrap().charged
     }
 
     fn cancel(&self, id: HoldId) {
-        self.engine.cancel(id).block().unwrap();
+        self.engine.cancel(id, None).block().unwrap();
     }
 
     fn refund(&self, attributes: Attributes<'_>, units: u64) -> u64 {

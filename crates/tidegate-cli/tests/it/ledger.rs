@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::durable::FileOptions;
 use tidegate::policy::Policy;
-use tidegate::{Engine, ManualClock, Request, Timestamp};
+use tidegate::{Commit, Engine, ManualClock, Request, Timestamp};
 
 use crate::run::{self, Ended};
 
@@ -29,7 +29,7 @@ fn store(name: &str) -> std::path::PathBuf {
     let ada = Request::new("default", &[("user", "ada")]);
     let hold = engine.reserve(&ada.cost(5).note("draft\n\u{1b}[31m")).block().unwrap().hold();
     clock.advance(Duration::from_secs(60));
-    engine.commit_noting(hold.unwrap(), Some(3), "shorter").block().unwrap();
+    engine.commit(hold.unwrap(), Commit::actual(3).note("shorter")).block().unwrap();
     let bob = Request::new("default", &[("user", "bob")]);
     assert!(engine.check(&bob.cost(2)).block().unwrap().is_allowed());
     folder

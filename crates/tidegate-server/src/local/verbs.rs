@@ -95,12 +95,12 @@ async fn settle(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
     let hold = body.reservation.parse().map_err(wrong)?;
     match (kind, body.actual) {
         ("commit", actual) => {
-            let done = daemon.engine.commit_report(hold, actual).await?;
+            let done = daemon.engine.commit(hold, actual).await?;
             let CommitReport { charged, debt, forgiven, .. } = done;
             Ok(fields(json!({ "charged": charged, "debt": debt, "forgiven": forgiven })))
         }
         (_, None) => {
-            daemon.engine.cancel(hold).await?;
+            daemon.engine.cancel(hold, None).await?;
             Ok(Map::new())
         }
         (_, Some(_)) => Err(VerbError::Failed("`actual` is for commit, not for cancel.".into())),

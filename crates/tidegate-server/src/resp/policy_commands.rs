@@ -124,11 +124,11 @@ async fn settle(daemon: &Daemon, verb: CommandKind, words: &[&[u8]], replies: &m
     let settled = match (verb, SettleArgs::parse(words)) {
         (_, Err(message)) => return reply_invalid(daemon, &message, replies),
         (CommandKind::Commit, Ok(SettleArgs { id, actual })) => {
-            let done = daemon.engine.commit_report(id, actual).await;
+            let done = daemon.engine.commit(id, actual).await;
             done.map(|CommitReport { charged, debt, forgiven, .. }| [charged, debt, forgiven])
         }
         (_, Ok(SettleArgs { id, .. })) => {
-            daemon.engine.cancel(id).await.map(|charged| [charged, 0, 0])
+            daemon.engine.cancel(id, None).await.map(|charged| [charged, 0, 0])
         }
     };
     match settled {

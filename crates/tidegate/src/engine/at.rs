@@ -5,7 +5,10 @@ use std::fmt;
 use tidegate_core::Timestamp;
 
 use super::decide::{Verb, When};
-use super::{Change, CheckError, Engine, Enrolment, Explanation, Report, SettleError};
+use super::{
+    Change, CheckError, Commit, CommitReport, Engine, Enrolment, Explanation, Note, Refund, Report,
+    SettleError,
+};
 use crate::clock::{Clock, SystemClock};
 use crate::policy::{Policy, PolicyErrors, Rule};
 use crate::request::Request;
@@ -99,27 +102,39 @@ impl<'e, S: Store, C: Clock> EngineAt<'e, S, C> {
 /// Settlements, keys and rounds.
 impl<'e, S: Store, C: Clock> EngineAt<'e, S, C> {
     /// [`Engine::commit`].
-    pub fn commit(
+    pub fn commit<'c>(
         &self,
         id: HoldId,
-        actual: Option<u64>,
-    ) -> NowOrLater<'e, Result<u64, SettleError>> {
-        self.engine.settle(id, Settlement::Commit { actual }, Some(self.now))
+        commit: impl Into<Commit<'c>>,
+    ) -> NowOrLater<'e, Result<CommitReport, SettleError>> {
+        self.engine.commit_when(id, commit.into(), Some(self.now))
     }
 
     /// [`Engine::cancel`].
-    pub fn cancel(&self, id: HoldId) -> NowOrLater<'e, Result<u64, SettleError>> {
-        self.engine.settle(id, Settlement::Cancel, Some(self.now))
+    pub fn cancel<'n>(
+        &self,
+        id: HoldId,
+        note: impl Into<Note<'n>>,
+    ) -> NowOrLater<'e, Result<u64, SettleError>> {
+        self.engine.settle(id, (Settlement::Cancel, note.into().0), Some(self.now))
     }
 
     /// [`Engine::void`].
-    pub fn void(&self, id: HoldId) -> NowOrLater<'e, Result<u64, SettleError>> {
-        self.engine.settle(id, Settlement::Void, Some(self.now))
+    pub fn void<'n>(
+        &self,
+        id: HoldId,
+        note: impl Into<Note<'n>>,
+    ) -> NowOrLater<'e, Result<u64, SettleError>> {
+        self.engine.settle(id, (Settlement::Void, note.into().0), Some(self.now))
     }
 
     /// [`Engine::refund_hold`].
-    pub fn refund_hold(&self, id: HoldId, units: u64) -> NowOrLater<'e, Result<u64, SettleError>> {
-        self.engine.settle(id, Settlement::Refund { units, name: None }, Some(self.now))
+    pub fn refund_hold<'r>(
+        &self,
+        id: HoldId,
+        refund: impl Into<Refund<'r>>,
+    ) -> NowOrLater<'e, Result<u64, SettleError>> {
+        self.engine.refund_hold_when(id, refund.into(), Some(self.now))
     }
 
     /// [`Engine::refund`].
@@ -143,8 +158,12 @@ impl<'e, S: Store, C: Clock> EngineAt<'e, S, C> {
     }
 
     /// [`Engine::close_round`].
-    pub fn close_round(&self, domain: &str) -> NowOrLater<'e, Result<u64, Outage>> {
-        self.engine.close_round_when(domain, None, Some(self.now))
+    pub fn close_round<'n>(
+        &self,
+        domain: &str,
+        note: impl Into<Note<'n>>,
+    ) -> NowOrLater<'e, Result<u64, Outage>> {
+        self.engine.close_round_when(domain, note.into(), Some(self.now))
     }
 }
 

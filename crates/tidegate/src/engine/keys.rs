@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tidegate_core::Timestamp;
 
 use super::report::EarlyDenialReport;
-use super::{CheckError, Engine};
+use super::{CheckError, Engine, Note};
 use crate::any_limit::Operation;
 use crate::clock::Clock;
 use crate::request::Request;
@@ -46,7 +46,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// "#)?);
     /// let ada = Request::new("default", &[("governor", "ada")]);
     /// assert_eq!(engine.enrol(&ada).block()?.enrolled, 1);
-    /// engine.close_round("default").block()?;
+    /// engine.close_round("default", None).block()?;
     /// assert_eq!(engine.peek(&ada).block()?.remaining(), Some(4));
     /// assert_eq!(engine.enrol(&ada).block()?.known, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -141,45 +141,35 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// let ada = Request::new("default", &[("user", "ada")]);
     /// assert!(engine.check(&ada).block()?.is_allowed());
     /// assert!(!engine.check(&ada).block()?.is_allowed());
-    /// assert_eq!(engine.forget_all().block()?, 1);
+    /// assert_eq!(engine.forget_all(None).block()?, 1);
     /// assert!(engine.check(&ada).block()?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn forget_all(&self) -> NowOrLater<'_, Result<u64, Outage>> {
-        self.forget_scope(None, None)
+    pub fn forget_all<'n>(&self, note: impl Into<Note<'n>>) -> NowOrLater<'_, Result<u64, Outage>> {
+        self.forget_scope(None, note.into())
     }
 
     /// [`forget_all`](Self::forget_all) for the rules of one domain; 0 if the policy has no such
     /// domain.
-    pub fn forget_domain(&self, domain: &str) -> NowOrLater<'_, Result<u64, Outage>> {
-        self.forget_scope(Some(domain), None)
-    }
-
-    /// [`forget_all`](Self::forget_all), with a note for the ledger of a file store.
-    pub fn forget_all_noting(&self, note: &str) -> NowOrLater<'_, Result<u64, Outage>> {
-        self.forget_scope(None, Some(note))
-    }
-
-    /// [`forget_domain`](Self::forget_domain), with a note for the ledger of a file store.
-    pub fn forget_domain_noting(
+    pub fn forget_domain<'n>(
         &self,
         domain: &str,
-        note: &str,
+        note: impl Into<Note<'n>>,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
-        self.forget_scope(Some(domain), Some(note))
+        self.forget_scope(Some(domain), note.into())
     }
 
     fn forget_scope(
         &self,
         domain: Option<&str>,
-        note: Option<&str>,
+        note: Note<'_>,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
         let (rules, times) = self.begin(None);
         let families = domain.map(|domain| rules.families(domain));
         if families.as_ref().is_some_and(HashSet::is_empty) {
             return NowOrLater::Now(Ok(0));
         }
-        let scope = ForgetScope { families: families.as_ref(), note };
+        let scope = ForgetScope { families: families.as_ref(), note: note.0 };
         let forgotten = self.shared.store.forget_all(scope, times);
         self.shared.waiting.wake_all();
         forgotten
@@ -191,30 +181,25 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ///
     /// In an [`Outage`] the round may still have been closed: before a retry, check whether
     /// [`rounds`](Self::rounds) has changed.
-    pub fn close_round(&self, domain: &str) -> NowOrLater<'_, Result<u64, Outage>> {
-        self.close_round_when(domain, None, None)
-    }
-
-    /// [`close_round`](Self::close_round), with a note for the ledger of a file store.
-    pub fn close_round_noting(
+    pub fn close_round<'n>(
         &self,
         domain: &str,
-        note: &str,
+        note: impl Into<Note<'n>>,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
-        self.close_round_when(domain, Some(note), None)
+        self.close_round_when(domain, note.into(), None)
     }
 
     pub(super) fn close_round_when(
         &self,
         domain: &str,
-        note: Option<&str>,
+        note: Note<'_>,
         now: Option<Timestamp>,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
         let (rules, times) = self.begin(now);
         if rules.domain(domain).is_none() {
             return NowOrLater::Now(Ok(0));
         }
-        let closed = self.shared.store.close_round(domain, note, times);
+        let closed = self.shared.store.close_round(domain, note.0, times);
         self.shared.waiting.wake_all();
         closed
     }

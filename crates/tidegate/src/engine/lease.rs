@@ -211,7 +211,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
 
     /// Releases a slot by the id of its lease.
     pub fn release(&self, id: HoldId) -> NowOrLater<'_, Result<(), SettleError>> {
-        self.settle(id, Settlement::Cancel, None).map(|settled| settled.map(drop))
+        self.settle(id, (Settlement::Cancel, None), None).map(|settled| settled.map(drop))
     }
 
     /// Does what is due by the clock: expires holds, and wakes waiters whose deadline has passed.

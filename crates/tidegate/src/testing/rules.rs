@@ -292,15 +292,15 @@ pub(super) fn forgetting_all<S: Store>(make: Make<'_, S>) {
     charge_all();
     assert_eq!((left(), left_in_other()), ([4, 3, 0], 1));
     let before = desk.engine.len() as u64;
-    let of_domain = desk.engine.forget_domain("default").block().unwrap();
+    let of_domain = desk.engine.forget_domain("default", None).block().unwrap();
     assert_eq!((left(), left_in_other()), ([5, 4, 3], 1), "only that domain");
     assert_eq!(before - of_domain, 300);
-    assert_eq!(desk.engine.forget_domain("nowhere").block(), Ok(0));
+    assert_eq!(desk.engine.forget_domain("nowhere", None).block(), Ok(0));
     charge_all();
-    let all = desk.engine.forget_all().block().unwrap();
+    let all = desk.engine.forget_all(None).block().unwrap();
     assert_eq!((left(), left_in_other(), all), ([5, 4, 3], 2, before));
     assert!(desk.engine.is_empty());
-    assert_eq!(desk.engine.forget_all().block(), Ok(0));
+    assert_eq!(desk.engine.forget_all(None).block(), Ok(0));
 }
 
 pub(super) fn empty_keys_can_be_rejected<S: Store>(make: Make<'_, S>) {

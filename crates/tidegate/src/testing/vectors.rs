@@ -47,7 +47,7 @@ fn replay<S: Store>(store: S, case: &Value) {
                 return;
             }
             for _ in rounds..index {
-                engine.close_round("default").block().unwrap();
+                engine.close_round("default", None).block().unwrap();
             }
             rounds = index;
         }
@@ -75,9 +75,10 @@ fn replay<S: Store>(store: S, case: &Value) {
                 let Some(index) = holds.iter().position(|(held, _)| *held == units) else { return };
                 let (_, id) = holds.swap_remove(index);
                 if op == "cancel" {
-                    engine.cancel(id).block().unwrap();
+                    engine.cancel(id, None).block().unwrap();
                 } else {
                     let charged = engine.commit(id, Some(number(&step["actual"]))).block();
+                    let charged = charged.map(|done| done.charged);
                     assert_eq!(charged, Ok(number(&expect["charged"])), "{}", position());
                 }
             }

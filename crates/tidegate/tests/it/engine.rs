@@ -75,7 +75,7 @@ fn a_reservation_shrinks_the_capacity_until_it_expires() {
     assert_eq!(engine.commit(held, None).block(), Err(SettleError::Gone));
 
     let held = engine.reserve(&request.cost(6)).block().unwrap().hold().unwrap();
-    assert_eq!(engine.commit(held, Some(2)).block(), Ok(2));
+    assert_eq!(engine.commit(held, Some(2)).block().map(|done| done.charged), Ok(2));
     assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(8));
     assert_eq!(engine.refund_hold(held, 5).block(), Ok(2), "never more than was taken");
     assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(10));
@@ -158,7 +158,7 @@ fn a_max_that_is_changed_for_the_next_round_applies_from_it() {
         allows(&engine, &bob) && allows(&engine, &bob),
         "also a key that is new after the vote"
     );
-    engine.close_round("default").block().unwrap();
+    engine.close_round("default", None).block().unwrap();
     for request in [ada, bob] {
         assert!(allows(&engine, &request) && !allows(&engine, &request));
     }
@@ -180,7 +180,7 @@ fn a_restored_snapshot_continues() {
     let left = restored.peek(&request).block().unwrap();
     assert_eq!(left.remaining(), Some(2));
     assert_eq!(left.rules().nth(1).unwrap().decision.remaining(), 97);
-    assert_eq!(restored.cancel(held).block(), Ok(0));
+    assert_eq!(restored.cancel(held, None).block(), Ok(0));
     assert_eq!(restored.peek(&request).block().unwrap().remaining(), Some(3));
     for cut in 0..bytes.len() {
         let clock = ManualClock::default();

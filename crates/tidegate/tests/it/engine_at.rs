@@ -43,11 +43,11 @@ fn settlements_happen_at_the_given_time() {
     assert!(engine.at(secs(118)).commit(hold, Some(1)).block().is_ok());
     assert_eq!(engine.at(secs(118)).refund_hold(hold, 1).block(), Ok(1));
     let hold = reserve(200);
-    assert!(engine.at(secs(259)).cancel(hold).block().is_ok());
+    assert!(engine.at(secs(259)).cancel(hold, None).block().is_ok());
     let hold = reserve(200);
-    assert!(engine.at(secs(259)).void(hold).block().is_ok());
+    assert!(engine.at(secs(259)).void(hold, None).block().is_ok());
     let hold = reserve(300);
-    assert_eq!(engine.at(secs(360)).void(hold).block(), late);
+    assert_eq!(engine.at(secs(360)).void(hold, None).block(), late);
     assert_eq!(engine.at(secs(360)).peek(&ada()).block().unwrap().remaining(), Some(10));
 }
 
@@ -106,5 +106,5 @@ fn refunds_and_rounds_are_of_the_given_time() {
     // The window has closed.
     let later = secs(100).saturating_add(Duration::from_secs(60));
     assert_eq!(engine.at(later).refund(&ada().cost(1)).block(), Ok(0));
-    assert_eq!(engine.at(later).close_round("default").block(), Ok(1));
+    assert_eq!(engine.at(later).close_round("default", None).block(), Ok(1));
 }

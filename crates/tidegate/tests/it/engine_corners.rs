@@ -90,7 +90,7 @@ fn an_idempotency_key_does_not_share_a_slot_and_ends_with_its_reservation() {
     let reserve = || engine.reserve(&request).block().unwrap().hold().unwrap();
     let (first, again) = (reserve(), reserve());
     assert_eq!(first, again);
-    engine.cancel(first).block().unwrap();
+    engine.cancel(first, None).block().unwrap();
     let second = reserve();
     assert_ne!(first, second, "a cancelled reservation is not cached");
     clock.advance(Duration::from_secs(60));
@@ -119,17 +119,17 @@ fn waiters_are_woken_by_every_change_that_may_help() {
     let held = engine.reserve(&request).block().unwrap().hold().unwrap();
     let mut waits = engine.until_ready(&request, None);
     assert!(!is_ready(&mut waits));
-    engine.cancel(held).block().unwrap();
+    engine.cancel(held, None).block().unwrap();
     assert!(is_ready(&mut waits), "refunded units");
     let mut waits = engine.until_ready(&request, None);
     assert!(!is_ready(&mut waits));
-    engine.close_round("default").block().unwrap();
+    engine.close_round("default", None).block().unwrap();
     assert!(is_ready(&mut waits), "a new round");
     let mut waits = engine.until_ready(&request, None);
     assert!(!is_ready(&mut waits));
     engine.replace_policy("ops", policy(&round.replace("max = 1", "max = 2")));
     assert!(is_ready(&mut waits), "a larger limit");
-    assert_eq!(engine.close_round("nowhere").block().unwrap(), 0);
+    assert_eq!(engine.close_round("nowhere", None).block().unwrap(), 0);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn keys_of_closed_rounds_make_room() {
             denied += usize::from(!allows(&engine, &Request::new("default", &attributes)));
         }
         assert!(denied <= 20, "{denied} in round {round}");
-        engine.close_round("default").block().unwrap();
+        engine.close_round("default", None).block().unwrap();
     }
 }
 
@@ -215,7 +215,7 @@ fn a_commit_reports_what_the_tightest_limit_has_charged() {
          [[rule]]\nname = \"wide\"\nquota = { max = 1000, per = \"day\" }\n",
     );
     let held = engine.reserve(&Request::new("default", &[])).block().unwrap().hold().unwrap();
-    assert_eq!(engine.commit(held, Some(100)).block(), Ok(5));
+    assert_eq!(engine.commit(held, Some(100)).block().map(|done| done.charged), Ok(5));
 }
 
 /// Overrides and bans are found as rules are where there are many: the first that applies counts.

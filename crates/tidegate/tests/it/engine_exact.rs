@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::policy::Policy;
 use tidegate::{
-    CheckError, Clock as _, Engine, HoldBound, ManualClock, MemoryStore, Report, Request,
+    CheckError, Clock as _, Engine, HoldBound, ManualClock, MemoryStore, Refund, Report, Request,
     SettleError, Timestamp,
 };
 
@@ -136,7 +136,13 @@ fn idempotency_keys_belong_to_their_domain_and_their_hold() {
         })
         .collect();
     for (hold, units) in [(holds[0], 1), (holds[1], 2), (holds[0], 1), (holds[1], 2)] {
-        assert_eq!(engine.refund_hold_once(hold, units, "refund").block().unwrap(), units);
+        assert_eq!(
+            engine
+                .refund_hold(hold, Refund::units(units).idempotency_key("refund"))
+                .block()
+                .unwrap(),
+            units
+        );
     }
     let left = engine.peek(&Request::new("a", &[])).block().unwrap().remaining();
     assert_eq!(left, Some(4), "7 - 6 + 3");
@@ -205,7 +211,7 @@ fn reservation_that_no_rule_limits_takes_no_memory() {
     let distinct: std::collections::HashSet<_> = holds.iter().collect();
     assert_eq!(distinct.len(), holds.len());
     assert!(engine.commit(holds[0], Some(3)).block().is_ok());
-    assert!(engine.cancel(holds[1]).block().is_ok());
+    assert!(engine.cancel(holds[1], None).block().is_ok());
     clock.advance(Duration::from_secs(601));
     assert_eq!(engine.commit(holds[2], None).block(), Err(SettleError::Gone));
 }

@@ -834,12 +834,15 @@ impl Run {
             Op::Commit(hold, actual) if !self.holds.is_empty() => {
                 let (id, hold) = self.holds[hold % self.holds.len()];
                 let expected = self.model.commit(hold, actual, at);
-                prop_assert_eq!(self.engine.commit(id, actual).block().ok(), expected);
+                prop_assert_eq!(
+                    self.engine.commit(id, actual).block().ok().map(|done| done.charged),
+                    expected
+                );
             }
             Op::Cancel(hold) if !self.holds.is_empty() => {
                 let (id, hold) = self.holds[hold % self.holds.len()];
                 let expected = self.model.cancel(hold, at);
-                prop_assert_eq!(self.engine.cancel(id).block().ok(), expected);
+                prop_assert_eq!(self.engine.cancel(id, None).block().ok(), expected);
             }
             Op::RefundHold(hold, units) if !self.holds.is_empty() => {
                 let (id, hold) = self.holds[hold % self.holds.len()];
@@ -870,7 +873,10 @@ impl Run {
             }
             Op::CloseRound => {
                 self.rounds += 1;
-                prop_assert_eq!(self.engine.close_round("default").block().unwrap(), self.rounds);
+                prop_assert_eq!(
+                    self.engine.close_round("default", None).block().unwrap(),
+                    self.rounds
+                );
             }
             Op::Edit(rule, numbers, override_rule) => {
                 self.engine.tick();
@@ -908,7 +914,7 @@ impl Run {
             Op::Cancel(_) | Op::Advance(_) | Op::CloseRound => {
                 if let Op::CloseRound = op {
                     self.rounds += 1;
-                    self.engine.close_round("default").block().unwrap();
+                    self.engine.close_round("default", None).block().unwrap();
                 } else if let Op::Advance(us) = *op {
                     self.clock.advance(Duration::from_micros(us));
                 } else {
@@ -928,7 +934,7 @@ impl Run {
         if let (Op::Cancel(hold), false) = (op, self.holds.is_empty()) {
             let (id, hold) = self.holds[hold % self.holds.len()];
             let expected = self.model.cancel(hold, at);
-            prop_assert_eq!(self.engine.cancel(id).block().ok(), expected);
+            prop_assert_eq!(self.engine.cancel(id, None).block().ok(), expected);
         }
         Ok(())
     }

@@ -230,7 +230,7 @@ mod proposals {
         assert_eq!(denied.rule(), Some("cap"));
         let tokens = denied.rules().find(|it| it.rule == "tokens").unwrap();
         assert_eq!(tokens.decision.remaining(), 1, "it is charged by none");
-        desk.0.close_round("proposals").block().unwrap();
+        desk.0.close_round("proposals", None).block().unwrap();
         minute(&desk, 2);
         assert!(propose(&desk, "ada", "7").is_allowed(), "three of three tokens");
     }
@@ -241,7 +241,7 @@ mod proposals {
         let id = propose(&desk, "ada", "1").hold().unwrap();
         assert_eq!(propose(&desk, "ada", "1").rule(), Some("cooldown"));
         assert!(propose(&desk, "bob", "1").is_allowed());
-        desk.0.cancel(id).block().unwrap();
+        desk.0.cancel(id, None).block().unwrap();
         assert!(!propose(&desk, "ada", "1").is_allowed(), "the gap stays");
         desk.1.set(Timestamp::from_millis(59_999));
         assert!(!propose(&desk, "ada", "1").is_allowed());
@@ -267,7 +267,7 @@ mod proposals {
         desk.0.replace_policy("governance", Policy::from_toml(&policy(2, "60s")).unwrap());
         minute(&desk, 1);
         assert_eq!(propose(&desk, "ada", "1").rule(), Some("cap"), "this one keeps its own");
-        desk.0.close_round("proposals").block().unwrap();
+        desk.0.close_round("proposals", None).block().unwrap();
         for (at, is_allowed) in [(2, true), (3, true), (4, false)] {
             minute(&desk, at);
             let report = propose(&desk, "ada", "1");
@@ -295,7 +295,7 @@ mod proposals {
             });
             assert_eq!(won.into_inner(), 1, "round {round}");
             for id in ids {
-                let _ = desk.0.cancel(id).block();
+                let _ = desk.0.cancel(id, None).block();
             }
         }
     }

@@ -52,15 +52,15 @@ fn work(engine: &Engine<MemoryStore, ManualClock>, number: u64, steps: u64) -> u
             0 | 1 => charged += u64::from(engine.check(&request).block().unwrap().is_allowed()),
             2 => {
                 let id = engine.reserve(&request.cost(3)).block().unwrap().hold().unwrap();
-                engine.cancel(id).block().unwrap();
+                engine.cancel(id, None).block().unwrap();
             }
             3 => {
                 let id = engine.reserve(&request.cost(3)).block().unwrap().hold().unwrap();
-                charged += engine.commit(id, Some(step % 5)).block().unwrap();
+                charged += engine.commit(id, Some(step % 5)).block().unwrap().charged;
             }
             4 => {
                 let id = engine.reserve(&request.cost(2)).block().unwrap().hold().unwrap();
-                charged += engine.commit(id, None).block().unwrap();
+                charged += engine.commit(id, None).block().unwrap().charged;
                 let given = engine.refund_hold(id, 1).block().unwrap();
                 assert_eq!(given, 1);
                 charged -= given;
@@ -153,7 +153,7 @@ fn forgetting_and_growing_leave_the_count_right() {
                         0 => drop(engine.forget(&request).block().unwrap()),
                         1 => {
                             let id = engine.reserve(&request).block().unwrap().hold().unwrap();
-                            engine.cancel(id).block().unwrap();
+                            engine.cancel(id, None).block().unwrap();
                         }
                         _ => assert!(engine.check(&request).block().unwrap().is_allowed()),
                     }

@@ -78,7 +78,7 @@ fn the_capacity_holds_under_threads_and_is_free_again_afterwards() {
                         0 => drop(engine.forget(&request).block().unwrap()),
                         1 => {
                             let hold = engine.reserve(&request).block().unwrap().hold();
-                            let _ = hold.map(|id| engine.cancel(id).block());
+                            let _ = hold.map(|id| engine.cancel(id, None).block());
                         }
                         2 => drop(engine.peek(&request).block().unwrap()),
                         // More than any limit has: nothing to store.
@@ -88,7 +88,7 @@ fn the_capacity_holds_under_threads_and_is_free_again_afterwards() {
                     assert!(engine.len() <= MAX_KEYS, "{} keys", engine.len());
                     if thread == 0 && turn % 100 == 0 {
                         clock.advance(std::time::Duration::from_millis(700));
-                        engine.close_round("default").block().unwrap();
+                        engine.close_round("default", None).block().unwrap();
                     }
                 }
             });
@@ -156,7 +156,7 @@ fn rules_that_are_removed_while_keys_are_inserted_leave_no_slots() {
     clock.advance(std::time::Duration::from_secs(48 * 3_600));
     let request = Request::new("default", &[("user", "last")]);
     let hold = engine.reserve(&request).block().unwrap().hold().unwrap();
-    engine.cancel(hold).block().unwrap();
+    engine.cancel(hold, None).block().unwrap();
     engine.forget(&request).block().unwrap();
     let fits = |key: &usize| {
         let user = format!("new-{key}");

@@ -17,7 +17,7 @@ fn unseen_keys_collect_what_is_carried() {
         .unwrap();
     let request = Request::new("default", &[("user", "ada")]).cost(3);
     assert!(!engine.check(&request).block().unwrap().is_allowed());
-    engine.close_round("default").block().unwrap();
+    engine.close_round("default", None).block().unwrap();
     assert!(engine.check(&request).block().unwrap().is_allowed());
 }
 

@@ -8,7 +8,7 @@ use tidegate::durable::{
 };
 use tidegate::policy::{Condition, Policy};
 use tidegate::testing::CrashDisk;
-use tidegate::{Engine, ManualClock, Outage, Request, Timestamp};
+use tidegate::{Commit, Engine, ManualClock, Outage, Request, Timestamp};
 
 use crate::allocations::peak_bytes;
 
@@ -310,11 +310,11 @@ fn enrolments_survive_a_restart_and_are_written_once() {
         let done = engine.enrol(&ada.note(&note)).block().unwrap();
         assert_eq!((done.enrolled, done.known), (enrolled, 1 - enrolled));
     }
-    engine.close_round("default").block().unwrap();
+    engine.close_round("default", None).block().unwrap();
     drop(engine);
     let engine = open();
     assert_eq!(engine.enrol(&ada).block().unwrap().known, 1);
-    engine.close_round("default").block().unwrap();
+    engine.close_round("default", None).block().unwrap();
     assert_eq!(engine.peek(&ada).block().unwrap().remaining(), Some(6));
     engine.file_store().take_snapshot().unwrap();
     drop(engine);
@@ -334,11 +334,11 @@ fn a_repeated_commit_writes_no_note() {
     let ada = Request::new("default", &[("user", "ada")]);
     let hold = engine.reserve(&ada).block().unwrap().hold().unwrap();
     for note in ["first", "again"] {
-        let done = engine.commit_report_noting(hold, None, note).block().unwrap();
+        let done = engine.commit(hold, Commit::held().note(note)).block().unwrap();
         assert_eq!((done.charged, done.is_repeat), (1, note == "again"));
     }
     let hold = engine.reserve(&ada).block().unwrap().hold().unwrap();
-    engine.void_noting(hold, "never happened").block().unwrap();
+    engine.void(hold, "never happened").block().unwrap();
     engine.sync().block().unwrap();
     let notes: Vec<_> = entries(&disk).into_iter().filter_map(|entry| entry.note).collect();
     assert_eq!(notes.iter().map(|note| &**note).collect::<Vec<_>>(), ["first", "never happened"]);

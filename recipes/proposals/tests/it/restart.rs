@@ -156,7 +156,7 @@ async fn interrupted_tally_is_finished_at_the_next_start() {
         }
         if upto >= Upto::End {
             let note = Note::WindowClosed { window: 1, proposals_per_window: 3, tokens: 2 };
-            engine.close_round_noting("proposals", &note.to_text()).block().unwrap();
+            engine.close_round("proposals", &note.to_text()).block().unwrap();
         }
         drop(engine);
         for _ in 0..2 {

@@ -22,7 +22,7 @@ use crate::store::{HoldId, KeyName};
 /// ```
 /// use tidegate::durable::{Filter, Ledger};
 /// use tidegate::policy::Policy;
-/// use tidegate::{Engine, Request};
+/// use tidegate::{Commit, Engine, Request};
 ///
 /// # let folder = std::env::temp_dir().join(format!("tidegate-ledger-{}", std::process::id()));
 /// let engine = Engine::builder(Policy::from_toml(r#"
@@ -33,7 +33,7 @@ use crate::store::{HoldId, KeyName};
 /// "#)?).folder(&folder).build()?;
 /// let request = Request::new("default", &[("user", "ada")]).cost(5);
 /// let hold = engine.reserve(&request.note("a long text")).block()?.hold().expect("there is room");
-/// engine.commit_noting(hold, Some(3), "it was shorter").block()?;
+/// engine.commit(hold, Commit::actual(3).note("it was shorter")).block()?;
 ///
 /// let of_ada = Filter::new().key("user", "ada");
 /// let totals = engine.ledger()?.totals(&of_ada)?;

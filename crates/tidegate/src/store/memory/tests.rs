@@ -250,7 +250,7 @@ fn ten_thousand_edits_leave_states_exact_and_histories_bounded() {
             holds.push(hold(engine, ("exact", "held"), 100));
             holds.push(hold(engine, ("quota", "held"), 10));
             holds.push(hold(engine, ("quota", "settled"), 50));
-            assert_eq!(engine.commit(holds[2], None).block(), Ok(50));
+            assert_eq!(engine.commit(holds[2], None).block().map(|done| done.charged), Ok(50));
             charge(engine, "pattern", "vip-1", 60_000);
             holds.push(hold(engine, ("pattern", "vip-1"), 100));
             charge(engine, "pattern", "vip-2", 60_000);
@@ -278,11 +278,11 @@ fn ten_thousand_edits_leave_states_exact_and_histories_bounded() {
     // Its version was dropped.
     assert!(left(&engine, "pattern", "vip-2") < left_of_bucket(500, other_rate));
     assert_eq!(left(&engine, "quota", "held"), 991);
-    assert_eq!(engine.commit(holds[1], Some(7)).block(), Ok(7));
+    assert_eq!(engine.commit(holds[1], Some(7)).block().map(|done| done.charged), Ok(7));
     assert_eq!(left(&engine, "quota", "held"), 994);
     assert_eq!(engine.refund_hold(holds[2], 20).block(), Ok(20));
     assert_eq!(left(&engine, "quota", "settled"), 971);
-    assert_eq!(engine.cancel(holds[0]).block(), Ok(0));
+    assert_eq!(engine.cancel(holds[0], None).block(), Ok(0));
     assert_eq!(left(&engine, "exact", "held"), left_of_bucket(500, rate_after));
     assert!(versions[0] <= MOST_SUPERSEDED && versions[1] <= 2 * MOST_SUPERSEDED, "{versions:?}");
     // What counts as fully used comes back like everything else.

@@ -157,13 +157,13 @@ impl Run {
             Act::Commit(hold, actual) => {
                 let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
                 let expected = self.model.settle(hold, Settlement::Commit(*actual));
-                let given = with_engine!(&self.subject, it => it.commit(id, *actual).block().ok());
+                let given = with_engine!(&self.subject, it => it.commit(id, *actual).block().ok().map(|done| done.charged));
                 prop_assert_eq!(given, expected, "commit");
             }
             Act::Cancel(hold) => {
                 let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
                 let expected = self.model.settle(hold, Settlement::Cancel);
-                let given = with_engine!(&self.subject, it => it.cancel(id).block().ok());
+                let given = with_engine!(&self.subject, it => it.cancel(id, None).block().ok());
                 prop_assert_eq!(given, expected, "cancel");
             }
             Act::RefundHold(hold, units) => {
@@ -189,8 +189,7 @@ impl Run {
             Act::CloseRound(domain) => {
                 let expected = self.model.close_round(*domain);
                 let domain = DOMAINS[*domain];
-                let given =
-                    with_engine!(&self.subject, it => it.close_round(domain).block().unwrap());
+                let given = with_engine!(&self.subject, it => it.close_round(domain, None).block().unwrap());
                 prop_assert_eq!(given, expected, "rounds closed");
             }
             Act::LookAtAll(cost) => self.look_at_all(*cost, at)?,

@@ -197,7 +197,7 @@ impl<S: Store> World<S> {
                 reported(report)
             }
             Op::Commit(made, actual) => settled(engine.commit(hold(made), *actual).block()),
-            Op::Cancel(made) => settled(engine.cancel_noting(hold(made), "never mind").block()),
+            Op::Cancel(made) => settled(engine.cancel(hold(made), "never mind").block()),
             Op::Renew(made) => settled(engine.renew(hold(made)).block()),
             Op::RefundHold(made, units) => settled(engine.refund_hold(hold(made), *units).block()),
             Op::Refund { user, cost } => outcome(
@@ -206,7 +206,7 @@ impl<S: Store> World<S> {
             Op::Forget { user } => {
                 outcome(engine.forget(&Request::new("default", &[("user", user)])).block())
             }
-            Op::CloseRound => outcome(engine.close_round("default").block()),
+            Op::CloseRound => outcome(engine.close_round("default", None).block()),
             Op::Note(_) | Op::Snapshot => Outcome::This(String::from("Ok(())")),
             _ => Outcome::This(format!("{:?}", self.edit(&step.op))),
         }
