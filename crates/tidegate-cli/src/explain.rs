@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
 /// Whether the rules of a domain come from a tree of descriptors.
 fn has_descriptors(policy: &Policy, domain: &str) -> bool {
     let is_on_entries = |condition: &Condition| condition.attribute() == DescriptorNames::ENTRIES;
-    let mut rules = policy.rules().iter().filter(|rule| rule.domain_name() == domain);
+    let mut rules = policy.rules().iter().filter(|rule| rule.domain() == domain);
     rules.any(|rule| rule.conditions().iter().any(is_on_entries))
 }
 

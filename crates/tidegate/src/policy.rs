@@ -32,6 +32,7 @@ pub(crate) mod paths;
 mod pattern;
 mod representable;
 mod rule;
+mod rule_builder;
 mod schema;
 mod server;
 mod subsumption;
@@ -57,6 +58,7 @@ pub use overrides::{Grant, Override};
 pub use pattern::{Condition, Network, Pattern};
 pub(crate) use pattern::{address_of, masked, v4_mask, v6_mask};
 pub use rule::{Durability, Effective, Empty, Missing, Mode, OnError, Rule, RuleError};
+pub use rule_builder::RuleBuilder;
 pub use schema::schema;
 pub use server::{Listen, Secret, ServerConfig, Unmatched};
 

@@ -64,12 +64,11 @@ impl Limits {
     /// durable.
     pub fn policy(&self) -> Result<Policy, LimitsError> {
         let limit = self.limit(self.max).map_err(LimitsError::all_users)?;
-        let mut rule = Rule::new(RULE, limit)
+        let mut rule = Rule::builder(RULE, limit)
             .domain(DOMAIN)
             .on_error(OnError::Allow)
             .durability(Durability::Flush)
-            .key([USER])
-            .map_err(LimitsError::all_users)?;
+            .key([USER]);
         for (index, UserLimit { user, max }) in self.users.iter().enumerate() {
             let wrong = |error: &dyn fmt::Display| LimitsError::of(*user, error);
             if self.users[..index].iter().any(|earlier| earlier.user == *user) {
@@ -82,6 +81,7 @@ impl Limits {
             let key = Condition::new(USER, [&*user.to_string()]).map_err(|error| wrong(&error))?;
             rule = rule.overridden(Override::new(vec![key], grant));
         }
+        let rule = rule.build().map_err(LimitsError::all_users)?;
         Policy::new([rule]).map_err(LimitsError::all_users)
     }
 

@@ -160,7 +160,7 @@ pub(super) fn unban(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Va
 /// Renames the attributes of an override of an imported rule, which finds entries by their position:
 /// `user` becomes `1.user`. A name that has several positions stays, and is rejected.
 fn name_positions(rule: &Rule, key: &mut TomlTable) {
-    let parts = rule.key_parts().parts();
+    let parts = rule.key().parts();
     let is_of_rule = |name: &str| parts.iter().any(|part| part.attribute() == name);
     let position_of = |name: &str| {
         let mut named = parts.iter().map(KeyPart::attribute).filter(|attribute| {

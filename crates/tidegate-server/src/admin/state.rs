@@ -29,7 +29,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
     };
     let policy = engine.policy();
     let listed = || policy.rules().iter().filter(|it| !it.is_placeholder());
-    let shadowed = listed().filter(|it| it.mode_of() == Mode::Shadow).count();
+    let shadowed = listed().filter(|it| it.mode() == Mode::Shadow).count();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "time": time_text(engine.clock().wall()),
@@ -161,7 +161,7 @@ async fn reset_all(
 
 /// An error for a domain without rules.
 fn known_domain(daemon: &Daemon, domain: &str) -> Result<(), AdminError> {
-    if daemon.engine.policy().rules().iter().any(|rule| rule.domain_name() == domain) {
+    if daemon.engine.policy().rules().iter().any(|rule| rule.domain() == domain) {
         return Ok(());
     }
     Err(AdminError::new(404, "Not Found", format!("no rule is in domain {domain:?}")))

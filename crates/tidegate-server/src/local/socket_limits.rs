@@ -48,9 +48,10 @@ impl SocketLimits {
             Ok(Limit::Bucket(bucket))
         };
         let rules = [
-            Rule::new("user", bucket(user)?).key(["user"]).expect("`user` is a valid attribute"),
-            Rule::new("global", bucket(global)?),
-        ];
+            Rule::builder("user", bucket(user)?).key(["user"]),
+            Rule::builder("global", bucket(global)?),
+        ]
+        .map(|rule| rule.build().expect("`user` is a valid attribute"));
         Ok(Self { engine: Engine::new(Policy::new(rules).expect("the rules are valid")) })
     }
 

@@ -19,7 +19,7 @@ use crate::history::{
 use crate::policy::paths::PATH;
 use crate::policy::{
     Condition, Cycle, Durability, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy,
-    Rule, ServerConfig,
+    Rule, RuleBuilder, ServerConfig,
 };
 use crate::request::Attributes;
 use crate::request_limit::{RequestLimit, WindowUnit};
@@ -137,6 +137,7 @@ impl Ruleset {
                 let family = store.hash().hash_one(("own limit", unit));
                 let rule = request_limit_rule(unit);
                 let rule = if policy.server.quota_mode { rule.quota_mode() } else { rule };
+                let rule = rule.build().expect("it has no pattern");
                 compiler.compile(rule, family, store)
             })
             .collect();
@@ -468,10 +469,10 @@ fn keys_of(rule: &Rule, family: u64, given: &Override, hash: &KeyedHash) -> Keys
 }
 
 /// The rule for requests' own limits of a unit. Only the maximum comes from the request.
-fn request_limit_rule(unit: WindowUnit) -> Rule {
+fn request_limit_rule(unit: WindowUnit) -> RuleBuilder {
     let RequestLimit { limit, .. } = RequestLimit::new(u32::MAX, unit);
     let AnyLimit::Window(window) = limit else { unreachable!("it is a window") };
-    Rule::new(&format!("limit per {}", unit.name()), Limit::Window(window)).charge_refused()
+    Rule::builder(&format!("limit per {}", unit.name()), Limit::Window(window)).charge_refused()
 }
 
 /// The identity of a rule's states: its domain, name, key and algorithm.

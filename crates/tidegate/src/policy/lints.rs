@@ -85,7 +85,7 @@ fn unknown_replaced(rules: &[Rule], findings: &mut Vec<Finding>) {
         rules.iter().map(|rule| (&*rule.domain, &*rule.name)).collect();
     for (index, rule) in rules.iter().enumerate() {
         let is_unknown = |name: &&str| !known.contains(&(&*rule.domain, *name));
-        if let Some(name) = rule.replaced().find(is_unknown) {
+        if let Some(name) = rule.replaces().find(is_unknown) {
             let message = format!("no rule of the domain has the name {}", quoted(name));
             findings.push(warning(index, "replaces", message));
         }

@@ -29,8 +29,8 @@ impl Policy {
     /// use tidegate::{Bucket, Rate};
     ///
     /// let limit = Limit::Bucket(Bucket::new(Rate::per_second(10)?, 20)?);
-    /// let search = Rule::new("search", limit).matching("path", ["/search/*"])?.key(["ip"])?;
-    /// let policy = Policy::new([search])?;
+    /// let search = Rule::builder("search", limit).matching("path", ["/search/*"]).key(["ip"]);
+    /// let policy = Policy::new([search.build()?])?;
     /// assert_eq!(policy.to_toml(), r#"[[rule]]
     /// name   = "search"
     /// match  = { path = "/search/*" }

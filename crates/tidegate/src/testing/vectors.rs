@@ -143,8 +143,9 @@ fn rule(limit: &Value) -> Rule {
         }
         other => panic!("no such limit: {other}"),
     };
-    let rule = Rule::new("r", built).reserve_for(Duration::MAX);
-    if is_set("extended_by_refusals") { rule.charge_refused() } else { rule }
+    let rule = Rule::builder("r", built).reserve_for(Duration::MAX);
+    let rule = if is_set("extended_by_refusals") { rule.charge_refused() } else { rule };
+    rule.build().unwrap()
 }
 
 fn number(value: &Value) -> u64 {

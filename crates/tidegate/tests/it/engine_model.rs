@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::policy::{CostTable, Cycle, Grant, Limit, Mode, Override, Policy, Rule};
+use tidegate::policy::{Condition, CostTable, Cycle, Grant, Limit, Mode, Override, Policy, Rule};
 use tidegate::{
     Bucket, Carry, CheckError, Cooldown, Decision, Engine, HoldId, ManualClock, MemoryStore,
     Period, Quota, Rate, Report, Request, Sliding, Timestamp, Wait, WhenFull, Window,
@@ -237,9 +237,8 @@ impl Given {
         }
         let parts = [(self.by_user, "user"), (self.by_org, "org")];
         let parts = parts.iter().filter(|(is_part, _)| *is_part).map(|(_, part)| *part);
-        let mut rule = Rule::new(&format!("rule-{number}"), limit.in_policy())
+        let mut rule = Rule::builder(&format!("rule-{number}"), limit.in_policy())
             .key(parts)
-            .unwrap()
             .mode(if self.is_shadow { Mode::Shadow } else { Mode::Enforce })
             .reserve_for(Duration::from_secs(self.reserve_s));
         if self.charges_refused {
@@ -252,11 +251,10 @@ impl Given {
             rule = rule.group("one");
         }
         if let (Some(limit), true) = (self.override_rule, self.by_user) {
-            let ada = Rule::new("", limit.in_policy()).matching("user", ["ada"]).unwrap();
-            let ada = ada.conditions().to_vec();
+            let ada = vec![Condition::new("user", ["ada"]).unwrap()];
             rule = rule.overridden(Override::new(ada, Grant::Limit(limit.in_policy())));
         }
-        rule
+        rule.build().unwrap()
     }
 }
 

@@ -69,7 +69,8 @@ fn edits_of_an_engine_survive_a_restart() {
     let engine = Engine::new(policy());
     let condition = |name, value| vec![Condition::new(name, [value]).unwrap()];
     let gap = Limit::Cooldown(Cooldown::new(seconds(2)).unwrap());
-    engine.replace_rule("ada", Rule::new("new", gap).domain("api")).unwrap();
+    let new = Rule::builder("new", gap).domain("api").build().unwrap();
+    engine.replace_rule("ada", new).unwrap();
     let more = Bucket::new(Rate::per_second(9).unwrap(), 10).unwrap();
     let given = Override::new(condition("connection", "7"), Grant::Limit(Limit::Bucket(more)));
     engine.set_override("ada", ("relay", "relay-messages"), given.until(u64::MAX)).unwrap();

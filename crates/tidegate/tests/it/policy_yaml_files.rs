@@ -123,7 +123,7 @@ fn all_descriptors_can_be_in_quota_mode() {
     );
     let files = [file("1.yaml", &text)];
     let modes = |policy: &Policy| -> Vec<(bool, Mode)> {
-        policy.rules().iter().map(|it| (it.is_in_quota_mode(), it.mode_of())).collect()
+        policy.rules().iter().map(|it| (it.is_in_quota_mode(), it.mode())).collect()
     };
     let ordinary = Policy::load_files(&files).unwrap().policy;
     assert_eq!(modes(&ordinary), [(false, Mode::Enforce), (false, Mode::Shadow)]);

@@ -422,9 +422,11 @@ fn open(policy: Policy, disk: CrashDisk, clock: &ManualClock) -> Subject {
 fn policy(model: &Model) -> Policy {
     let bucket = Bucket::new(Rate::per_second(100).unwrap(), 100).unwrap();
     let sliding = Sliding::new(8, std::time::Duration::from_millis(100), 10).unwrap();
-    let others =
-        [Rule::new("narrow", Limit::Bucket(bucket)), Rule::new("wide", Limit::Sliding(sliding))];
-    let others = others.map(|rule| rule.domain("others").key(["user"]).unwrap());
+    let others = [
+        Rule::builder("narrow", Limit::Bucket(bucket)),
+        Rule::builder("wide", Limit::Sliding(sliding)),
+    ];
+    let others = others.map(|rule| rule.domain("others").key(["user"]).build().unwrap());
     let rules = model.file.iter().flatten().map(FileRule::in_policy);
     Policy::new(rules.chain(others)).unwrap_or_else(|errors| panic!("{errors}"))
 }
