@@ -150,7 +150,12 @@ impl ExplainInput<'_> {
         for it in rules {
             unmatched += usize::from(matches!(it.applies, Applies::NoMatch { .. }));
             if unmatched <= MOST_UNMATCHED || !matches!(it.applies, Applies::NoMatch { .. }) {
-                writeln!(io.stdout, "  {}: {}", it.rule, self.applies(&it.rule, &it.applies))?;
+                writeln!(
+                    io.stdout,
+                    "  {}: {}",
+                    it.rule.name(),
+                    self.applies(it.rule.name(), &it.applies)
+                )?;
             }
         }
         match unmatched.saturating_sub(MOST_UNMATCHED) {
@@ -271,8 +276,8 @@ impl ExplainInput<'_> {
         json.insert("next_allowed".into(), json!(next.map(format::time)));
         let rule = |it: &tidegate::RuleExplanation| {
             let mut json = Map::new();
-            json.insert("rule".into(), json!(it.rule));
-            json.extend(self.applies_json(&it.rule, &it.applies));
+            json.insert("rule".into(), json!(it.rule.name()));
+            json.extend(self.applies_json(it.rule.name(), &it.applies));
             Value::Object(json)
         };
         json.insert("rules".into(), explanation.rules.iter().map(rule).collect());

@@ -103,7 +103,7 @@ impl DecisionSummary {
     pub(crate) fn of(report: &Report) -> Self {
         Self {
             is_allowed: report.is_allowed(),
-            rule: report.rule().map(str::to_owned),
+            rule: report.rule().map(|rule| rule.name().to_owned()),
             limit: report.limit(),
             remaining: report.remaining(),
             wait: report.retry_after(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate::policy::Mode;
+use tidegate::policy::{Mode, RuleId};
 use tidegate::{Decision, Report, Wait};
 
 /// The response body of a decision.
@@ -50,7 +50,7 @@ impl<'a> DecisionBody<'a> {
         let (retry_after_ms, retry) = retry(report.retry_after());
         Self {
             allowed: report.is_allowed(),
-            rule: report.rule(),
+            rule: report.rule().map(RuleId::name),
             remaining: report.remaining(),
             limit: report.limit(),
             retry_after_ms,
@@ -58,7 +58,10 @@ impl<'a> DecisionBody<'a> {
             reset_after_ms: report.reset().and_then(whole_ms),
             reason: report.reason(),
             decision_id: DecisionId::next(),
-            rules: report.rules().map(|it| RuleBody::new(it.rule, it.mode, it.decision)).collect(),
+            rules: report
+                .rules()
+                .map(|it| RuleBody::new(it.rule.name(), it.mode, it.decision))
+                .collect(),
         }
     }
 }

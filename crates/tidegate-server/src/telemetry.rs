@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tidegate::policy::RuleId;
 use tidegate::{Clock, Report, Request, Timestamp};
 
 use crate::daemon::Daemon;
@@ -119,7 +120,7 @@ impl Daemon {
         tracing::debug!(
             listener = listener.name(),
             domain = request.domain(),
-            rule = report.rule(),
+            rule = report.rule().map(RuleId::name),
             key = key.map(|key| key.describe()),
             retry_after_ms,
             retry,

@@ -56,7 +56,7 @@ mod waits;
 /// A policy at work: decides requests by its rules, all of them at once.
 ///
 /// ```
-/// use tidegate::policy::Policy;
+/// use tidegate::policy::{Policy, RuleId};
 /// use tidegate::{Engine, Request};
 ///
 /// let policy = Policy::from_toml(r#"
@@ -75,7 +75,7 @@ mod waits;
 /// assert!(engine.check(&ada).block()?.is_allowed());
 /// assert!(engine.check(&ada).block()?.is_allowed());
 /// let denied = engine.check(&ada).block()?;
-/// assert_eq!(denied.rule(), Some("per-user"));
+/// assert_eq!(denied.rule().map(RuleId::name), Some("per-user"));
 ///
 /// // The denied request charged neither rule.
 /// let bob = Request::new("default", &[("user", "bob")]);

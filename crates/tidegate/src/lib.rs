@@ -74,7 +74,7 @@
 //! ## 4. Several limits at once, all or nothing
 //!
 //! ```
-//! use tidegate::policy::Policy;
+//! use tidegate::policy::{Policy, RuleId};
 //! use tidegate::{Engine, Request};
 //!
 //! let engine = Engine::new(Policy::from_toml(r#"
@@ -90,7 +90,7 @@
 //!     bucket = { rate = "1000/s", burst = 1000 }
 //! "#)?);
 //! let report = engine.check(&Request::new("api", &[("user", "ada")]).cost(21)).block()?;
-//! assert_eq!(report.rule(), Some("user"));
+//! assert_eq!(report.rule().map(RuleId::name), Some("user"));
 //! assert_eq!(report.rules().nth(1).map(|rule| rule.decision.remaining()), Some(1000));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

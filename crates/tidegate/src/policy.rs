@@ -33,6 +33,7 @@ mod pattern;
 mod representable;
 mod rule;
 mod rule_builder;
+mod rule_id;
 mod schema;
 mod server;
 mod subsumption;
@@ -59,6 +60,7 @@ pub use pattern::{Condition, Network, Pattern};
 pub(crate) use pattern::{address_of, masked, v4_mask, v6_mask};
 pub use rule::{Durability, Effective, Empty, Missing, Mode, OnError, Rule, RuleError};
 pub use rule_builder::RuleBuilder;
+pub use rule_id::RuleId;
 pub use schema::schema;
 pub use server::{Listen, Secret, ServerConfig, Unmatched};
 
@@ -132,7 +134,7 @@ impl Policy {
         for rule in &rules {
             found.extend(representable::problem(rule).map(|message| {
                 let message =
-                    format!("rule `{}` of domain `{}`: {message}", rule.name, rule.domain);
+                    format!("rule `{}` of domain `{}`: {message}", rule.id.name, rule.id.domain);
                 diagnostic::without_position(Severity::Error, message, None)
             }));
         }
@@ -234,8 +236,8 @@ pub fn duration_to_text(duration: Duration) -> String {
 /// A finding without a position in a file, so it names the rule.
 fn diagnostic(finding: Finding, rules: &[Rule]) -> Diagnostic {
     let message = match finding.rule.and_then(|rule| rules.get(rule)) {
-        Some(Rule { name, domain, .. }) => {
-            format!("rule `{name}` of domain `{domain}`: {}", finding.message)
+        Some(rule) => {
+            format!("rule {}: {}", rule.id, finding.message)
         }
         None => finding.message,
     };

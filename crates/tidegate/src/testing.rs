@@ -14,7 +14,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::policy::{Override, Policy};
+use crate::policy::{Override, Policy, RuleId};
 use crate::{CheckError, Engine, HoldId, ManualClock, Report, Request, Store, Timestamp};
 
 #[cfg(feature = "durable")]
@@ -149,7 +149,8 @@ impl<S: Store> TestEngine<S> {
     /// What remains under a rule.
     fn left(&self, attributes: Attributes<'_>, rule: &str) -> u64 {
         let report = self.peek(attributes, 0);
-        let left = report.rules().find(|it| it.rule == rule).map(|it| it.decision.remaining());
+        let left =
+            report.rules().find(|it| it.rule.name() == rule).map(|it| it.decision.remaining());
         left.unwrap_or_else(|| panic!("no rule {rule} in {report:?}"))
     }
 
@@ -188,7 +189,7 @@ impl<S: Store> TestEngine<S> {
         let policy =
             format!("[[rule]]\nname = \"r\"\nkey = [\"user\"]\n{algorithm}\noverride = [{given}]");
         let given = read(&policy).rules()[0].overrides()[0].clone();
-        self.engine.set_override("test", ("default", "r"), given.clone()).unwrap();
+        self.engine.set_override("test", &RuleId::named("r"), given.clone()).unwrap();
         given
     }
 }

@@ -63,7 +63,8 @@ impl<C: Clock + Send + Sync + 'static> RequestLimiter<C> {
             return Ok(LimitOutcome::Allowed);
         }
         let retry_after_ms = report.retry_after().and_then(Wait::whole_ms);
-        Ok(LimitOutcome::Denied { limit: report.rule().map(str::to_owned), retry_after_ms })
+        let limit = report.rule().map(|rule| rule.name().to_owned());
+        Ok(LimitOutcome::Denied { limit, retry_after_ms })
     }
 
     /// The number of keys in the table.

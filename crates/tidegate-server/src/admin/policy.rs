@@ -61,9 +61,8 @@ pub(super) fn apply(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Va
 pub(super) fn rules(daemon: &Daemon) -> Value {
     let tallies = daemon.engine.tallies();
     let rules = in_force(daemon).into_iter().map(|EffectiveRule { rule, origin }| {
-        let is_its = |domain: &str, name: &str| domain == rule.domain() && name == rule.name();
         let mut count = (0, 0);
-        for tally in tallies.iter().filter(|it| is_its(&it.domain, &it.rule)) {
+        for tally in tallies.iter().filter(|it| it.rule == *rule.id()) {
             count = (count.0 + tally.allowed, count.1 + tally.denied);
         }
         json!({

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
-use tidegate::policy::Mode;
+use tidegate::policy::{Mode, RuleId};
 use tidegate::{Applies, Clock, Explanation, RuleExplanation, Timestamp, Wait};
 
 use super::BufferedRequest;
@@ -40,7 +40,7 @@ pub(crate) fn explanation_fields(explanation: &Explanation, now: Timestamp) -> M
     let (retry_after_ms, retry) = retry(report.retry_after());
     object(json!({
         "allowed": report.is_allowed(),
-        "rule": report.rule(),
+        "rule": report.rule().map(RuleId::name),
         "remaining": report.remaining(),
         "limit": report.limit(),
         "retry_after_ms": retry_after_ms,
@@ -55,7 +55,7 @@ pub(crate) fn explanation_fields(explanation: &Explanation, now: Timestamp) -> M
 fn rule(it: &RuleExplanation) -> Value {
     let Applies::Yes { key, cost, override_index, mode, decision } = &it.applies else {
         return json!({
-            "rule": it.rule,
+            "rule": it.rule.name(),
             "applies": false,
             "denies": matches!(it.applies, Applies::Missing { denies: true, .. }),
             "why": it.applies.to_string(),
@@ -64,7 +64,7 @@ fn rule(it: &RuleExplanation) -> Value {
     let (retry_after_ms, retry) = retry(decision.retry_after());
     let key: Map<_, _> = key.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
     json!({
-        "rule": it.rule,
+        "rule": it.rule.name(),
         "applies": true,
         "denies": !decision.is_allowed() && *mode == Mode::Enforce,
         "allowed": decision.is_allowed(),

@@ -62,7 +62,7 @@ impl SocketLimits {
         match self.engine.check(&request).block() {
             Ok(report) if report.is_allowed() => Ok(()),
             Ok(report) => Err(SocketDenial {
-                limit: report.rule().map(str::to_owned),
+                limit: report.rule().map(|rule| rule.name().to_owned()),
                 retry_after_ms: report.retry_after().and_then(Wait::whole_ms),
             }),
             // Unreachable: the rules have no cost table and no slots.

@@ -43,8 +43,8 @@ impl Daemon {
             };
             for (outcome, count) in [("allow", tally.allowed), ("deny", tally.denied)] {
                 let labels = [
-                    ("domain", &*tally.domain),
-                    ("rule", &*tally.rule),
+                    ("domain", tally.rule.domain()),
+                    ("rule", tally.rule.name()),
                     ("outcome", outcome),
                     ("mode", mode),
                 ];

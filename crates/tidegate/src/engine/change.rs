@@ -13,7 +13,7 @@ use super::{Engine, EngineInner};
 use crate::clock::Clock;
 use crate::cycle::Times;
 use crate::locks::lock;
-use crate::policy::{Condition, Effective, Override, Policy, PolicyErrors, Rule};
+use crate::policy::{Condition, Effective, Override, Policy, PolicyErrors, Rule, RuleId};
 use crate::store::Store;
 
 /// One entry of the log of changes.
@@ -42,9 +42,9 @@ impl Change {
         match (&self.what, &self.before, &self.after) {
             // The text of the table may contain the password of a store.
             (Changed::Server, ..) => "the [server] table".into(),
-            (Changed::Rule { domain, name, .. }, Some(before), Some(after)) => {
+            (Changed::Rule { rule, .. }, Some(before), Some(after)) => {
                 let fields = field_changes::describe(before, after);
-                format!("rule `{name}` of domain `{domain}`: {fields}")
+                format!("rule {rule}: {fields}")
             }
             (_, Some(before), Some(after)) => format!("{before} → {after}"),
             (_, None, Some(after)) => format!("added: {after}"),
@@ -53,11 +53,11 @@ impl Change {
         }
     }
 
-    /// The name of the changed rule, if a rule was changed.
+    /// The changed rule, if a rule was changed.
     #[must_use]
-    pub fn rule(&self) -> Option<&str> {
+    pub fn rule(&self) -> Option<&RuleId> {
         match &self.what {
-            Changed::Rule { name, .. } => Some(name),
+            Changed::Rule { rule, .. } => Some(rule),
             Changed::Bans { .. } | Changed::Server => None,
         }
     }
@@ -66,7 +66,8 @@ impl Change {
     #[must_use]
     pub fn domain(&self) -> Option<&str> {
         match &self.what {
-            Changed::Rule { domain, .. } | Changed::Bans { domain } => Some(domain),
+            Changed::Rule { rule, .. } => Some(&rule.domain),
+            Changed::Bans { domain } => Some(domain),
             Changed::Server => None,
         }
     }
@@ -78,10 +79,8 @@ impl Change {
 pub enum Changed {
     /// A rule was added, changed or removed.
     Rule {
-        /// Its domain.
-        domain: Box<str>,
-        /// Its name.
-        name: Box<str>,
+        /// The rule.
+        rule: RuleId,
         /// Whether its keys start with fresh states, because its key or algorithm changed.
         starts_fresh: bool,
     },
@@ -97,13 +96,20 @@ pub enum Changed {
 /// The error of an edit that names a rule which does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoSuchRule {
-    domain: Box<str>,
-    name: Box<str>,
+    rule: RuleId,
+}
+
+impl NoSuchRule {
+    /// The rule that was named.
+    #[must_use]
+    pub const fn rule(&self) -> &RuleId {
+        &self.rule
+    }
 }
 
 impl fmt::Display for NoSuchRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no rule `{}` in domain `{}`", self.name, self.domain)
+        write!(f, "no rule `{}` in domain `{}`", self.rule.name, self.rule.domain)
     }
 }
 
@@ -158,8 +164,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ) -> Result<Vec<Change>, PolicyErrors> {
         self.try_edit(actor, (now, None), |rules| {
             let mut overlay = rules.overlay.clone();
-            let is_same = |it: &Arc<Rule>| (&it.domain, &it.name) == (&rule.domain, &rule.name);
-            overlay.rules.retain(|it| !is_same(it));
+            overlay.rules.retain(|it| it.id != rule.id);
             overlay.rules.push(Arc::new(rule));
             Policy::new(overlay.over(&rules.policy.rules))?;
             Ok((Arc::clone(&rules.policy), overlay))
@@ -173,7 +178,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     pub fn set_override(
         &self,
         actor: &str,
-        rule: (&str, &str),
+        rule: &RuleId,
         given: Override,
     ) -> Result<Vec<Change>, OverrideError> {
         self.set_override_from(actor, rule, given, None)
@@ -183,18 +188,14 @@ impl<S: Store, C: Clock> Engine<S, C> {
     pub fn set_override_now(
         &self,
         actor: &str,
-        rule: (&str, &str),
+        rule: &RuleId,
         given: Override,
     ) -> Result<Vec<Change>, OverrideError> {
         let rules = self.shared.rules.load();
-        let is_set = |it: &(Box<str>, Box<str>, Override)| {
-            (&*it.0, &*it.1, &it.2) == (rule.0, rule.1, &given)
-        };
+        let is_set = |it: &(RuleId, Override)| (&it.0, &it.1) == (rule, &given);
         let waits = |it: &Rule| it.effective == Effective::Next;
         let mut made = Vec::new();
-        if rules.overlay.overrides.iter().any(is_set)
-            && rules.must_have(rule.0, rule.1).is_ok_and(waits)
-        {
+        if rules.overlay.overrides.iter().any(is_set) && rules.must_have(rule).is_ok_and(waits) {
             // The same again is no edit, and goes on waiting.
             made = self.drop_override_now(actor, rule, &given.key)?;
         }
@@ -205,17 +206,17 @@ impl<S: Store, C: Clock> Engine<S, C> {
     fn set_override_from(
         &self,
         actor: &str,
-        (domain, rule): (&str, &str),
+        rule: &RuleId,
         given: Override,
         effective: Option<Effective>,
     ) -> Result<Vec<Change>, OverrideError> {
         self.try_edit(actor, (None, effective), |rules| {
-            let mut overridden = rules.must_have(domain, rule)?.clone();
+            let mut overridden = rules.must_have(rule)?.clone();
             overridden.overrides = vec![given.clone()];
             Policy::new([overridden])?;
             let mut overlay = rules.overlay.clone();
-            overlay.drop_override((domain, rule), &given.key);
-            overlay.overrides.insert(0, (domain.into(), rule.into(), given));
+            overlay.drop_override(rule, &given.key);
+            overlay.overrides.insert(0, (rule.clone(), given));
             Ok((Arc::clone(&rules.policy), overlay))
         })
     }
@@ -225,7 +226,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     pub fn drop_override(
         &self,
         actor: &str,
-        rule: (&str, &str),
+        rule: &RuleId,
         key: &[Condition],
     ) -> Result<Vec<Change>, NoSuchRule> {
         self.drop_override_from(actor, rule, key, None)
@@ -235,7 +236,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     pub fn drop_override_now(
         &self,
         actor: &str,
-        rule: (&str, &str),
+        rule: &RuleId,
         key: &[Condition],
     ) -> Result<Vec<Change>, NoSuchRule> {
         self.drop_override_from(actor, rule, key, Some(Effective::Now))
@@ -244,14 +245,14 @@ impl<S: Store, C: Clock> Engine<S, C> {
     fn drop_override_from(
         &self,
         actor: &str,
-        (domain, rule): (&str, &str),
+        rule: &RuleId,
         key: &[Condition],
         effective: Option<Effective>,
     ) -> Result<Vec<Change>, NoSuchRule> {
         self.try_edit(actor, (None, effective), |rules| {
-            rules.must_have(domain, rule)?;
+            rules.must_have(rule)?;
             let mut overlay = rules.overlay.clone();
-            overlay.drop_override((domain, rule), key);
+            overlay.drop_override(rule, key);
             Ok((Arc::clone(&rules.policy), overlay))
         })
     }
@@ -404,11 +405,10 @@ impl From<PolicyErrors> for OverrideError {
 }
 
 impl Ruleset {
-    fn must_have(&self, domain: &str, name: &str) -> Result<&Rule, NoSuchRule> {
-        let numbers = self.domain(domain).map_or(&[][..], |domain| &domain.rules);
+    fn must_have(&self, id: &RuleId) -> Result<&Rule, NoSuchRule> {
+        let numbers = self.domain(&id.domain).map_or(&[][..], |domain| &domain.rules);
         let mut rules = numbers.iter().map(|number| &self.rule(*number).rule);
-        let rule = rules.find(|rule| &*rule.name == name);
-        rule.ok_or_else(|| NoSuchRule { domain: domain.into(), name: name.into() })
+        rules.find(|rule| rule.id == *id).ok_or_else(|| NoSuchRule { rule: id.clone() })
     }
 }
 
@@ -453,21 +453,15 @@ impl Changes {
 
 /// The differences between two sets of rules.
 fn differences(old: &Ruleset, new: &Ruleset) -> Vec<(Changed, Option<String>, Option<String>)> {
+    fn by_name(rules: &Ruleset) -> HashMap<&RuleId, usize> {
+        rules.rules.iter().map(|it| &it.rule.id).zip(0..).collect()
+    }
     let mut differences = Vec::new();
-    let by_name = |rules: &Ruleset| -> HashMap<(Box<str>, Box<str>), usize> {
-        let names = rules.rules.iter().map(|it| (it.rule.domain.clone(), it.rule.name.clone()));
-        names.zip(0..).collect()
-    };
     let (old_names, new_names) = (by_name(old), by_name(new));
     let describe = |rules: &Ruleset, index: usize| rules.rules[index].rule.describe().to_string();
-    let changed = |rule: &Rule, starts_fresh| Changed::Rule {
-        domain: rule.domain.clone(),
-        name: rule.name.clone(),
-        starts_fresh,
-    };
+    let changed = |rule: &Rule, starts_fresh| Changed::Rule { rule: rule.id.clone(), starts_fresh };
     for (index, it) in new.rules.iter().enumerate().filter(|(_, it)| !it.rule.is_placeholder()) {
-        let name = (it.rule.domain.clone(), it.rule.name.clone());
-        match old_names.get(&name) {
+        match old_names.get(&it.rule.id) {
             None => differences.push((changed(&it.rule, true), None, Some(describe(new, index)))),
             Some(&before) if old.rules[before].rule != it.rule => {
                 let starts_fresh = old.rules[before].family != it.family;
@@ -478,7 +472,7 @@ fn differences(old: &Ruleset, new: &Ruleset) -> Vec<(Changed, Option<String>, Op
         }
     }
     for (index, it) in old.rules.iter().enumerate().filter(|(_, it)| !it.rule.is_placeholder()) {
-        if !new_names.contains_key(&(it.rule.domain.clone(), it.rule.name.clone())) {
+        if !new_names.contains_key(&it.rule.id) {
             differences.push((changed(&it.rule, true), Some(describe(old, index)), None));
         }
     }

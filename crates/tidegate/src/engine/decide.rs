@@ -291,7 +291,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 }
             },
             (Verb::Check | Verb::Reserve, Some(rule)) => {
-                return Err(CheckError::NeedsAcquire { rule: rule.rule.name.clone() });
+                return Err(CheckError::NeedsAcquire { rule: rule.rule.id.clone() });
             }
             (Verb::Check, None) => planned.leave_slots(),
             (Verb::Reserve, None) => {

@@ -1,5 +1,6 @@
 use std::fmt;
 
+use crate::policy::RuleId;
 use crate::store::{EnrolFailure, HoldBound, Outage, RefundFailure, SettleFailure};
 
 /// Why a request was not decided: it is invalid, or does not fit the policy.
@@ -11,7 +12,7 @@ pub enum CheckError {
     /// The domain limits requests in flight, so slots have to be acquired.
     NeedsAcquire {
         /// The rule with the slots.
-        rule: Box<str>,
+        rule: RuleId,
     },
     /// The domain does not limit requests in flight, so there are no slots to acquire.
     NoSlots {
@@ -21,7 +22,7 @@ pub enum CheckError {
     /// A rule's cost table does not cover the request.
     CostNotCovered {
         /// The rule.
-        rule: Box<str>,
+        rule: RuleId,
         /// The attribute that decides the cost.
         attribute: Box<str>,
         /// Its value, if the request has it.
@@ -30,7 +31,7 @@ pub enum CheckError {
     /// An attribute of a rule's key is empty, and the rule rejects that.
     EmptyAttribute {
         /// The rule.
-        rule: Box<str>,
+        rule: RuleId,
         /// The attribute.
         attribute: Box<str>,
     },
@@ -86,7 +87,8 @@ impl fmt::Display for CheckError {
         match self {
             Self::NeedsAcquire { rule } => write!(
                 f,
-                "rule `{rule}` limits requests in flight: use acquire and release instead"
+                "rule `{}` limits requests in flight: use acquire and release instead",
+                rule.name
             ),
             Self::NoSlots { domain } => write!(
                 f,
@@ -94,12 +96,15 @@ impl fmt::Display for CheckError {
                  use check instead"
             ),
             Self::CostNotCovered { rule, attribute, value: Some(value) } => {
+                let rule = &rule.name;
                 write!(f, "the cost table of rule `{rule}` does not cover {attribute} = {value:?}")
             }
             Self::CostNotCovered { rule, attribute, value: None } => {
+                let rule = &rule.name;
                 write!(f, "the cost table of rule `{rule}` needs the attribute `{attribute}`")
             }
             Self::EmptyAttribute { rule, attribute } => {
+                let rule = &rule.name;
                 write!(f, "rule `{rule}` needs a key: the attribute `{attribute}` is empty")
             }
             Self::OtherRequest => {

@@ -8,7 +8,7 @@ use super::report::{Report, describe_wait};
 use super::ruleset::{CompiledRule, Ruleset};
 use super::{Engine, Verb, When};
 use crate::clock::Clock;
-use crate::policy::{Missing, Mode, Rule};
+use crate::policy::{Missing, Mode, Rule, RuleId};
 use crate::request::{Attributes, Request};
 use crate::store::Store;
 
@@ -26,8 +26,8 @@ pub struct Explanation {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RuleExplanation {
-    /// The rule's name.
-    pub rule: Box<str>,
+    /// The rule.
+    pub rule: RuleId,
     /// Whether it applies, and else why not.
     pub applies: Applies,
 }
@@ -59,7 +59,7 @@ pub enum Applies {
     /// Another rule of its group comes first.
     Grouped {
         /// That rule.
-        first: Box<str>,
+        first: RuleId,
     },
     /// Another rule that applies [replaces](Rule::replaces) it.
     Replaced,
@@ -110,7 +110,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let replaced = replaced.unwrap_or_default();
         for &number in numbers {
             let compiled = rules.rule(number);
-            let Rule { name, group, .. } = &compiled.rule;
+            let Rule { id, group, .. } = &compiled.rule;
             let attributes = &request.attributes;
             let first = groups.iter().find(|(known, _)| Some(*known) == group.as_deref());
             let applies = if let Some(failed) = compiled.failed(attributes) {
@@ -118,7 +118,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
             } else if let Some((_, first)) = first {
                 match first.is_placeholder() {
                     true => Applies::Excluded,
-                    false => Applies::Grouped { first: first.name.clone() },
+                    false => Applies::Grouped { first: first.id.clone() },
                 }
             } else {
                 groups.extend(group.as_deref().map(|group| (group, &compiled.rule)));
@@ -130,7 +130,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
             if compiled.rule.is_placeholder() {
                 continue;
             }
-            explained.push(RuleExplanation { rule: name.clone(), applies });
+            explained.push(RuleExplanation { rule: id.clone(), applies });
         }
         Ok(Explanation { rules: explained, report })
     }
@@ -199,10 +199,10 @@ impl CompiledRule {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for it in &self.rules {
-            writeln!(f, "{}: {}", it.rule, it.applies)?;
+            writeln!(f, "{}: {}", it.rule.name, it.applies)?;
         }
         match (self.report.is_allowed(), self.report.rule()) {
-            (true, Some(rule)) => write!(f, "allowed; `{rule}` has the least remaining"),
+            (true, Some(rule)) => write!(f, "allowed; `{}` has the least remaining", rule.name),
             (true, None) => f.write_str("allowed; no rule applies"),
             (false, _) => {
                 write!(f, "denied: {}", self.report.reason().unwrap_or_default())
@@ -251,7 +251,7 @@ impl fmt::Display for Applies {
             Self::NoMatch { attribute, value: None } => {
                 write!(f, "does not match: {attribute} is absent")
             }
-            Self::Grouped { first } => write!(f, "comes after `{first}` in its group"),
+            Self::Grouped { first } => write!(f, "comes after `{}` in its group", first.name),
             Self::Replaced => f.write_str("does not apply: another rule replaces it"),
             Self::Excluded => f.write_str(
                 "does not apply: the file excludes the request, or has a more specific descriptor",

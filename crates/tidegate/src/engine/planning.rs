@@ -348,8 +348,8 @@ impl PlannedRequests for PlannedKeys<'_> {
         let compiled = self.rules.rule(charge.rule);
         let request = self.request_of(charge);
         KeyName {
-            domain: compiled.rule.domain.clone(),
-            rule: compiled.rule.name.clone(),
+            domain: compiled.rule.id.domain.clone(),
+            rule: compiled.rule.id.name.clone(),
             parts: request.map_or_else(Vec::new, |it| compiled.key_of(&it.attributes)),
         }
     }
@@ -463,7 +463,7 @@ impl CompiledRule {
     fn empty_attribute(&self, attributes: &Attributes<'_>) -> Option<CheckError> {
         let mut names = self.rule.key.parts.iter().map(KeyPart::attribute);
         let attribute = names.find(|name| attributes.get(name) == Some(""))?;
-        let rule = self.rule.name.clone();
+        let rule = self.rule.id.clone();
         Some(CheckError::EmptyAttribute { rule, attribute: attribute.into() })
     }
 
@@ -471,7 +471,7 @@ impl CompiledRule {
         let attribute = self.rule.cost.as_ref().and_then(|cost| cost.attribute());
         let attribute = attribute.unwrap_or_default();
         CheckError::CostNotCovered {
-            rule: self.rule.name.clone(),
+            rule: self.rule.id.clone(),
             attribute: attribute.into(),
             value: attributes.get(attribute).map(Into::into),
         }

@@ -10,7 +10,7 @@ use super::error::CheckError;
 use super::planning::{EarlyDenial, RuleHit};
 use super::ruleset::{Domain, Ruleset};
 use crate::any_limit::{Decisions, INLINE};
-use crate::policy::{Cycle, Limit, Metadata, Mode, OnError, duration_to_text};
+use crate::policy::{Cycle, Limit, Metadata, Mode, OnError, RuleId, duration_to_text};
 use crate::request::Request;
 use crate::store::{DecideError, Decided, Durable, HoldId, KeyName, NewHold, Outage};
 
@@ -56,8 +56,8 @@ pub(super) struct EarlyDenialReport {
 /// What one rule decided.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleReport<'a> {
-    /// The rule's name.
-    pub rule: &'a str,
+    /// The rule.
+    pub rule: &'a RuleId,
     /// Whether its denial is enforced.
     pub mode: Mode,
     /// Whether it is in [quota mode](crate::policy::Rule::quota_mode).
@@ -87,12 +87,12 @@ impl Report {
     /// The decisive rule: the denying one with the longest wait, or else the one with the least
     /// remaining. `None` if no rule matches.
     #[must_use]
-    pub fn rule(&self) -> Option<&str> {
+    pub fn rule(&self) -> Option<&RuleId> {
         let number = match &self.denial {
             Some(denial) => denial.rule,
             None => self.decisive_rule().map(|index| self.evaluated[index].rule),
         };
-        number.map(|number| &*self.rules.rule(number).rule.name)
+        number.map(|number| &self.rules.rule(number).rule.id)
     }
 
     /// The decision of the decisive rule.
@@ -155,7 +155,7 @@ impl Report {
         if let Some(deny) = &rule.deny {
             return Some(deny.to_string());
         }
-        let name = &rule.name;
+        let name = &rule.id.name;
         Some(match self.retry_after()? {
             wait @ Wait::After(_) => {
                 format!("denied by rule `{name}`: retry {}", describe_wait(wait))
@@ -235,7 +235,7 @@ impl Report {
             _ => None,
         };
         RuleReport {
-            rule: &rule.name,
+            rule: &rule.id,
             mode: evaluated.mode,
             is_quota: rule.quota_mode && self.rules.server.enforce_ppm > 0,
             decision,
@@ -255,8 +255,8 @@ impl Report {
         };
         let compiled = self.rules.rule(number?);
         Some(KeyName {
-            domain: compiled.rule.domain.clone(),
-            rule: compiled.rule.name.clone(),
+            domain: compiled.rule.id.domain.clone(),
+            rule: compiled.rule.id.name.clone(),
             parts: compiled.key_of(&request.attributes),
         })
     }
@@ -442,7 +442,7 @@ impl EarlyDenialReport {
                 let rule = &rules.rule(number).rule;
                 let attribute = rule.key.parts[part].attribute();
                 let reason =
-                    format!("rule `{}` needs the attribute `{attribute}`", rule.name).into();
+                    format!("rule `{}` needs the attribute `{attribute}`", rule.id.name).into();
                 Self {
                     request,
                     rule: Some(number),

@@ -122,8 +122,8 @@ impl Ruleset {
         let mut by_name: HashMap<Box<str>, usize, _> = HashMap::with_hasher(store.hash().clone());
         for rule in overlay.over(&policy.rules) {
             let family = family(&rule, store.hash());
-            let domain = *by_name.entry(rule.domain.clone()).or_insert_with(|| {
-                domains.push(Domain::new(&rule.domain, overlay.bans_in(&rule.domain)));
+            let domain = *by_name.entry(rule.id.domain.clone()).or_insert_with(|| {
+                domains.push(Domain::new(&rule.id.domain, overlay.bans_in(&rule.id.domain)));
                 domains.len() - 1
             });
             let domain = &mut domains[domain];
@@ -185,7 +185,7 @@ impl Ruleset {
 
     /// The rules of a domain, by family.
     pub(crate) fn families(&self, domain: &str) -> HashSet<u64> {
-        let is_of_domain = |it: &&CompiledRule| *it.rule.domain == *domain;
+        let is_of_domain = |it: &&CompiledRule| *it.rule.id.domain == *domain;
         self.rules.iter().filter(is_of_domain).map(|it| it.family).collect()
     }
 
@@ -445,7 +445,7 @@ impl CompiledRule {
 fn replaced_numbers(numbers: &[u32], rules: &[CompiledRule]) -> HashMap<u32, Vec<u32>> {
     let rule = |number: u32| &rules[number as usize].rule;
     let by_name: HashMap<&str, u32> =
-        numbers.iter().map(|&number| (&*rule(number).name, number)).collect();
+        numbers.iter().map(|&number| (&*rule(number).id.name, number)).collect();
     let replaced = numbers.iter().map(|&number| {
         let names = rule(number).replaces.iter();
         (number, names.filter_map(|name| by_name.get(&**name).copied()).collect::<Vec<_>>())
@@ -494,7 +494,7 @@ fn family(rule: &Rule, hash: &KeyedHash) -> u64 {
         Limit::Quota(_, Cycle::Round) => 6,
         Limit::Slots(_) => 7,
     };
-    hash.hash_one((&*rule.domain, &*rule.name, parts, algorithm))
+    hash.hash_one((&*rule.id.domain, &*rule.id.name, parts, algorithm))
 }
 
 /// The limit as decisions need it.
@@ -522,8 +522,8 @@ fn cycle_of(rule: &Rule, newest: Option<&Version>, store: &impl Store) -> Option
                 CycleClock::Calendar(CachedCalendar::new(calendar.clone()))
             }
             Cycle::Round => CycleClock::Round {
-                domain: rule.domain.clone(),
-                closed: store.rounds(&rule.domain),
+                domain: rule.id.domain.clone(),
+                closed: store.rounds(&rule.id.domain),
             },
         })
     }))

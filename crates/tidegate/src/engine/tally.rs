@@ -10,18 +10,16 @@ use super::Engine;
 use super::report::Report;
 use super::ruleset::{CompiledRule, Ruleset};
 use crate::clock::Clock;
-use crate::policy::Mode;
+use crate::policy::{Mode, RuleId};
 use crate::store::Store;
 
 /// What a rule has decided so far, over all [counted reports](Report::count).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RuleTally {
-    /// The domain of the rule.
-    pub domain: Box<str>,
-    /// Its name.
-    pub rule: Box<str>,
-    /// Whether denials were enforced.
+    /// The rule.
+    pub rule: RuleId,
+    /// The mode in which it decided.
     pub mode: Mode,
     /// How often it allowed.
     pub allowed: u64,
@@ -58,9 +56,9 @@ const fn counter_index(mode: Mode, is_allowed: bool) -> usize {
 pub(super) fn continue_counting(old: Option<&Ruleset>, rules: &mut [CompiledRule]) {
     let old = old.iter().flat_map(|old| &old.rules);
     let tallies: HashMap<_, _> =
-        old.map(|it| ((&*it.rule.domain, &*it.rule.name), &it.tally)).collect();
+        old.map(|it| ((&*it.rule.id.domain, &*it.rule.id.name), &it.tally)).collect();
     for rule in rules {
-        if let Some(tally) = tallies.get(&(&*rule.rule.domain, &*rule.rule.name)) {
+        if let Some(tally) = tallies.get(&(&*rule.rule.id.domain, &*rule.rule.id.name)) {
             rule.tally = Arc::clone(tally);
         }
     }
@@ -117,8 +115,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
             for mode in [Mode::Enforce, Mode::Shadow] {
                 let (allowed, denied) = (tally.count(mode, true), tally.count(mode, false));
                 if mode == rule.mode || allowed > 0 || denied > 0 {
-                    let (domain, rule) = (rule.domain.clone(), rule.name.clone());
-                    tallies.push(RuleTally { domain, rule, mode, allowed, denied });
+                    let rule = rule.id.clone();
+                    tallies.push(RuleTally { rule, mode, allowed, denied });
                 }
             }
         }

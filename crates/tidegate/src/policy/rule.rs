@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use super::rule_builder::RuleBuilder;
 use super::text::TextError;
-use super::{Condition, CostTable, Grant, Key, Limit, Metadata, Override};
+use super::{Condition, CostTable, Grant, Key, Limit, Metadata, Override, RuleId};
 use crate::request::Attributes;
 
 /// A rule: which requests it matches, their key, and the limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    pub(crate) name: Box<str>,
-    pub(crate) domain: Box<str>,
+    pub(crate) id: RuleId,
     /// All of them must hold; without any the rule applies to its whole domain.
     pub(crate) conditions: Vec<Condition>,
     pub(crate) key: Key,
@@ -68,8 +67,7 @@ impl Rule {
     /// A rule for all requests of the domain `default`, with one key for all.
     pub(crate) fn new(name: &str, limit: Limit) -> Self {
         Self {
-            name: name.into(),
-            domain: Self::DEFAULT_DOMAIN.into(),
+            id: RuleId::named(name),
             conditions: Vec::new(),
             key: Key::default(),
             limit,
@@ -118,16 +116,22 @@ impl Rule {
             || self.cost.as_ref().is_some_and(|cost| &*cost.by == attribute)
     }
 
+    /// What names it in calls, errors and reports.
+    #[must_use]
+    pub const fn id(&self) -> &RuleId {
+        &self.id
+    }
+
     /// Its name, unique in its domain.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.id.name
     }
 
     /// The domain it belongs to.
     #[must_use]
     pub fn domain(&self) -> &str {
-        &self.domain
+        &self.id.domain
     }
 
     /// The conditions on a request; all must hold.

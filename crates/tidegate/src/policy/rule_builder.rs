@@ -25,7 +25,7 @@ impl RuleBuilder {
 
     /// Puts it into another domain.
     pub fn domain(mut self, domain: &str) -> Self {
-        self.rule.domain = domain.into();
+        self.rule.id.domain = domain.into();
         self
     }
 

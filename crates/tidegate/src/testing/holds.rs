@@ -1,6 +1,7 @@
 //! Reservations, idempotency keys, and slots.
 
 use super::{ADA, BOB, Make, TestEngine, ms, rule};
+use crate::policy::RuleId;
 use crate::{CheckError, Refund, Request, SettleError, Store, Timestamp, Wait, WaitError};
 
 /// Limits of ten units that do not refill while a test runs.
@@ -253,7 +254,7 @@ pub(super) fn repeats_survive_edits<S: Store>(make: Make<'_, S>) {
     let request = Request::new("default", ADA).idempotency_key("one");
     let first = desk.engine.check(&request).block().unwrap();
     let limits = |report: &crate::Report| -> Vec<(String, u64)> {
-        report.rules().map(|it| (it.rule.into(), it.decision.limit())).collect()
+        report.rules().map(|it| (it.rule.name().into(), it.decision.limit())).collect()
     };
     assert_eq!(limits(&first), [("a".into(), 9), ("b".into(), 5)]);
     desk.edit("[[rule]]\nname = \"b\"\nkey = [\"user\"]\nwindow = { max = 5, per = \"1m\" }\n");
@@ -342,7 +343,11 @@ pub(super) fn all_rules_are_held_or_none<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.commit(id, 1), 1);
     assert_eq!(left(), (8, 4));
     desk.at(2_000).hold(ADA, 4);
-    assert_eq!(desk.check(ADA, 1).rule(), Some("b"), "unknown is longer than a second");
+    assert_eq!(
+        desk.check(ADA, 1).rule().map(RuleId::name),
+        Some("b"),
+        "unknown is longer than a second"
+    );
     assert_eq!(desk.at(12_000).left(ADA, "a"), 8, "the shortest time counts for all");
     assert_eq!(left(), (8, 4));
 }
@@ -356,7 +361,7 @@ pub(super) fn voided_holds_leave_no_cooldown<S: Store>(make: Make<'_, S>) {
     // A cancelled request did happen; a voided one did not.
     let cancelled = desk.at(1).hold(ADA, 1);
     desk.cancel(cancelled);
-    assert_eq!(desk.check(ADA, 1).rule(), Some("gap"));
+    assert_eq!(desk.check(ADA, 1).rule().map(RuleId::name), Some("gap"));
     let id = desk.at(60_001).hold(ADA, 1);
     assert_eq!(desk.left(ADA, "r"), 1);
     void(id).unwrap();
@@ -371,7 +376,7 @@ pub(super) fn voided_holds_leave_no_cooldown<S: Store>(make: Make<'_, S>) {
     // A cooldown that a later request began stays.
     let later = desk.at(120_001).hold(ADA, 1);
     void(kept).unwrap();
-    assert_eq!(desk.check(ADA, 1).rule(), Some("gap"));
+    assert_eq!(desk.check(ADA, 1).rule().map(RuleId::name), Some("gap"));
     assert_eq!(desk.at(180_001).commit(later, 1), 1);
     assert_eq!(void(later), Err(SettleError::Committed { units: 1 }));
     assert_eq!(desk.left(ADA, "r"), 1);

@@ -2,6 +2,7 @@
 
 use super::{ADA, BOB, Make, TestEngine, read, rule};
 use crate::Store;
+use crate::policy::RuleId;
 
 pub(super) fn first_match_counts<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(
@@ -53,7 +54,7 @@ pub(super) fn they_come_and_go_mid_window<S: Store>(make: Make<'_, S>) {
         assert!(desk.allows(ADA, 2));
         desk.set_override(algorithm, "{ key = { user = \"ada\" }, max = 6 }");
         assert_eq!(desk.at(3_000).left(ADA, "r"), 1, "{algorithm}");
-        desk.engine.drop_override("test", ("default", "r"), given.key()).unwrap();
+        desk.engine.drop_override("test", &RuleId::named("r"), given.key()).unwrap();
         assert_eq!(desk.left(ADA, "r"), 0, "{algorithm}");
         desk.set_override(algorithm, "{ key = { user = \"ada\" }, max = 6 }");
         assert_eq!(desk.left(ADA, "r"), 1, "{algorithm}");
@@ -66,7 +67,7 @@ pub(super) fn they_come_and_go_mid_window<S: Store>(make: Make<'_, S>) {
     let given =
         desk.at(10_000).set_override(algorithm, "{ key = { user = \"ada\" }, rate = \"2/s\" }");
     assert!(desk.at(15_000).allows(ADA, 7));
-    desk.at(20_000).engine.drop_override("test", ("default", "r"), given.key()).unwrap();
+    desk.at(20_000).engine.drop_override("test", &RuleId::named("r"), given.key()).unwrap();
     assert_eq!(desk.at(30_000).left(ADA, "r"), 10 + 20 + 10 - 7);
 }
 
@@ -131,7 +132,7 @@ pub(super) fn stacked_ones_refill_nothing<S: Store>(make: Make<'_, S>) {
     assert!(desk.at(60_000).allows(ADA, 100));
     let given = desk.set_override(base, "{ key = { user = \"ada\" }, rate = \"1/min\" }");
     assert!(desk.at(120_000).allows(ADA, 1), "one in the minute that the slow one was in force");
-    desk.engine.drop_override("test", ("default", "r"), given.key()).unwrap();
+    desk.engine.drop_override("test", &RuleId::named("r"), given.key()).unwrap();
     assert_eq!(desk.left(ADA, "r"), 0, "nothing comes of dropping it");
     assert_eq!(desk.at(121_000).left(ADA, "r"), 10);
     // Nor of reordering two that are for the same key.

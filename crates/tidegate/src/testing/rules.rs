@@ -1,7 +1,7 @@
 //! Several rules and keys in one decision.
 
 use super::{ADA, BOB, Make, TestEngine, ms};
-use crate::policy::Mode;
+use crate::policy::{Mode, RuleId};
 use crate::{Ban, CheckError, Request, Store, Timestamp, Wait};
 
 const THREE: &str = r#"
@@ -26,9 +26,9 @@ pub(super) fn all_or_nothing<S: Store>(make: Make<'_, S>) {
     assert_eq!(left(), [3, 2, 1]);
     for _ in 0..3 {
         let denied = desk.check(attributes, 2);
-        assert_eq!((denied.is_allowed(), denied.rule()), (false, Some("all")));
+        assert_eq!((denied.is_allowed(), denied.rule().map(RuleId::name)), (false, Some("all")));
         let remaining: Vec<_> =
-            denied.rules().map(|it| (it.rule, it.decision.remaining())).collect();
+            denied.rules().map(|it| (it.rule.name(), it.decision.remaining())).collect();
         assert_eq!(remaining, [("user", 3), ("org", 2), ("all", 1)]);
         assert_eq!(left(), [3, 2, 1], "a denial by the last charges the others nothing");
     }
@@ -44,8 +44,12 @@ pub(super) fn all_or_nothing<S: Store>(make: Make<'_, S>) {
     assert!(desk.at(0).allows(attributes, 3));
     assert!(desk.at(19_000).allows(attributes, 0));
     assert_eq!(left(), [5, 1, 0]);
-    assert_eq!(desk.at(19_500).check(attributes, 2).rule(), Some("all"));
-    assert_eq!(desk.at(19_500).check(attributes, 6).rule(), Some("user"), "never is longest");
+    assert_eq!(desk.at(19_500).check(attributes, 2).rule().map(RuleId::name), Some("all"));
+    assert_eq!(
+        desk.at(19_500).check(attributes, 6).rule().map(RuleId::name),
+        Some("user"),
+        "never is longest"
+    );
     assert_eq!(left(), [5, 1, 0]);
 }
 
@@ -63,7 +67,7 @@ pub(super) fn longest_wait_is_reported<S: Store>(make: Make<'_, S>) {
         assert!(desk.allows(ADA, 1));
         let denied = desk.check(ADA, 1);
         assert_eq!(
-            (denied.rule(), denied.retry_after()),
+            (denied.rule().map(RuleId::name), denied.retry_after()),
             (Some(rule), Some(Wait::After(ms(wait))))
         );
         assert!(!desk.at(wait - 1).allows(ADA, 1));
@@ -94,7 +98,7 @@ pub(super) fn shadow_rules_deny_nothing<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(ADA, "shadow"), 1, "what it would deny it does not charge");
     let report = desk.check(ADA, 1);
     assert!(report.is_allowed());
-    assert_eq!(report.rule(), Some("real"));
+    assert_eq!(report.rule().map(RuleId::name), Some("real"));
     let modes: Vec<_> = report.rules().map(|it| it.mode).collect();
     assert_eq!(modes, [Mode::Enforce, Mode::Shadow]);
     assert_eq!(desk.left(ADA, "shadow"), 0);
@@ -145,7 +149,10 @@ pub(super) fn missing_attributes<S: Store>(make: Make<'_, S>) {
     };
     let desk = TestEngine::new(make, &policy("refuse"));
     let denied = desk.check(&[], 1);
-    assert_eq!((denied.rule(), denied.retry_after()), (Some("r"), Some(Wait::Never)));
+    assert_eq!(
+        (denied.rule().map(RuleId::name), denied.retry_after()),
+        (Some("r"), Some(Wait::Never))
+    );
     assert_eq!(desk.left(ADA, "all"), 9, "nothing was charged");
     let desk = TestEngine::new(make, &policy("skip"));
     assert_eq!(desk.admits(&[]), 9);
@@ -314,7 +321,8 @@ pub(super) fn empty_keys_can_be_rejected<S: Store>(make: Make<'_, S>) {
     let nameless: &[(&str, &str)] = &[("org", "x"), ("user", "")];
     let desk = TestEngine::new(make, &rule("empty = \"reject\""));
     let error = desk.try_check(nameless, 1).unwrap_err();
-    let expected = CheckError::EmptyAttribute { rule: "user".into(), attribute: "user".into() };
+    let user = RuleId::named("user");
+    let expected = CheckError::EmptyAttribute { rule: user, attribute: "user".into() };
     assert_eq!(error, expected);
     assert!(desk.engine.is_empty(), "no rule was charged");
     assert!(desk.allows(&[("org", "x"), ("user", " ")], 1), "only empty text is empty");

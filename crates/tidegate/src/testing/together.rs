@@ -21,7 +21,7 @@ const TWO: &str = r#"
 
 /// The rules of a request, by its index: names and what remains.
 fn rule_counts(report: &Report, request: usize) -> Vec<(&str, u64)> {
-    report.rules_of(request).map(|it| (it.rule, it.decision.remaining())).collect()
+    report.rules_of(request).map(|it| (it.rule.name(), it.decision.remaining())).collect()
 }
 
 pub(super) fn each_request_has_its_rules<S: Store>(make: Make<'_, S>) {

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate::policy::Policy;
+use tidegate::policy::{Policy, RuleId};
 use tidegate::{
     Engine, ManualClock, MemoryStore, Request, SettleError, Timestamp, Wait, WaitError,
 };
@@ -43,13 +43,13 @@ fn denied_request_charges_no_limit_and_names_the_rule() {
     let (ada, bob) = (Request::new("default", ada), Request::new("default", bob));
     assert!(allows(&engine, &ada) && allows(&engine, &ada));
     let denied = engine.check(&ada).block().unwrap();
-    assert_eq!((denied.rule(), denied.remaining()), (Some("user"), Some(0)));
+    assert_eq!((denied.rule().map(RuleId::name), denied.remaining()), (Some("user"), Some(0)));
     assert_eq!(denied.retry_after(), Some(Wait::After(Duration::from_secs(10))));
     let all = denied.rules().nth(1).unwrap();
-    assert_eq!((all.rule, all.decision.remaining()), ("all", 1));
+    assert_eq!((all.rule.name(), all.decision.remaining()), ("all", 1));
     assert!(allows(&engine, &bob));
     let denied = engine.check(&bob).block().unwrap();
-    assert_eq!(denied.rule(), Some("all"));
+    assert_eq!(denied.rule().map(RuleId::name), Some("all"));
     assert_eq!(denied.rules().next().unwrap().decision.remaining(), 1);
     clock.advance(Duration::from_secs(20));
     assert!(allows(&engine, &bob) && allows(&engine, &bob));

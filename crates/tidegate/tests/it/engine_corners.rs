@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate::policy::{Condition, Grant, Limit, Override, Policy};
+use tidegate::policy::{Condition, Grant, Limit, Override, Policy, RuleId};
 use tidegate::{
     CheckError, Engine, ManualClock, MemoryStore, Request, SettleError, Timestamp, WaitError,
     Waiting, Window,
@@ -42,7 +42,7 @@ fn an_override_that_does_not_fit_the_new_policy_waits_until_it_does() {
     let ada = Condition::new("user", ["ada"]).unwrap();
     let seven = Limit::Window(Window::new(7, Duration::from_secs(10)).unwrap());
     let given = Override::new(vec![ada], Grant::Limit(seven));
-    engine.set_override("ops", ("default", "r"), given).unwrap();
+    engine.set_override("ops", &RuleId::named("r"), given).unwrap();
     let request = Request::new("default", &[("user", "ada")]);
     assert_eq!(engine.check(&request).block().unwrap().remaining(), Some(6));
     for limit in [

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::durable::FileOptions;
-use tidegate::policy::{Condition, Durability, Grant, Limit, Override, Policy};
+use tidegate::policy::{Condition, Durability, Grant, Limit, Override, Policy, RuleId};
 use tidegate::testing::CrashDisk;
 use tidegate::{Engine, ManualClock, MemoryStore, Request, Store, Timestamp, WhenFull};
 
@@ -80,7 +80,7 @@ impl<S: Store> Desk<S> {
     }
 
     fn set(&self, given: Override) -> &Self {
-        self.engine.set_override("test", ("default", "r"), given).unwrap();
+        self.engine.set_override("test", &RuleId::named("r"), given).unwrap();
         self.look();
         self
     }
@@ -211,18 +211,18 @@ fn edits_of_overrides_wait_for_the_next_period_unless_they_count_now() {
         desk.set(on_ada(&quota(3)));
         assert_eq!(desk.left(), 10);
         assert_eq!(desk.minutes(1).left(), 3);
-        desk.engine.drop_override("test", ("default", "r"), on_ada(&quota(3)).key()).unwrap();
+        desk.engine.drop_override("test", &RuleId::named("r"), on_ada(&quota(3)).key()).unwrap();
         assert_eq!(desk.left(), 3);
         assert_eq!(desk.minutes(1).left(), 10);
-        desk.engine.set_override_now("test", ("default", "r"), on_ada(&quota(4))).unwrap();
+        desk.engine.set_override_now("test", &RuleId::named("r"), on_ada(&quota(4))).unwrap();
         assert_eq!(desk.left(), 4);
         let key = on_ada(&quota(4));
-        desk.engine.drop_override_now("test", ("default", "r"), key.key()).unwrap();
+        desk.engine.drop_override_now("test", &RuleId::named("r"), key.key()).unwrap();
         assert_eq!(desk.left(), 10);
         // The end of an override counts at once.
         let until = (START + 150) * 1_000_000_000;
         let given = on_ada(&quota(5)).until(until);
-        desk.engine.set_override_now("test", ("default", "r"), given).unwrap();
+        desk.engine.set_override_now("test", &RuleId::named("r"), given).unwrap();
         assert_eq!(desk.left(), 5);
         desk.wait(Duration::from_secs(30));
         assert_eq!(desk.left(), 10);
@@ -237,7 +237,7 @@ fn override_that_waits_can_be_brought_forward() {
         assert!(desk.charge(2));
         desk.set(on_ada(&quota(3)));
         assert_eq!(desk.left(), 8);
-        desk.engine.set_override_now("test", ("default", "r"), on_ada(&quota(3))).unwrap();
+        desk.engine.set_override_now("test", &RuleId::named("r"), on_ada(&quota(3))).unwrap();
         assert_eq!(desk.left(), 1);
         assert_eq!(desk.minutes(1).left(), 3);
     });
@@ -251,7 +251,7 @@ fn pattern_override_counts_for_the_time_it_was_in_force() {
         let mut given = on_ada(&bucket("1/s"));
         given = Override::new(vec![Condition::new("user", ["a*"]).unwrap()], given.grant().clone());
         desk.set(given.clone()).wait(Duration::from_secs(5));
-        desk.engine.drop_override("test", ("default", "r"), given.key()).unwrap();
+        desk.engine.drop_override("test", &RuleId::named("r"), given.key()).unwrap();
         desk.wait(Duration::from_secs(2));
         assert_eq!(desk.left(), 5 + 20);
     });
@@ -442,7 +442,7 @@ fn limit_of_an_unlimited_key_changes_with_the_common_one() {
         desk.clock.advance(Duration::from_nanos(183_000_001));
         let _ = desk.engine.replace_policy("test", policy(&bucket("1/s", 1, "")));
         desk.clock.advance(Duration::from_millis(1_816));
-        desk.engine.drop_override("test", ("default", "r"), &key).unwrap();
+        desk.engine.drop_override("test", &RuleId::named("r"), &key).unwrap();
         assert_eq!(desk.left(), 1);
     });
 }

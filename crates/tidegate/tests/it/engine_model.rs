@@ -942,7 +942,7 @@ fn compare(report: &Report, expected: &Expected, has_quota: bool) -> Result<(), 
     prop_assert_eq!(report.is_allowed(), expected.is_allowed, "{:?}", report);
     let reported: Vec<(String, bool, Decision)> = report
         .rules()
-        .map(|it| (it.rule.to_owned(), it.mode == Mode::Shadow, *it.decision))
+        .map(|it| (it.rule.name().to_owned(), it.mode == Mode::Shadow, *it.decision))
         .collect();
     let wanted: Vec<(String, bool, Decision)> = expected
         .rules

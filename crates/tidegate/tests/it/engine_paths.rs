@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::policy::{Condition, Grant, Override, Policy};
+use tidegate::policy::{Condition, Grant, Override, Policy, RuleId};
 use tidegate::{
     Clock, Engine, HoldId, ManualClock, MemoryStore, Report, Request, Timestamp, WhenFull,
 };
@@ -132,7 +132,7 @@ impl Side {
                     let until = self.clock.now().saturating_add(Duration::from_millis(ms));
                     given = given.until(until.as_nanos());
                 }
-                self.engine.set_override("test", ("default", "r0"), given).unwrap();
+                self.engine.set_override("test", &RuleId::named("r0"), given).unwrap();
             }
         }
         None

@@ -36,7 +36,7 @@ const RULES: [&str; 4] = ["user", "org", "all", "bucket"];
 
 fn left(engine: &Engine<MemoryStore, ManualClock>, attributes: &[(&str, &str)]) -> Vec<u64> {
     let report = engine.peek(&Request::new("default", attributes).cost(0)).block().unwrap();
-    assert_eq!(report.rules().map(|it| it.rule).collect::<Vec<_>>(), RULES);
+    assert_eq!(report.rules().map(|it| it.rule.name()).collect::<Vec<_>>(), RULES);
     report.rules().map(|it| it.decision.remaining()).collect()
 }
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::policy::{Condition, Grant, Limit, Override, Policy};
+use tidegate::policy::{Condition, Grant, Limit, Override, Policy, RuleId};
 use tidegate::{Ban, Clock, Engine, ManualClock, MemoryStore, Request, Timestamp, Wait, WhenFull};
 
 /// Midnight, a while after 1970.
@@ -78,7 +78,7 @@ fn engine(rules: &[Rule], steps: &[Step]) -> (Engine<MemoryStore, ManualClock>, 
                 if let Some(ms) = until_ms {
                     given = given.until(after(&clock, *ms).as_nanos());
                 }
-                engine.set_override("test", ("default", &format!("r{rule}")), given).unwrap();
+                engine.set_override("test", &RuleId::named(&format!("r{rule}")), given).unwrap();
             }
             Step::Ban { for_ms } => {
                 let conditions = vec![Condition::new("user", ["ada"]).unwrap()];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate::durable::{
     self, Disk, EntryKind, FileOptions, FileStore, Filter, Ledger, LedgerEntry, TotalsBy,
 };
-use tidegate::policy::{Condition, Policy};
+use tidegate::policy::{Condition, Policy, RuleId};
 use tidegate::testing::CrashDisk;
 use tidegate::{Commit, Engine, ManualClock, Outage, Request, Timestamp};
 
@@ -85,7 +85,7 @@ fn an_edit_writes_what_it_changes() {
     };
     let before = log_len(&disk);
     for user in 0..300 {
-        let _ = engine.set_override("root", ("default", "calls"), given(user)).unwrap();
+        let _ = engine.set_override("root", &RuleId::named("calls"), given(user)).unwrap();
     }
     let each = (log_len(&disk) - before) / 300;
     let last = engine.changes_since(0).pop().unwrap();
@@ -101,8 +101,8 @@ fn an_edit_writes_what_it_changes() {
         assert!(engine.changes_since(0).len() >= 300);
         engine.file_store().take_snapshot().unwrap();
         let removed = [Condition::new("user", ["user-7"]).unwrap()];
-        let _ = engine.drop_override("root", ("default", "calls"), &removed).unwrap();
-        let _ = engine.set_override("root", ("default", "calls"), given(7)).unwrap();
+        let _ = engine.drop_override("root", &RuleId::named("calls"), &removed).unwrap();
+        let _ = engine.set_override("root", &RuleId::named("calls"), given(7)).unwrap();
         assert_eq!(engine.overlay().overrides().count(), 300);
         let _ = engine.replace_overlay("root", overlay.clone());
     }

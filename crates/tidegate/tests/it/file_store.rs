@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::durable::{
     self, EntryKind, FileOptions, FileStore, Filter, Ledger, OpenError, RepairAction, Transfer,
 };
-use tidegate::policy::{Durability, Policy};
+use tidegate::policy::{Durability, Policy, RuleId};
 use tidegate::{Ban, Commit, Engine, ManualClock, Refund, Request, SettleError, Timestamp};
 
 type Desk = Engine<FileStore, ManualClock>;
@@ -512,7 +512,7 @@ fn an_override_applies_to_no_other_key_after_restarts() {
              override = [{{ key = {{ user = \"bob\" }}, max = {max} }}]"
         );
         let given = Policy::from_toml(&given).unwrap().rules()[0].overrides()[0].clone();
-        desk.set_override("admin", ("default", "calls"), given).unwrap();
+        desk.set_override("admin", &RuleId::named("calls"), given).unwrap();
     }
     drop(desk);
     for _ in 0..3 {

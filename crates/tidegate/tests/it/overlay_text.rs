@@ -1,6 +1,6 @@
 //! Edits made at run time, written and parsed again.
 
-use tidegate::policy::{Condition, Grant, Limit, Override, Policy, PolicyErrors, Rule};
+use tidegate::policy::{Condition, Grant, Limit, Override, Policy, PolicyErrors, Rule, RuleId};
 use tidegate::{Ban, Bucket, Cooldown, Engine, Overlay, Rate, Timestamp};
 
 use crate::policy::SAMPLE;
@@ -73,9 +73,15 @@ fn edits_of_an_engine_survive_a_restart() {
     engine.replace_rule("ada", new).unwrap();
     let more = Bucket::new(Rate::per_second(9).unwrap(), 10).unwrap();
     let given = Override::new(condition("connection", "7"), Grant::Limit(Limit::Bucket(more)));
-    engine.set_override("ada", ("relay", "relay-messages"), given.until(u64::MAX)).unwrap();
+    engine
+        .set_override(
+            "ada",
+            &RuleId::named("relay-messages").in_domain("relay"),
+            given.until(u64::MAX),
+        )
+        .unwrap();
     let given = Override::new(condition("user", "root"), Grant::Unlimited);
-    engine.set_override("ada", ("ipc", "ipc-user"), given).unwrap();
+    engine.set_override("ada", &RuleId::named("ipc-user").in_domain("ipc"), given).unwrap();
     engine.ban("ada", Ban::new("ipc", condition("user", "eve")).until(Timestamp::MAX).reason("\0"));
     let other = Engine::new(policy());
     other.replace_overlay("start", Overlay::from_toml(&kept(&engine.overlay())).unwrap());

@@ -353,9 +353,8 @@ proptest! {
         let engine = Engine::new(Policy::from_toml(file).unwrap());
         for rule in &rules {
             engine.replace_rule("test", rule.clone()).unwrap();
-            let named = (rule.domain(), rule.name());
             for given in rule.overrides() {
-                engine.set_override("test", named, given.clone()).unwrap();
+                engine.set_override("test", rule.id(), given.clone()).unwrap();
             }
         }
         for ban in bans {

@@ -1,7 +1,7 @@
 //! Files of envoyproxy/ratelimit and of Limitador: the examples of their documentation, and what is
 //! wrong with files.
 
-use tidegate::policy::{DescriptorNames, Policy, PolicyFile};
+use tidegate::policy::{DescriptorNames, Policy, PolicyFile, RuleId};
 use tidegate::{Engine, ManualClock, MemoryStore, Request, RequestLimit, Timestamp, WindowUnit};
 
 type Entries<'a> = &'a [(&'a str, &'a str)];
@@ -26,7 +26,8 @@ impl Desk {
         let names = DescriptorNames::new(entries.iter().map(|(key, _)| *key));
         let attributes: Vec<_> = names.attributes(entries.iter().copied(), 0).collect();
         let report = self.engine.check(&Request::new(domain, &attributes)).block().unwrap();
-        let rule = if report.is_unlimited(0) { Some("unlimited") } else { report.rule() };
+        let name = report.rule().map(RuleId::name);
+        let rule = if report.is_unlimited(0) { Some("unlimited") } else { name };
         (rule.map(Into::into), report.is_allowed())
     }
 
@@ -563,12 +564,12 @@ descriptors:
         let desk = Desk::new(text);
         let attributes = [("a", "x")];
         let explained = desk.engine.explain(&Request::new("d", &attributes)).unwrap();
-        let found: Vec<_> = explained.rules.iter().map(|it| &*it.rule).collect();
+        let found: Vec<_> = explained.rules.iter().map(|it| it.rule.name()).collect();
         assert_eq!(found, names);
         let text = explained.to_string();
         assert!(!text.contains("nothing else") && !text.contains("not 1"), "{text}");
         let tallies = desk.engine.tallies();
-        assert_eq!(tallies.iter().map(|it| &*it.rule).collect::<Vec<_>>(), names);
+        assert_eq!(tallies.iter().map(|it| it.rule.name()).collect::<Vec<_>>(), names);
         let native = Policy::from_toml("[[rule]]\nname = 'r'\ncooldown = '1s'\n").unwrap();
         let changes = desk.engine.replace_policy("test", native);
         assert_eq!(changes.len(), names.len() + 1, "{changes:?}");

@@ -25,7 +25,7 @@ fn rule(policy: &Policy, entries: &[(&str, &str)]) -> Option<String> {
     let names = DescriptorNames::new(entries.iter().map(|(key, _)| *key));
     let attributes: Vec<_> = names.attributes(entries.iter().copied(), 0).collect();
     let report = engine.check(&Request::new("edge", &attributes)).block().unwrap();
-    report.rule().map(Into::into)
+    report.rule().map(|rule| rule.name().into())
 }
 
 const LIMIT: &str = "rate_limit: {unit: day, requests_per_unit: 1}";

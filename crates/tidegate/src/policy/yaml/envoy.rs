@@ -334,7 +334,7 @@ impl<'a> RuleBuilder<'a> {
     }
 
     fn push(&mut self, mut rule: Rule, span: &Range<usize>) {
-        rule.domain = (&*self.domain).into();
+        rule.id.domain = (&*self.domain).into();
         rule.group = Some(GROUP.into());
         self.found.push(ImportedRule { rule, span: span.clone() });
     }

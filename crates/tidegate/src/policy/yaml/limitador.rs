@@ -108,7 +108,7 @@ fn read_limit(
         rule.conditions = vec![conditions];
         rule.key = Key::of_placeholder();
         rule.missing = Missing::Skip;
-        rule.domain = (&*domain).into();
+        rule.id.domain = (&*domain).into();
         rule.group = Some((&*name).into());
         found.push(ImportedRule { rule, span: item.span.clone() });
     }
@@ -124,7 +124,7 @@ fn read_limit(
         // A cost above the whole window is never allowed.
         rule.cost = Some(CostTable::fixed(2));
     }
-    rule.domain = (&*domain).into();
+    rule.id.domain = (&*domain).into();
     rule.group = Some((&*name).into());
     found.push(ImportedRule { rule, span: item.span.clone() });
 }

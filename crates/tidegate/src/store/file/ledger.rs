@@ -11,6 +11,7 @@ use super::error::OpenError;
 use super::keys::logged_value;
 use super::reader::LogReader;
 use crate::engine::Change;
+use crate::policy::RuleId;
 use crate::store::memory::{ActionKind, Author, JournalTransfer as Account};
 use crate::store::record::{ActionsRecord, KeyedAction, Record, RoundRecord};
 use crate::store::{HoldId, KeyName};
@@ -234,7 +235,7 @@ impl Filter {
         }
         let is_edit_of_rule = match &entry.what {
             EntryKind::Edited(change) => {
-                self.key.is_empty() && change.rule() == self.rule.as_deref()
+                self.key.is_empty() && change.rule().map(RuleId::name) == self.rule.as_deref()
             }
             _ => false,
         };

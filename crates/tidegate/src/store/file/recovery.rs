@@ -9,6 +9,7 @@ use super::frame::{Batches, FileHeader, FileKind, HeaderError};
 use super::keys::Keys;
 use super::segments::{LogEnd, RecordPosition, Segments};
 use crate::engine::{Change, Changed, Overlay};
+use crate::policy::RuleId;
 use crate::store::StoreBounds;
 use crate::store::StoredEdits;
 use crate::store::memory::MemoryStore;
@@ -143,7 +144,7 @@ impl From<EditedItem> for Change {
         let EditedItem { number, at, actor, what, before, after } = it;
         let what = match what {
             EditedKind::Rule { domain, name, starts_fresh } => {
-                Changed::Rule { domain, name, starts_fresh }
+                Changed::Rule { rule: RuleId { domain, name }, starts_fresh }
             }
             EditedKind::Bans { domain } => Changed::Bans { domain },
             EditedKind::Server => Changed::Server,
@@ -163,7 +164,7 @@ impl From<&Change> for EditedItem {
     fn from(change: &Change) -> Self {
         let Change { number, at, actor, what, before, after } = change.clone();
         let what = match what {
-            Changed::Rule { domain, name, starts_fresh } => {
+            Changed::Rule { rule: RuleId { domain, name }, starts_fresh } => {
                 EditedKind::Rule { domain, name, starts_fresh }
             }
             Changed::Bans { domain } => EditedKind::Bans { domain },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use tidegate::durable::{FileOptions, FileStore};
-use tidegate::policy::{Durability, Limit, Policy, Rule};
+use tidegate::policy::{Durability, Limit, Policy, Rule, RuleId};
 use tidegate::testing::CrashDisk;
 use tidegate::{
     Bucket, CheckError, Engine, HoldId, ManualClock, MemoryStore, Rate, Report, Request, Sliding,
@@ -278,7 +278,7 @@ impl Run {
         prop_assert_eq!(report.rules().count(), expected.rules.len(), "rules: {:?}", report);
         for expected in &expected.rules {
             let decision = &expected.decision;
-            let given = report.rules().find(|it| it.rule == expected.name);
+            let given = report.rules().find(|it| it.rule.name() == expected.name);
             let Some(given) = given else {
                 return Err(TestCaseError::fail(format!("{} is not in {report:?}", expected.name)));
             };
@@ -340,16 +340,16 @@ impl Run {
                     return;
                 }
                 self.model.set_override(number, given);
-                let rule = (DOMAINS[self.model.rules[number].rule.domain], format!("r{number}"));
-                let rule = (rule.0, &*rule.1);
+                let domain = DOMAINS[self.model.rules[number].rule.domain];
+                let rule = &RuleId::named(&format!("r{number}")).in_domain(domain);
                 let given = given.in_policy();
                 with_engine!(&self.subject, it => it.set_override("test", rule, given).unwrap());
             }
             Act::DropOverride(rule, given) => {
                 let Some((number, given)) = self.override_of(*rule, given) else { return };
                 self.model.drop_override(number, &given);
-                let rule = (DOMAINS[self.model.rules[number].rule.domain], format!("r{number}"));
-                let rule = (rule.0, &*rule.1);
+                let domain = DOMAINS[self.model.rules[number].rule.domain];
+                let rule = &RuleId::named(&format!("r{number}")).in_domain(domain);
                 let key = given.target.conditions();
                 with_engine!(&self.subject, it => it.drop_override("test", rule, &key).unwrap());
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::durable::{Disk, FileOptions, FileStore, Filter, OpenError};
-use tidegate::policy::{Condition, Override, Policy, Rule};
+use tidegate::policy::{Condition, Override, Policy, Rule, RuleId};
 use tidegate::{
     Ban, CheckError, Engine, ManualClock, MemoryStore, Outage, Report, Request, SettleError, Store,
     Timestamp, WhenFull,
@@ -220,10 +220,10 @@ impl<S: Store> World<S> {
             Op::Unban(user) => engine.unban("root", "default", &of_user(user)),
             Op::Override(user, max) => {
                 let given = self.override_of(user, *max);
-                engine.set_override("root", ("default", "round"), given).unwrap()
+                engine.set_override("root", &RuleId::named("round"), given).unwrap()
             }
             Op::DropOverride(user) => {
-                engine.drop_override("root", ("default", "round"), &of_user(user)).unwrap()
+                engine.drop_override("root", &RuleId::named("round"), &of_user(user)).unwrap()
             }
             Op::Replace { max, effective } => {
                 let limit = format!("window = {{ max = {max}, per = \"10s\" }}");
