@@ -125,7 +125,7 @@ pub struct Permits {
 }
 
 /// Why there is no permit for a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// The peer has as many connections as one peer may have.
     PeerShare,
@@ -139,6 +139,13 @@ impl fmt::Display for Refusal {
             Self::PeerShare => "too many connections from this address",
             Self::Full => "too many connections",
         })
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

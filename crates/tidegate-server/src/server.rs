@@ -31,7 +31,6 @@ pub struct Server {
 }
 
 /// The error of a daemon that cannot start.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
     /// A listener cannot be bound to its address.
@@ -236,6 +235,13 @@ impl fmt::Display for StartError {
                  token\n  = hint: set `admin_token` in [server], or use --admin 127.0.0.1:9090"
             ),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -17,7 +17,7 @@
 //!
 //! - [`Limiter`] is one limit over keys of your own type: [`Bucket`], [`Window`], [`Sliding`] or
 //!   [`Cooldown`]. It replaces a map behind a lock. With [`CallLimit`] every call brings its own
-//!   limit: for servers whose clients choose the limits.
+//!   limit: for servers whose clients choose the limits. [`DirectLimiter`] is one limit without keys.
 //! - [`Engine`] decides by a [policy]: many rules, matched by attributes of a request, in one
 //!   decision. It has quotas, reservations, concurrency slots, live changes and explanations.
 //!
@@ -253,8 +253,8 @@ pub use engine::{
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;
 pub use limiter::{
-    BuildError, Call, CallLimit, FullError, Limiter, LimiterAt, LimiterBuilder, ReadyError,
-    UntilReady,
+    BuildError, Call, CallLimit, DirectLimiter, DirectLimiterAt, FullError, Limiter, LimiterAt,
+    LimiterBuilder, ReadyError, UntilReady,
 };
 pub use request::{Attributes, Request};
 pub use request_limit::{RequestLimit, WindowUnit};

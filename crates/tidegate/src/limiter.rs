@@ -16,11 +16,13 @@ use crate::waiting::WaitQueues;
 
 mod at;
 mod builder;
+mod direct;
 mod per_call;
 mod ready;
 
 pub use at::LimiterAt;
 pub use builder::{BuildError, LimiterBuilder};
+pub use direct::{DirectLimiter, DirectLimiterAt};
 pub use per_call::{Call, CallLimit};
 pub use ready::{ReadyError, UntilReady};
 
@@ -69,12 +71,19 @@ struct Eviction {
 }
 
 /// There is no slot for a key that needs one: the table is full of live keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FullError;
 
 impl fmt::Display for FullError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the limiter is full: it has max_keys live keys")
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for FullError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

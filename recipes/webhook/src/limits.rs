@@ -97,7 +97,7 @@ impl Limits {
 }
 
 /// Invalid limits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct LimitsError {
     user: Option<u64>,
     reason: String,
@@ -125,6 +125,13 @@ impl fmt::Display for LimitsError {
             Some(user) => write!(f, "user {user}: {}", self.reason),
             None => f.write_str(&self.reason),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for LimitsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct SocketDenial {
 }
 
 /// The error of invalid rates.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RatesError {
     /// The rate of all users together is below that of one user.
@@ -86,6 +86,13 @@ impl fmt::Display for RatesError {
             ),
             Self::Inexact(error) => write!(f, "unix_rate or unix_user_rate: {error}"),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for RatesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

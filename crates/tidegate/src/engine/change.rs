@@ -94,7 +94,7 @@ pub enum Changed {
 }
 
 /// The error of an edit that names a rule which does not exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct NoSuchRule {
     rule: RuleId,
 }
@@ -110,6 +110,13 @@ impl NoSuchRule {
 impl fmt::Display for NoSuchRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no rule `{}` in domain `{}`", self.rule.name, self.rule.domain)
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for NoSuchRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -372,7 +379,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
 }
 
 /// The error of an override that was not set.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum OverrideError {
     /// Its rule does not exist.
@@ -387,6 +394,13 @@ impl fmt::Display for OverrideError {
             Self::NoSuchRule(error) => error.fmt(f),
             Self::Invalid(errors) => errors.fmt(f),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for OverrideError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::store::{EnrolFailure, HoldBound, Outage, RefundFailure, SettleFailure
 /// Why a request was not decided: it is invalid, or does not fit the policy.
 ///
 /// A denial is not an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckError {
     /// The domain limits requests in flight, so slots have to be acquired.
@@ -123,10 +123,17 @@ impl fmt::Display for CheckError {
     }
 }
 
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl std::error::Error for CheckError {}
 
 /// Why a reservation or lease was not settled, renewed or refunded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SettleError {
     /// It is gone: it expired, or never existed. A lease that was released is gone as well.
@@ -170,6 +177,13 @@ impl fmt::Display for SettleError {
             Self::OtherRequest => CheckError::OtherRequest.fmt(f),
             Self::Outage => Outage.fmt(f),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for SettleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::keyed::KeyedLimit;
 use crate::waiting::{Attempt, QueueError, QueueWait, WaitQueues, WaitRequest};
 
 /// Why a waiter got nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadyError {
     /// No wait helps: the cost exceeds what the limit ever allows.
@@ -38,6 +38,13 @@ impl fmt::Display for ReadyError {
             Self::QueueFull => "the queue is full",
             Self::Closed => "the limiter was closed",
         })
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for ReadyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

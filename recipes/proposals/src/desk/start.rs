@@ -120,7 +120,6 @@ impl Desk {
 }
 
 /// Why the desk cannot start.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
     /// The limits are not a valid policy.
@@ -159,6 +158,13 @@ impl fmt::Display for StartError {
             Self::Enrol(error) => write!(f, "a governor cannot be enrolled: {error}"),
             Self::Outage => Outage.fmt(f),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

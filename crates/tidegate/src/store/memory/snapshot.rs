@@ -23,7 +23,7 @@ use crate::store::record::{
 use crate::store::replay::Replay;
 
 /// Why a snapshot was not restored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SnapshotError {
     /// It is not a snapshot.
@@ -50,6 +50,13 @@ impl fmt::Display for SnapshotError {
                 f.write_str("the snapshot has more keys than max_keys allows: raise max_keys")
             }
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
