@@ -75,10 +75,9 @@ fn bounds_count_for_every_store_that_the_builder_makes() {
     let folder = TempFolder::new("builder-bounds");
     let in_memory = Engine::builder(policy()).bounds(two).build().unwrap();
     let on_disk = Engine::builder(policy()).bounds(two).folder(folder.path()).build().unwrap();
-    for users in [["ada", "bob", "eve"]] {
-        assert_eq!(users.map(|user| charge(&in_memory, user)), [true, true, false]);
-        assert_eq!(users.map(|user| charge(&on_disk, user)), [true, true, false]);
-    }
+    let users = ["ada", "bob", "eve"];
+    assert_eq!(users.map(|user| charge(&in_memory, user)), [true, true, false]);
+    assert_eq!(users.map(|user| charge(&on_disk, user)), [true, true, false]);
     drop(on_disk);
     let one = StoreBounds::new(1, WhenFull::Deny);
     let too_many = Engine::builder(policy()).bounds(one).folder(folder.path()).build();

@@ -32,7 +32,7 @@ fn derived(source: &str) -> Vec<&str> {
         let other = [format!("pub struct {name}("), format!("pub struct {name};")];
         let starts = |line: &&str| types.iter().chain(&other).any(|it| line.starts_with(&**it));
         let lines: Vec<&str> = source.lines().collect();
-        let Some(at) = lines.iter().position(|line| starts(line)) else { return false };
+        let Some(at) = lines.iter().position(starts) else { return false };
         let attributes = lines[..at].iter().rev().take_while(|line| line.starts_with("#["));
         attributes.into_iter().any(|line| line.starts_with("#[derive") && line.contains("Debug"))
     };
