@@ -60,7 +60,7 @@ pub struct RuleReport<'a> {
     pub rule: &'a RuleId,
     /// Whether its denial is enforced.
     pub mode: Mode,
-    /// Whether it is in [quota mode](crate::policy::Rule::quota_mode).
+    /// Whether it is in [quota mode](crate::policy::RuleBuilder::quota_mode).
     pub is_quota: bool,
     /// Its decision.
     pub decision: &'a Decision,
