@@ -14,7 +14,7 @@ pub(crate) fn start() {
             let now = resident_pages();
             let is_growing = now > before.saturating_add(GROWTH_PAGES);
             if now > kept.saturating_add(WORTH_PAGES) && !is_growing {
-                trim();
+                tidegate_table::return_memory();
                 kept = resident_pages();
             }
             kept = kept.min(now);
@@ -30,19 +30,6 @@ fn resident_pages() -> u64 {
     let sizes = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     sizes.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0)
 }
-
-#[cfg(target_env = "gnu")]
-#[allow(unsafe_code, reason = "the one call that returns memory has no safe wrapper")]
-fn trim() {
-    // SAFETY: it takes no pointer, may be called at any time from any thread, and changes no block
-    // that is in use.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
-#[cfg(not(target_env = "gnu"))]
-fn trim() {}
 
 const PERIOD: Duration = Duration::from_secs(5);
 /// Memory beyond that of the last time that is worth a call: 16 MiB.

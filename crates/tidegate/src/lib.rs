@@ -13,7 +13,7 @@
 //! # Ok::<(), tidegate::LimitError>(())
 //! ```
 //!
-//! There are two ways to use it:
+//! There are two ways to use it, the second with the feature `engine`:
 //!
 //! - [`Limiter`] is one limit over keys of your own type: [`Bucket`], [`Window`], [`Sliding`] or
 //!   [`Cooldown`]. It replaces a map behind a lock. With [`CallLimit`] every call brings its own
@@ -209,6 +209,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Features
+//!
+//! None is on by default; then this crate has no dependency but `tidegate-core` and `tidegate-table`.
+//!
+//! - `engine`: [`Engine`], [`Request`], [policies](policy) in TOML.
+//! - `durable`: the file store, as `tidegate::durable`. Includes `engine`.
+//! - `yaml`: policies in the files of envoyproxy/ratelimit and Limitador. Includes `engine`.
+//! - `testing`: the conformance suite that every store has to pass, as `tidegate::testing`. Includes `engine`.
+//!
 //! # Where to look
 //!
 //! - [`LimiterBuilder`] has the bounds of a limiter: how many keys, what happens when there are
@@ -219,56 +228,43 @@
 //!   for tests, [`CachedClock`] for loops that update the time themselves. [`Engine::at`] and
 //!   [`Limiter::at`] have the verbs at a given time.
 
-mod any_limit;
-mod calendar;
-mod clock;
-mod cycle;
-#[cfg(feature = "durable")]
-pub mod durable;
-mod engine;
-mod hash;
-mod history;
-mod keyed;
-mod limiter;
-mod locks;
-pub mod policy;
-mod request;
-mod request_limit;
-mod request_path;
-mod store;
-mod table;
-#[cfg(feature = "testing")]
-pub mod testing;
-mod transition;
-mod waiting;
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(feature = "engine"),
+    allow(rustdoc::broken_intra_doc_links, reason = "this page describes the engine, too")
+)]
 
-pub use calendar::{Calendar, CalendarError, CalendarPeriod};
-pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
-pub use engine::{
-    Applies, Ban, Change, Changed, CheckError, Commit, CommitReport, Engine, EngineAt,
-    EngineBuilder, Enrolment, Explanation, Lease, NoMemory, NoSuchRule, Note, Overlay,
-    OverrideError, PreparedDomain, Refund, Report, RuleExplanation, RuleReport, RuleTally,
-    SettleError, WaitError, Waiting,
-};
-pub use hash::{KeyedHash, KeyedHasher};
-pub use keyed::KeyedLimit;
+mod limiter;
+
 pub use limiter::{
     BuildError, Call, CallLimit, DirectLimiter, DirectLimiterAt, FullError, Limiter, LimiterAt,
     LimiterBuilder, ReadyError, UntilReady,
 };
-pub use request::{Attributes, Request};
-pub use request_limit::{RequestLimit, WindowUnit};
-pub use request_path::{EncodedSlash, PathError, normalized_path};
-#[cfg(feature = "durable")]
-pub use store::AnyStore;
-pub use store::{
-    HoldBound, HoldId, HoldIdError, KeyName, MemoryStore, NowOrLater, NowOrLaterFuture, Outage,
-    SnapshotError, Store, StoreBounds,
-};
-pub use table::WhenFull;
 pub use tidegate_core::{
     Algorithm, Bucket, Carry, Cooldown, Debt, Decision, LimitError, LimitErrorKind, Period, Quota,
     Rate, Sliding, Timestamp, Verdict, Wait, Window,
+};
+pub use tidegate_table::{
+    CachedClock, Clock, KeyedHash, KeyedHasher, KeyedLimit, ManualClock, MonotonicClock,
+    SystemClock, WhenFull,
+};
+
+#[cfg(feature = "testing")]
+pub use tidegate_engine::testing;
+#[cfg(feature = "durable")]
+pub use tidegate_engine::{AnyStore, durable};
+#[cfg(feature = "engine")]
+pub use tidegate_engine::{
+    Applies, Ban, Change, Changed, CheckError, Commit, CommitReport, Engine, EngineAt,
+    EngineBuilder, Enrolment, Explanation, HoldBound, HoldId, HoldIdError, KeyName, Lease,
+    MemoryStore, NoMemory, NoSuchRule, Note, NowOrLater, NowOrLaterFuture, Outage, Overlay,
+    OverrideError, PreparedDomain, Refund, Report, Request, RequestLimit, RuleExplanation,
+    RuleReport, RuleTally, SettleError, SnapshotError, Store, WaitError, Waiting,
+};
+#[cfg(feature = "engine")]
+pub use tidegate_policy::{
+    Attributes, Calendar, CalendarError, CalendarPeriod, EncodedSlash, PathError, StoreBounds,
+    WindowUnit, normalized_path, policy,
 };
 
 /// The examples of the README are tests.

@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate_core::{Bucket, Decision, Timestamp};
-
-use crate::clock::{Clock, MonotonicClock};
-use crate::hash::{KeyedHash, spread};
-use crate::keyed::KeyedLimit;
-use crate::table::Table;
-use crate::waiting::WaitQueues;
+use tidegate_table::clock::{Clock, MonotonicClock};
+use tidegate_table::hash::{KeyedHash, spread};
+use tidegate_table::keyed::KeyedLimit;
+use tidegate_table::table::Table;
+use tidegate_table::waiting::WaitQueues;
 
 mod at;
 mod builder;

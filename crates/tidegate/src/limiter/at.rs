@@ -7,10 +7,10 @@ use std::hash::{BuildHasher, Hash};
 use tidegate_core::{Bucket, Decision, Timestamp};
 
 use super::{BATCH, Call, CallLimit, FullError, Limiter};
-use crate::clock::{Clock, MonotonicClock};
-use crate::hash::KeyedHash;
-use crate::keyed::KeyedLimit;
-use crate::table::{LimitSource, TableFull};
+use tidegate_table::clock::{Clock, MonotonicClock};
+use tidegate_table::hash::KeyedHash;
+use tidegate_table::keyed::KeyedLimit;
+use tidegate_table::table::{LimitSource, TableFull};
 
 /// The verbs of a [`Limiter`] at a given time.
 ///

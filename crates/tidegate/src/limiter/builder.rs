@@ -5,11 +5,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use tidegate_table::clock::{Clock, MonotonicClock};
+use tidegate_table::hash::KeyedHash;
+use tidegate_table::keyed::KeyedLimit;
+use tidegate_table::table::{Capacity, Table, WhenFull};
+
 use super::{Eviction, Limiter};
-use crate::clock::{Clock, MonotonicClock};
-use crate::hash::KeyedHash;
-use crate::keyed::KeyedLimit;
-use crate::table::{Capacity, Table, WhenFull};
 
 /// Builds a [`Limiter`]. Every setting has a default.
 ///
@@ -84,7 +85,7 @@ impl<K: ?Sized, A: KeyedLimit> LimiterBuilder<K, A> {
     pub(super) fn new(limit: A) -> Self {
         Self {
             limit,
-            capacity: Capacity::DEFAULT,
+            capacity: DEFAULT_CAPACITY,
             capacity_hint: None,
             evict_every: None,
             clock: MonotonicClock,
@@ -160,7 +161,7 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
 
     /// The limiter, or the setting that is invalid.
     pub fn build(self) -> Result<Limiter<K, A, C, S>, BuildError> {
-        self.capacity.check()?;
+        check(&self.capacity)?;
         if self.evict_every == Some(Duration::ZERO) {
             return Err(BuildError::EvictEveryZero);
         }
@@ -193,17 +194,15 @@ impl<K: ?Sized, A: fmt::Debug, C, S> fmt::Debug for LimiterBuilder<K, A, C, S> {
     }
 }
 
-/// The bounds of a table.
-impl Capacity {
-    pub(crate) const DEFAULT: Self =
-        Self { max_keys: DEFAULT_MAX_KEYS, when_full: WhenFull::Share };
+/// The capacity of a limiter without a setting.
+const DEFAULT_CAPACITY: Capacity =
+    Capacity { max_keys: DEFAULT_MAX_KEYS, when_full: WhenFull::Share };
 
-    /// Checks the bounds.
-    pub(crate) const fn check(&self) -> Result<(), BuildError> {
-        match self.max_keys {
-            1..=MOST_KEYS => Ok(()),
-            given => Err(BuildError::MaxKeys { given }),
-        }
+/// Checks the bounds of a table.
+const fn check(capacity: &Capacity) -> Result<(), BuildError> {
+    match capacity.max_keys {
+        1..=MOST_KEYS => Ok(()),
+        given => Err(BuildError::MaxKeys { given }),
     }
 }
 

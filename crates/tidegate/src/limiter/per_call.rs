@@ -4,11 +4,11 @@ use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
 use tidegate_core::{Algorithm, Bucket, BucketState, Decision, LimitError, Rate, Timestamp};
+use tidegate_table::clock::Clock;
+use tidegate_table::keyed::{pack_bucket, sealed::Pack, unpack_bucket};
+use tidegate_table::table::{Narrow, NarrowLine};
 
 use super::{Limiter, LimiterBuilder};
-use crate::clock::Clock;
-use crate::keyed::{pack_bucket, sealed::Pack, unpack_bucket};
-use crate::table::{Narrow, NarrowLine};
 
 /// The limit that comes with one call: a rate and a burst.
 ///

@@ -10,11 +10,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate_core::{Decision, Timestamp, Wait};
+use tidegate_table::clock::Clock;
+use tidegate_table::keyed::KeyedLimit;
+use tidegate_table::waiting::{Attempt, QueueError, QueueWait, WaitQueues, WaitRequest};
 
 use super::Limiter;
-use crate::clock::Clock;
-use crate::keyed::KeyedLimit;
-use crate::waiting::{Attempt, QueueError, QueueWait, WaitQueues, WaitRequest};
 
 /// Why a waiter got nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -2,17 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What each crate may use of the others. What is not listed is not allowed.
-const MAY_USE: [(&str, &[&str]); 7] = [
+const MAY_USE: [(&str, &[&str]); 10] = [
     ("tidegate-core", &[]),
-    ("tidegate", &["tidegate-core"]),
+    ("tidegate-table", &["tidegate-core"]),
+    ("tidegate-policy", &["tidegate-core", "tidegate-table"]),
+    ("tidegate-engine", &["tidegate-core", "tidegate-table", "tidegate-policy"]),
+    ("tidegate", &["tidegate-core", "tidegate-table", "tidegate-policy", "tidegate-engine"]),
     ("tidegate-proto", &["tidegate-core"]),
     ("tidegate-listen", &["tidegate"]),
     ("tidegate-tower", &["tidegate", "tidegate-proto", "tidegate-listen"]),
     ("tidegate-server", &["tidegate", "tidegate-proto", "tidegate-listen"]),
-    ("tidegate-cli", &["tidegate", "tidegate-proto", "tidegate-listen", "tidegate-server"]),
+    (
+        "tidegate-cli",
+        &["tidegate", "tidegate-table", "tidegate-proto", "tidegate-listen", "tidegate-server"],
+    ),
 ];
 
 #[test]
@@ -33,6 +39,69 @@ fn crates_depend_on_each_other_in_one_direction_only() {
             assert!(used.is_empty(), "the core has no dependency, but uses {used:?}");
         }
     }
+}
+
+#[test]
+fn a_limiter_has_no_dependency_outside_of_the_project() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for (name, expected) in [
+        ("tidegate-table", ["tidegate-core"].as_slice()),
+        ("tidegate", &["tidegate-core", "tidegate-table"]),
+    ] {
+        let manifest = fs::read_to_string(crates.join(name).join("Cargo.toml")).unwrap();
+        let always: String = manifest
+            .split_inclusive('\n')
+            .filter(|line| !line.contains("optional = true"))
+            .collect();
+        assert_eq!(dependencies(&always), expected.iter().map(|&it| it.to_owned()).collect());
+        assert!(!manifest.contains("\ndefault = "), "{name} has default features");
+    }
+}
+
+/// The one crate with unsafe code, and its files that have it.
+const UNSAFE: [&str; 4] = [
+    "tidegate-table/src/clock/monotonic/counter.rs",
+    "tidegate-table/src/memory.rs",
+    "tidegate-table/src/table/arena.rs",
+    "tidegate-table/src/table/directory.rs",
+];
+
+#[test]
+fn only_the_table_has_unsafe_code_and_every_other_crate_forbids_it() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut with_unsafe = Vec::new();
+    for (name, _) in MAY_USE {
+        let source = crates.join(name).join("src");
+        let root = fs::read_to_string(source.join("lib.rs")).unwrap();
+        let forbids = root.contains("#![forbid(unsafe_code)]");
+        assert_eq!(forbids, name != "tidegate-table", "{name}");
+        for (path, text) in sources(&source) {
+            if text.contains("allow(unsafe_code") {
+                let path = path.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
+                with_unsafe.push(path);
+            }
+        }
+    }
+    with_unsafe.sort();
+    assert_eq!(with_unsafe, UNSAFE);
+}
+
+/// All files of Rust code in a folder, with their texts.
+fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut folders = vec![folder.to_owned()];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path, text));
+            }
+        }
+    }
+    assert!(!found.is_empty(), "no code was found");
+    found
 }
 
 /// What the recipes may use: the public crates, and not each other.
@@ -87,28 +156,28 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
 }
 
 /// The log on disk and its snapshots, and the timer of the queues.
-const START_THREADS: [&str; 3] =
-    ["src/store/file/log.rs", "src/store/file.rs", "src/waiting/timer.rs"];
+const START_THREADS: [&str; 3] = [
+    "tidegate-engine/src/store/file/log.rs",
+    "tidegate-engine/src/store/file.rs",
+    "tidegate-table/src/waiting/timer.rs",
+];
 
 /// Nothing else runs in the background, so there is nothing that `close` could leave running.
 #[test]
 fn only_the_timer_and_the_file_store_start_threads() {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut folders = vec![package.join("src")];
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut start_threads = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            let name = path.file_name().unwrap().to_str().unwrap();
-            if name.starts_with("testing") {
-                // The conformance suite is for tests alone.
-            } else if path.is_dir() {
-                folders.push(path);
-            } else if !name.ends_with("tests.rs") {
-                let source = fs::read_to_string(&path).unwrap();
-                let starts = ["thread::spawn", "thread::scope", "thread::Builder"];
-                if starts.iter().any(|start| source.contains(start)) {
-                    start_threads.push(path.strip_prefix(package).unwrap().to_owned());
-                }
+    for name in
+        ["tidegate-core", "tidegate-table", "tidegate-policy", "tidegate-engine", "tidegate"]
+    {
+        let source = crates.join(name).join("src");
+        for (path, text) in sources(&source) {
+            // The conformance suite is for tests alone.
+            let in_crate = path.strip_prefix(&source).unwrap().to_str().unwrap();
+            let is_test = in_crate.starts_with("testing") || in_crate.ends_with("tests.rs");
+            let starts = ["thread::spawn", "thread::scope", "thread::Builder"];
+            if !is_test && starts.iter().any(|start| text.contains(start)) {
+                start_threads.push(path.strip_prefix(&crates).unwrap().to_owned());
             }
         }
     }

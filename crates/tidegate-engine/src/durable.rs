@@ -1,0 +1,90 @@
+//! A store on disk: states survive the process, in a folder that one process at a time uses.
+//!
+//! ```
+//! use tidegate::policy::Policy;
+//! use tidegate::{Engine, Request};
+//!
+//! # let folder = std::env::temp_dir().join(format!("tidegate-doc-{}", std::process::id()));
+//! let policy = Policy::from_toml(r#"
+//!     [[rule]]
+//!     name  = "calls"
+//!     key   = ["user"]
+//!     quota = { max = 2, per = "day" }
+//! "#)?;
+//! let engine = Engine::builder(policy.clone()).folder(&folder).build()?;
+//! let ada = Request::new("default", &[("user", "ada")]);
+//! assert!(engine.check(&ada).block()?.is_allowed());
+//! drop(engine);
+//!
+//! // After a restart, or a crash, the charge is still there.
+//! let engine = Engine::builder(policy).folder(&folder).build()?;
+//! assert_eq!(engine.check(&ada).block()?.remaining(), Some(0));
+//! assert!(!engine.check(&ada).block()?.is_allowed());
+//! # drop(engine);
+//! # std::fs::remove_dir_all(&folder)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Each rule's `durability` decides what is durable before it is acknowledged: quotas are synced
+//! unless their rule sets another durability, everything else is in memory unless its rule sets
+//! one.
+
+use std::convert::Infallible;
+
+use tidegate_table::clock::Clock;
+
+use crate::engine::Engine;
+use crate::store::{NowOrLater, Outage};
+
+pub use crate::store::KeyName;
+pub use crate::store::file::{
+    Booking, CheckReport, Disk, DiskFile, EntryKind, FileIdentity, FileOptions, FileStore, Filter,
+    Folder, Ledger, LedgerEntries, LedgerEntry, LogCounts, NamedFile, OpenError, ReadableTotals,
+    RepairAction, Totals, TotalsBy, Transfer, check, check_on, repair, repair_on,
+};
+
+impl From<Infallible> for OpenError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+impl<C: Clock + Send + Sync + 'static> Engine<FileStore, C> {
+    /// Writes a note of the host into the ledger; it resolves when the note is durable.
+    ///
+    /// A note that belongs to a decision is better sent [with it](crate::Request::note): then both
+    /// survive a crash, or neither does.
+    pub fn note(&self, domain: &str, text: &str) -> NowOrLater<'_, Result<(), Outage>> {
+        self.store().write_note(domain, text, self.now())
+    }
+
+    /// Erases the names of all keys in which an attribute has this value, and notes about them;
+    /// returns how many. Their totals stay in the ledger, without a name.
+    ///
+    /// The charges of such a key are dropped, its holds are released. A later request with that
+    /// name has a new key.
+    ///
+    /// This reads and partly rewrites the whole log. Edits of the policy with the name, and notes
+    /// that belong to no key, are not touched.
+    pub fn erase(&self, attribute: &str, value: &str) -> Result<u64, OpenError> {
+        self.store().erase(attribute, value, self.now().now)
+    }
+
+    /// Makes everything so far durable: also edits, which are in force before they are written when
+    /// the disk fails.
+    pub fn sync(&self) -> NowOrLater<'_, Result<(), Outage>> {
+        self.store().sync()
+    }
+
+    /// The ledger: everything so far that is durable.
+    pub fn ledger(&self) -> Result<Ledger, Outage> {
+        self.store().sync().block()?;
+        Ok(self.store().ledger())
+    }
+
+    /// The store: its log counts, and whether its disk works.
+    #[must_use]
+    pub fn file_store(&self) -> &FileStore {
+        self.store()
+    }
+}

@@ -1,0 +1,229 @@
+//! Policy, store and clock: what a service or the daemon holds. The verbs are here and in the files
+//! below.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwap;
+use tidegate_policy::policy::Policy;
+use tidegate_table::clock::{Clock, SystemClock};
+use tidegate_table::waiting::WaitQueues;
+
+pub use at::EngineAt;
+pub use builder::{EngineBuilder, NoMemory};
+#[cfg(feature = "durable")]
+pub(crate) use change::MOST_CHANGES;
+pub use change::{Change, Changed, NoSuchRule, OverrideError};
+pub use domain::PreparedDomain;
+pub use error::{CheckError, SettleError};
+pub use explain::{Applies, Explanation, RuleExplanation};
+pub use keys::Enrolment;
+pub use lease::{Lease, WaitError, Waiting};
+pub use options::{Commit, Note, Refund};
+pub use overlay::{Ban, Overlay};
+pub use report::{Report, RuleReport};
+pub use settle::CommitReport;
+pub use tally::RuleTally;
+
+#[cfg(feature = "durable")]
+use crate::cycle::Times;
+use crate::request::Request;
+use crate::store::{MemoryStore, NowOrLater, Store};
+use change::Changes;
+use decide::{Verb, When};
+use ruleset::Ruleset;
+
+mod at;
+mod builder;
+mod change;
+mod decide;
+mod domain;
+mod error;
+mod explain;
+mod field_changes;
+mod keys;
+mod lease;
+mod options;
+mod overlay;
+mod overlay_text;
+mod planning;
+mod report;
+mod ruleset;
+mod settle;
+mod tally;
+mod waits;
+
+/// A policy at work: decides requests by its rules, all of them at once.
+///
+/// ```
+/// use tidegate::policy::{Policy, RuleId};
+/// use tidegate::{Engine, Request};
+///
+/// let policy = Policy::from_toml(r#"
+///     [[rule]]
+///     name   = "per-user"
+///     key    = ["user"]
+///     window = { max = 2, per = "10s" }
+///
+///     [[rule]]
+///     name   = "all-users"
+///     window = { max = 3, per = "10s" }
+/// "#)?;
+/// let engine = Engine::new(policy);
+///
+/// let ada = Request::new("default", &[("user", "ada")]);
+/// assert!(engine.check(&ada).block()?.is_allowed());
+/// assert!(engine.check(&ada).block()?.is_allowed());
+/// let denied = engine.check(&ada).block()?;
+/// assert_eq!(denied.rule().map(RuleId::name), Some("per-user"));
+///
+/// // The denied request charged neither rule.
+/// let bob = Request::new("default", &[("user", "bob")]);
+/// assert!(engine.check(&bob).block()?.is_allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Clones are handles of the same engine.
+pub struct Engine<S = MemoryStore, C = SystemClock> {
+    shared: Arc<EngineInner<S, C>>,
+}
+
+struct EngineInner<S, C> {
+    rules: ArcSwap<Ruleset>,
+    store: S,
+    clock: Arc<C>,
+    changes: Mutex<Changes>,
+    waiting: WaitQueues,
+}
+
+impl<S, C> Clone for Engine<S, C> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl Engine {
+    /// An engine with an in-memory store and the system's clock: the short form of
+    /// [`builder`](Self::builder).
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for an empty table.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self::builder(policy).build().expect("an empty store takes a few kilobytes")
+    }
+}
+
+impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
+    /// All states, holds and idempotency keys, as bytes: for
+    /// [`EngineBuilder::snapshot`] after a restart.
+    ///
+    /// Keep it secret: it contains the seed of the key hashes.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<u8> {
+        self.shared.store.to_bytes(self.shared.clock.now())
+    }
+}
+
+/// Decisions.
+impl<S: Store, C: Clock> Engine<S, C> {
+    /// Charges the request to every rule that applies: to all of them, or, if one of them denies
+    /// it, to none.
+    ///
+    /// A cost of 0 is a peek and changes nothing.
+    #[inline]
+    pub fn check(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Check, When::Now)
+    }
+
+    /// Decides several requests of one domain in one decision: all are charged, or none.
+    pub fn check_together(
+        &self,
+        requests: &[Request<'_>],
+    ) -> NowOrLater<'_, Result<Report, CheckError>> {
+        self.decide(requests, Verb::Check, When::Now)
+    }
+
+    /// Decides several requests independently, at the same time.
+    pub fn check_many(
+        &self,
+        requests: &[Request<'_>],
+    ) -> Vec<NowOrLater<'_, Result<Report, CheckError>>> {
+        self.at(self.shared.clock.now()).check_many(requests)
+    }
+
+    /// What [`check`](Self::check) would decide. Charges nothing, so `remaining` does not include
+    /// the cost.
+    pub fn peek(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Peek, When::Now)
+    }
+
+    /// Holds the cost of a request at every rule that applies, or at none.
+    ///
+    /// [Commit](Self::commit) or [cancel](Self::cancel) the [hold](Report::hold);
+    /// it expires after the shortest `reserve_for` of the rules.
+    pub fn reserve(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Reserve, When::Now)
+    }
+
+    /// Whether every [`NowOrLater`] is ready at once, so that waiting for one never blocks; true in
+    /// memory.
+    #[inline]
+    #[must_use]
+    pub fn is_immediate(&self) -> bool {
+        S::IS_IMMEDIATE
+    }
+
+    /// The engine's clock.
+    #[must_use]
+    pub fn clock(&self) -> &C {
+        &self.shared.clock
+    }
+
+    /// How many keys have their own state, in total over all rules: at most `max_keys`.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.store.len()
+    }
+
+    /// Memory in use, in bytes: states, overflow counters, holds, idempotency keys, and the limits
+    /// that rules have had. Partly an estimate.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.shared.store.bytes()
+    }
+
+    /// How many idempotency keys were forgotten in less than 24 hours, because there were too many:
+    /// a repeat of their requests is charged again.
+    #[must_use]
+    pub fn evicted_idempotency_keys(&self) -> u64 {
+        self.shared.store.evicted_idempotency_keys()
+    }
+
+    /// Whether no key has its own state.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(feature = "durable")]
+impl<S: Store, C: Clock> Engine<S, C> {
+    pub(crate) fn store(&self) -> &S {
+        &self.shared.store
+    }
+
+    pub(crate) fn now(&self) -> Times {
+        Times { now: self.shared.clock.now(), wall: self.shared.clock.wall() }
+    }
+}
+
+impl<S: Store, C> fmt::Debug for Engine<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("rules", &self.shared.rules.load().rules.len())
+            .field("keys", &self.shared.store.len())
+            .finish_non_exhaustive()
+    }
+}

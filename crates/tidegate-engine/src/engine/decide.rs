@@ -1,0 +1,368 @@
+//! The path of every decision: plan, decide, report.
+
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::Guard;
+use smallvec::SmallVec;
+use tidegate_core::Timestamp;
+use tidegate_table::clock::Clock;
+
+use super::planning::{Planned, PlannedKeys};
+use super::report::{EarlyDenialReport, EvaluatedRule, Report};
+use super::ruleset::{Domain, Ruleset};
+use super::{CheckError, Engine};
+use crate::any_limit::Operation;
+use crate::cycle::Times;
+use crate::request::Request;
+use crate::store::{
+    Charge, DecideError, Deciding, Durable, HoldFor, IdempotencyKey, NowOrLater, Store,
+};
+
+/// What to do with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Verb {
+    Check,
+    Peek,
+    Reserve,
+    Acquire,
+}
+
+/// The time of a decision.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum When {
+    /// The clock's.
+    Now,
+    /// This one, which is also the time of day.
+    At(Timestamp),
+    /// In the future: what would be decided if nothing happened until then.
+    Ahead(Times),
+}
+
+impl When {
+    pub(super) fn given_or_now(given: Option<Timestamp>) -> Self {
+        given.map_or(Self::Now, Self::At)
+    }
+
+    /// The time that the caller gave.
+    pub(super) const fn given(self) -> Option<Timestamp> {
+        match self {
+            Self::At(now) => Some(now),
+            Self::Now | Self::Ahead(_) => None,
+        }
+    }
+}
+
+/// The path of every decision.
+impl<S: Store, C: Clock> Engine<S, C> {
+    #[inline]
+    pub(super) fn begin(&self, now: Option<Timestamp>) -> (Guard<Arc<Ruleset>>, Times) {
+        let rules = self.shared.rules.load();
+        let times = self.times(&rules, now);
+        (rules, times)
+    }
+
+    #[inline]
+    pub(super) fn times(&self, rules: &Ruleset, now: Option<Timestamp>) -> Times {
+        let clock = &self.shared.clock;
+        match now {
+            Some(now) => Times { now, wall: now },
+            None if rules.needs_wall => Times { now: clock.now(), wall: clock.wall() },
+            None => {
+                let now = clock.now();
+                Times { now, wall: now }
+            }
+        }
+    }
+
+    pub(super) fn planned_keys<'r>(
+        &'r self,
+        rules: &'r Ruleset,
+        request: &'r Request<'r>,
+        times: Times,
+    ) -> PlannedKeys<'r> {
+        let (requests, hash) = (std::slice::from_ref(request), self.shared.store.hash());
+        PlannedKeys { rules, requests, hash, times }
+    }
+
+    /// A plan that charges one request.
+    pub(super) fn plan<'r>(
+        &self,
+        rules: &'r Ruleset,
+        request: &'r Request<'r>,
+        times: Times,
+    ) -> Result<Planned<'r>, CheckError> {
+        let mut planned = Planned::new(rules, Operation::Charge);
+        planned.plan.note = request.note;
+        let domain = rules.domain(request.domain);
+        let hash = self.shared.store.hash();
+        planned.add((rules, domain), std::slice::from_ref(request), hash, times)?;
+        Ok(planned)
+    }
+
+    #[inline]
+    pub(super) fn decide(
+        &self,
+        requests: &[Request<'_>],
+        verb: Verb,
+        when: When,
+    ) -> NowOrLater<'_, Result<Report, CheckError>> {
+        let find = |rules: &Ruleset| rules.domain_number(requests.first()?.domain);
+        self.decide_in(find, requests, verb, when)
+    }
+
+    /// Decides requests in the domain that `find` returns.
+    #[inline]
+    pub(super) fn decide_in(
+        &self,
+        find: impl Fn(&Ruleset) -> Option<usize>,
+        requests: &[Request<'_>],
+        verb: Verb,
+        when: When,
+    ) -> NowOrLater<'_, Result<Report, CheckError>> {
+        // A report is large: it is created in the caller's return slot, and filled there.
+        let mut decision = NowOrLater::Now(Ok(Report::new(self.shared.rules.load())));
+        if let NowOrLater::Now(Ok(report)) = &mut decision {
+            match self.decide_into(report, &find, requests, (verb, when)) {
+                DecideProgress::Now => {}
+                DecideProgress::Error(error) => decision = NowOrLater::Now(Err(error)),
+                DecideProgress::WhenDurable(durable) => {
+                    let report = std::mem::replace(report, Report::new(self.shared.rules.load()));
+                    decision = NowOrLater::Later(Box::pin(report.when(durable)));
+                }
+            }
+        }
+        decision
+    }
+
+    /// Decides, and returns the report before it is durable.
+    pub(super) fn decide_early(
+        &self,
+        request: &Request<'_>,
+        verb: Verb,
+        now: Option<Timestamp>,
+    ) -> Result<(Report, Option<Durable<'_>>), CheckError> {
+        let mut report = Report::new(self.shared.rules.load());
+        let find = |rules: &Ruleset| rules.domain_number(request.domain);
+        let when = When::given_or_now(now);
+        match self.decide_into(&mut report, &find, std::slice::from_ref(request), (verb, when)) {
+            DecideProgress::Now => Ok((report, None)),
+            DecideProgress::Error(error) => Err(error),
+            DecideProgress::WhenDurable(durable) => Ok((report, Some(durable))),
+        }
+    }
+
+    /// Makes the decision for the report.
+    #[inline]
+    pub(super) fn decide_into(
+        &self,
+        report: &mut Report,
+        find: &(impl Fn(&Ruleset) -> Option<usize> + ?Sized),
+        requests: &[Request<'_>],
+        (verb, when): (Verb, When),
+    ) -> DecideProgress<'_> {
+        loop {
+            let Report { rules, evaluated, decisions, is_of_several, hits, .. } = report;
+            let times = match when {
+                When::Ahead(times) => times,
+                When::Now | When::At(_) => self.times(rules, when.given()),
+            };
+            let names = PlannedKeys { rules, requests, hash: self.shared.store.hash(), times };
+            let mut planned = Planned::new(rules, verb.act());
+            let domain = find(rules).map(|number| &rules.domains[number]);
+            if let Err(error) =
+                self.plan_verb((rules, domain), requests, (verb, times), &mut planned)
+            {
+                return DecideProgress::Error(error);
+            }
+            if let Some(denial) = planned.denial {
+                let denial = (denial, planned.denied);
+                let denial = EarlyDenialReport::new(rules, domain, denial, times.wall);
+                drop(planned);
+                report.deny(denial);
+                self.correct_wait(report, (&|rules| find(rules), requests), (when, times));
+                return DecideProgress::Now;
+            }
+            evaluated.clear();
+            let evaluate =
+                |charge: &Charge<'_>| EvaluatedRule { rule: charge.rule, mode: charge.mode };
+            evaluated.extend(planned.plan.charges.iter().map(evaluate));
+            *is_of_several = requests.len() > 1;
+            *hits = std::mem::take(&mut planned.hits);
+            if evaluated.is_empty() && planned.plan.hold.is_none() {
+                return DecideProgress::Now;
+            }
+            planned.plan.requests = Some(&names);
+            planned.plan.looks_ahead = matches!(when, When::Ahead(_));
+            let (decided, durable) = match self.shared.store.decide(&planned.plan, times, decisions)
+            {
+                Deciding::Now(Err(DecideError::Superseded)) => {
+                    drop(planned);
+                    *rules = self.shared.rules.load();
+                    continue;
+                }
+                Deciding::Now(Err(DecideError::NotAdopted)) => {
+                    let read = || self.times(rules, when.given());
+                    self.shared.store.adopt(&rules.adoption, &read);
+                    continue;
+                }
+                Deciding::Now(decided) => (decided, None),
+                Deciding::WhenDurable(decided, durable) => {
+                    (Ok(decided), Some(self.wake_on_outage(durable)))
+                }
+            };
+            drop(planned);
+            if let Err(error) = report.set(decided) {
+                return DecideProgress::Error(error);
+            }
+            if !report.is_allowed {
+                self.correct_wait(report, (&|rules| find(rules), requests), (when, times));
+            }
+            return durable.map_or(DecideProgress::Now, DecideProgress::WhenDurable);
+        }
+    }
+
+    /// In an outage the charge is undone, and the waiters are woken.
+    pub(super) fn wake_on_outage<'s>(&'s self, durable: Durable<'s>) -> Durable<'s> {
+        let waiting = &self.shared.waiting;
+        Box::pin(async move {
+            let synced = durable.await;
+            if synced.is_err() {
+                waiting.wake_all();
+            }
+            synced
+        })
+    }
+
+    /// Plans the requests, and checks that the verb fits the plan.
+    #[inline(always)]
+    pub(super) fn plan_verb<'r>(
+        &self,
+        (rules, domain): (&'r Ruleset, Option<&'r Domain>),
+        requests: &'r [Request<'r>],
+        (verb, times): (Verb, Times),
+        planned: &mut Planned<'r>,
+    ) -> Result<(), CheckError> {
+        planned.add((rules, domain), requests, self.shared.store.hash(), times)?;
+        if let [request] = requests {
+            if request.cost == 0 && verb != Verb::Acquire {
+                planned.plan.act = Operation::Look;
+            }
+            planned.plan.note = request.note;
+            if let Some(key) = request.idempotency_key
+                && matches!(verb, Verb::Check | Verb::Reserve)
+                && request.cost > 0
+            {
+                let domain = self.domain_hash(requests);
+                let body = (RequestIdentity::of(request), verb);
+                planned.plan.name = Some(self.idempotency_key(domain, (request.domain, key), body));
+            }
+        } else if let [first, rest @ ..] = requests
+            && rest.iter().any(|request| request.domain != first.domain)
+        {
+            return Err(CheckError::SeveralDomains);
+        }
+        if verb == Verb::Check && planned.in_flight.is_none() {
+            return Ok(());
+        }
+        self.check_verb(rules, requests, verb, planned)
+    }
+
+    pub(super) fn check_verb(
+        &self,
+        rules: &Ruleset,
+        requests: &[Request<'_>],
+        verb: Verb,
+        planned: &mut Planned<'_>,
+    ) -> Result<(), CheckError> {
+        let slots = planned.slots.map(|index| rules.rule(planned.plan.charges[index].rule));
+        match (verb, slots) {
+            (Verb::Peek, _) => {}
+            (Verb::Acquire, _) => match planned.in_flight.and_then(|it| rules.rule(it).slots()) {
+                Some(slots) => {
+                    let (length, domain) = (slots.expiry(), self.domain_hash(requests));
+                    planned.plan.hold = Some(HoldFor { length, domain });
+                }
+                None if planned.denial.is_some() => {}
+                None => {
+                    let domain = requests.first().map_or("", |request| request.domain).into();
+                    return Err(CheckError::NoSlots { domain });
+                }
+            },
+            (Verb::Check | Verb::Reserve, Some(rule)) => {
+                return Err(CheckError::NeedsAcquire { rule: rule.rule.id().clone() });
+            }
+            (Verb::Check, None) => planned.leave_slots(),
+            (Verb::Reserve, None) => {
+                if planned.plan.act == Operation::Look {
+                    return Err(CheckError::NothingToReserve);
+                }
+                planned.leave_slots();
+                let lengths =
+                    planned.plan.charges.iter().map(|it| rules.rule(it.rule).rule.reserve_for());
+                let length = lengths.min().unwrap_or(RESERVED_FOR);
+                let domain = self.domain_hash(requests);
+                planned.plan.hold = Some(HoldFor { length, domain });
+            }
+        }
+        Ok(())
+    }
+
+    /// A number for the domain of requests.
+    pub(super) fn domain_hash(&self, requests: &[Request<'_>]) -> u64 {
+        self.shared.store.hash().hash_one(requests.first().map_or("", |request| request.domain))
+    }
+
+    /// An idempotency key within its scope (a domain, or a hold), and the body that it belongs to.
+    pub(super) fn idempotency_key(
+        &self,
+        domain: u64,
+        scoped: impl Hash,
+        body: impl Hash,
+    ) -> IdempotencyKey {
+        let hash = self.shared.store.hash();
+        IdempotencyKey {
+            domain,
+            name: [hash.hash_one((1, &scoped)), hash.hash_one((2, &scoped))],
+            body: hash.hash_one(body),
+        }
+    }
+}
+
+/// Everything that distinguishes one request from another.
+#[derive(Hash)]
+pub(super) struct RequestIdentity<'a> {
+    domain: &'a str,
+    /// Sorted by name.
+    attributes: SmallVec<[(&'a str, &'a str); 8]>,
+    cost: u64,
+}
+
+impl<'a> RequestIdentity<'a> {
+    pub(super) fn of(request: &Request<'a>) -> Self {
+        let mut attributes: SmallVec<_> = request.attributes.iter().collect();
+        attributes.sort_unstable();
+        Self { domain: request.domain, attributes, cost: request.cost }
+    }
+}
+
+/// How far a decision is.
+pub(super) enum DecideProgress<'a> {
+    Now,
+    Error(CheckError),
+    WhenDurable(Durable<'a>),
+}
+
+impl Verb {
+    const fn act(self) -> Operation {
+        match self {
+            Self::Check | Self::Acquire => Operation::Charge,
+            Self::Peek => Operation::Look,
+            Self::Reserve => Operation::Hold,
+        }
+    }
+}
+
+/// How long a reservation lasts where no rule limits it.
+const RESERVED_FOR: Duration = Duration::from_secs(600);

@@ -1,0 +1,84 @@
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidegate_table::clock::{Clock, SystemClock};
+
+use super::error::CheckError;
+use super::report::Report;
+use super::ruleset::Ruleset;
+use super::{Engine, Verb, When};
+use crate::request::Request;
+use crate::store::{MemoryStore, NowOrLater, Store};
+
+/// A domain of an engine, for frequent requests: it is looked up once per policy.
+///
+/// It follows changes of the policy, also when the domain is added or removed.
+pub struct PreparedDomain<S = MemoryStore, C = SystemClock> {
+    engine: Engine<S, C>,
+    name: Box<str>,
+    /// The version of the rules that the domain was looked up in, and the domain's number in them;
+    /// the lower half is one more than the number, or 0 where there is no such domain.
+    found: AtomicU64,
+}
+
+impl<S: Store, C: Clock> Engine<S, C> {
+    /// A domain for frequent requests.
+    #[must_use]
+    pub fn domain(&self, name: &str) -> PreparedDomain<S, C> {
+        PreparedDomain { engine: self.clone(), name: name.into(), found: AtomicU64::new(0) }
+    }
+}
+
+impl<S: Store, C: Clock> PreparedDomain<S, C> {
+    /// A request of one unit in this domain.
+    #[must_use]
+    pub fn request<'a>(&'a self, attributes: &'a [(&'a str, &'a str)]) -> Request<'a> {
+        Request::new(&self.name, attributes)
+    }
+
+    /// [`Engine::check`] of a request in this domain, whatever domain it names.
+    #[inline]
+    pub fn check(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
+        let find = |rules: &Ruleset| self.number(rules);
+        self.engine.decide_in(find, std::slice::from_ref(request), Verb::Check, When::Now)
+    }
+
+    /// [`Engine::peek`] of a request in this domain.
+    pub fn peek(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
+        let find = |rules: &Ruleset| self.number(rules);
+        self.engine.decide_in(find, std::slice::from_ref(request), Verb::Peek, When::Now)
+    }
+
+    /// [`Engine::reserve`] of a request in this domain.
+    pub fn reserve(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
+        let find = |rules: &Ruleset| self.number(rules);
+        self.engine.decide_in(find, std::slice::from_ref(request), Verb::Reserve, When::Now)
+    }
+
+    #[inline]
+    fn number(&self, rules: &Ruleset) -> Option<usize> {
+        let found = self.found.load(Ordering::Relaxed);
+        if found >> 32 == rules.version & LOW {
+            return usize::try_from(found & LOW).ok()?.checked_sub(1);
+        }
+        self.find(rules)
+    }
+
+    #[cold]
+    fn find(&self, rules: &Ruleset) -> Option<usize> {
+        let number = rules.domain_number(&self.name);
+        let plus_1 = number.map_or(0, |number| number as u64 + 1);
+        if plus_1 <= LOW {
+            self.found.store(((rules.version & LOW) << 32) | plus_1, Ordering::Relaxed);
+        }
+        number
+    }
+}
+
+impl<S, C> fmt::Debug for PreparedDomain<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PreparedDomain").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+const LOW: u64 = u32::MAX as u64;

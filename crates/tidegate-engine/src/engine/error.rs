@@ -1,0 +1,191 @@
+use std::fmt;
+
+use tidegate_policy::policy::RuleId;
+
+use crate::store::{EnrolFailure, HoldBound, Outage, RefundFailure, SettleFailure};
+
+/// Why a request was not decided: it is invalid, or does not fit the policy.
+///
+/// A denial is not an error.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// The domain limits requests in flight, so slots have to be acquired.
+    NeedsAcquire {
+        /// The rule with the slots.
+        rule: RuleId,
+    },
+    /// The domain does not limit requests in flight, so there are no slots to acquire.
+    NoSlots {
+        /// The domain.
+        domain: Box<str>,
+    },
+    /// A rule's cost table does not cover the request.
+    CostNotCovered {
+        /// The rule.
+        rule: RuleId,
+        /// The attribute that decides the cost.
+        attribute: Box<str>,
+        /// Its value, if the request has it.
+        value: Option<Box<str>>,
+    },
+    /// An attribute of a rule's key is empty, and the rule rejects that.
+    EmptyAttribute {
+        /// The rule.
+        rule: RuleId,
+        /// The attribute.
+        attribute: Box<str>,
+    },
+    /// The idempotency key was already used for a different request.
+    OtherRequest,
+    /// The store has no room for another reservation or lease.
+    TooManyHolds(HoldBound),
+    /// The store has as many keys as it may have.
+    TooManyKeys,
+    /// The request has no keys: it is banned, lacks an attribute of a key, or no rule matches.
+    NoKeys {
+        /// Why.
+        reason: Box<str>,
+    },
+    /// A reservation needs a cost of at least 1.
+    NothingToReserve,
+    /// Requests of one decision must be of one domain.
+    SeveralDomains,
+    /// The request brings its own limit, and the policy does not accept any.
+    NoOwnLimits,
+    /// The store cannot write: its disk is full or broken.
+    ///
+    /// Checks and reservations do not fail with this: there the rule's `on_error` decides.
+    Outage,
+}
+
+impl From<Outage> for CheckError {
+    fn from(Outage: Outage) -> Self {
+        Self::Outage
+    }
+}
+
+impl From<EnrolFailure> for CheckError {
+    fn from(failure: EnrolFailure) -> Self {
+        match failure {
+            EnrolFailure::NoRoom => Self::TooManyKeys,
+            EnrolFailure::Superseded | EnrolFailure::Outage => Self::Outage,
+        }
+    }
+}
+
+impl From<RefundFailure> for CheckError {
+    fn from(unrefunded: RefundFailure) -> Self {
+        match unrefunded {
+            RefundFailure::OtherBody => Self::OtherRequest,
+            RefundFailure::Outage => Self::Outage,
+        }
+    }
+}
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NeedsAcquire { rule } => write!(
+                f,
+                "rule `{}` limits requests in flight: use acquire and release instead",
+                rule.name()
+            ),
+            Self::NoSlots { domain } => write!(
+                f,
+                "no matching rule of domain `{domain}` limits requests in flight: \
+                 use check instead"
+            ),
+            Self::CostNotCovered { rule, attribute, value: Some(value) } => {
+                let rule = rule.name();
+                write!(f, "the cost table of rule `{rule}` does not cover {attribute} = {value:?}")
+            }
+            Self::CostNotCovered { rule, attribute, value: None } => {
+                let rule = rule.name();
+                write!(f, "the cost table of rule `{rule}` needs the attribute `{attribute}`")
+            }
+            Self::EmptyAttribute { rule, attribute } => {
+                let rule = rule.name();
+                write!(f, "rule `{rule}` needs a key: the attribute `{attribute}` is empty")
+            }
+            Self::OtherRequest => {
+                f.write_str("the idempotency key was already used for a different request")
+            }
+            Self::TooManyHolds(bound) => {
+                write!(f, "{bound}, which is the maximum: try again later")
+            }
+            Self::TooManyKeys => f.write_str("the store has as many keys as it may have"),
+            Self::NoKeys { reason } => write!(f, "the request has no keys: {reason}"),
+            Self::NothingToReserve => f.write_str("a reservation needs a cost of at least 1"),
+            Self::SeveralDomains => f.write_str("requests of one decision must be of one domain"),
+            Self::NoOwnLimits => f.write_str("the policy does not accept limits from requests"),
+            Self::Outage => Outage.fmt(f),
+        }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for CheckError {}
+
+/// Why a reservation or lease was not settled, renewed or refunded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SettleError {
+    /// It is gone: it expired, or never existed. A lease that was released is gone as well.
+    Gone,
+    /// It was committed before, with another number of units, and so many were charged.
+    Committed {
+        /// The units that were charged.
+        units: u64,
+    },
+    /// It was cancelled before.
+    Cancelled,
+    /// The idempotency key was already used for a different request.
+    OtherRequest,
+    /// The store cannot write: its disk is full or broken. The operation may still have happened;
+    /// if it did, the same again gets its result.
+    Outage,
+}
+
+impl From<SettleFailure> for SettleError {
+    fn from(unsettled: SettleFailure) -> Self {
+        match unsettled {
+            SettleFailure::Gone => Self::Gone,
+            SettleFailure::Committed { units } => Self::Committed { units },
+            SettleFailure::Cancelled => Self::Cancelled,
+            SettleFailure::OtherBody => Self::OtherRequest,
+            SettleFailure::Outage => Self::Outage,
+        }
+    }
+}
+
+impl fmt::Display for SettleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone => {
+                f.write_str("the reservation or lease is gone: it expired, or never existed")
+            }
+            Self::Committed { units } => {
+                write!(f, "the reservation was committed before: {units} units were charged")
+            }
+            Self::Cancelled => f.write_str("the reservation was cancelled before"),
+            Self::OtherRequest => CheckError::OtherRequest.fmt(f),
+            Self::Outage => Outage.fmt(f),
+        }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for SettleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for SettleError {}

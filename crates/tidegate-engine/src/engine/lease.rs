@@ -1,0 +1,441 @@
+//! Leases of slots, and queues for them and for any other limit.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tidegate_core::{Timestamp, Wait};
+use tidegate_table::clock::{Clock, SystemClock};
+use tidegate_table::waiting::{self, Attempt, QueueError};
+
+use super::error::{CheckError, SettleError};
+use super::report::Report;
+use super::{Engine, Verb, When};
+use crate::any_limit::AnyLimit;
+use crate::request::Request;
+use crate::store::{Durable, HoldId, MemoryStore, NowOrLater, Outage, Settlement, Store, block_on};
+
+/// A slot of a concurrency limit. Dropping it releases the slot.
+///
+/// It [expires](Self::expires), should its holder hang; a holder that needs longer
+/// [renews](Self::renew) it.
+#[must_use = "dropping a lease releases its slot"]
+pub struct Lease<S: Store = MemoryStore, C: Clock + Send + Sync + 'static = SystemClock> {
+    engine: Engine<S, C>,
+    report: Report,
+    id: HoldId,
+    is_kept: bool,
+}
+
+/// Why a waiter got nothing.
+#[non_exhaustive]
+pub enum WaitError {
+    /// A rule denied the request, and waiting would not have helped.
+    Denied(Box<Report>),
+    /// The queue is full.
+    QueueFull,
+    /// The deadline passed.
+    TimedOut,
+    /// The engine was closed.
+    Closed,
+    /// The request cannot be decided.
+    Invalid(CheckError),
+}
+
+impl fmt::Display for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Denied(report) => f.write_str(&report.reason().unwrap_or_default()),
+            Self::QueueFull => f.write_str("the queue is full"),
+            Self::TimedOut => f.write_str("the wait timed out"),
+            Self::Closed => f.write_str("the engine was closed"),
+            Self::Invalid(error) => error.fmt(f),
+        }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for WaitError {}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+    /// A slot, as soon as one is free. Waiters are served in the order in which they called.
+    ///
+    /// `max_wait` is how long to wait; `None` is the rule's `wait`, which may be for ever. While
+    /// a caller waits nothing is charged; at its turn all rules of the domain are decided and
+    /// charged at once.
+    ///
+    /// Await it under any runtime, or [block](Waiting::block) on it. Dropping it leaves the queue.
+    ///
+    /// ```
+    /// use tidegate::policy::Policy;
+    /// use tidegate::{Engine, Request};
+    ///
+    /// let engine = Engine::new(Policy::from_toml(r#"
+    ///     [[rule]]
+    ///     name  = "calls"
+    ///     slots = { max = 3, queue = 100, expires = "5m" }
+    /// "#)?);
+    /// let lease = engine.acquire(&Request::new("default", &[]), None).block()?;
+    /// // … the call …
+    /// drop(lease);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn acquire<'a>(
+        &'a self,
+        request: &Request<'a>,
+        max_wait: Option<Duration>,
+    ) -> Waiting<'a, Lease<S, C>> {
+        let (rules, times) = self.begin(None);
+        let planned = match self.plan(&rules, request, times) {
+            Ok(planned) => planned,
+            Err(error) => return Waiting::over(Err(WaitError::Invalid(error))),
+        };
+        let slots = planned.slots.and_then(|index| {
+            let charge = &planned.plan.charges[index];
+            Some((charge.hash, rules.rule(charge.rule).slots()?))
+        });
+        let Some((queue, slots)) = slots else {
+            drop(planned);
+            return self.cannot_acquire(request);
+        };
+        let rank = slots.priority_attribute().and_then(|name| request.attributes.get(name));
+        let wait = waiting::WaitRequest {
+            queue,
+            max_waiters: slots.queue_len(),
+            rank: rank.and_then(|rank| rank.parse().ok()).unwrap_or(0),
+            deadline: max_wait.or(slots.longest_wait()).map(|wait| times.now.saturating_add(wait)),
+        };
+        let request = *request;
+        let attempt = move |now| self.attempt_lease(&request, now);
+        Waiting::new(self.shared.waiting.wait(wait, attempt), Lease::in_outage)
+    }
+
+    /// No rule limits requests in flight for this request, or it is denied before that.
+    fn cannot_acquire<'a>(&'a self, request: &Request<'a>) -> Waiting<'a, Lease<S, C>> {
+        let decided = self.decide(std::slice::from_ref(request), Verb::Acquire, When::Now);
+        Waiting::over(match decided.block() {
+            Ok(report) => self.lease(report),
+            Err(error) => Err(WaitError::Invalid(error)),
+        })
+    }
+
+    /// The lease of a report, if it is allowed.
+    fn lease(&self, report: Report) -> Result<Lease<S, C>, WaitError> {
+        match report.hold() {
+            Some(id) if report.is_allowed() => {
+                Ok(Lease { engine: self.clone(), report, id, is_kept: false })
+            }
+            // A slot that is not durable cannot be granted.
+            _ if report.is_allowed() => Err(WaitError::Invalid(CheckError::Outage)),
+            _ => Err(WaitError::Denied(Box::new(report))),
+        }
+    }
+
+    fn attempt_lease(
+        &self,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> Attempt<Result<Unconfirmed<'_, Lease<S, C>>, WaitError>> {
+        let decided = self.decide_early(request, Verb::Acquire, self.report_time(now));
+        let (report, durable) = match decided {
+            Ok(decided) => decided,
+            Err(error) => return Attempt::Done(Err(WaitError::Invalid(error))),
+        };
+        if report.is_allowed() {
+            return Attempt::Done(self.lease(report).map(|lease| (lease, durable)));
+        }
+        let is_for_slots =
+            report.evaluated.iter().zip(&report.decisions).any(|(evaluated, decision)| {
+                let is_slots =
+                    matches!(report.rules.rule(evaluated.rule).common, AnyLimit::Slots(_));
+                is_slots && decision.retry_after() == Some(Wait::Unknown)
+            });
+        if is_for_slots {
+            Attempt::NotYet { retry_at: self.shared.store.next_due() }
+        } else {
+            Attempt::Done(Err(WaitError::Denied(Box::new(report))))
+        }
+    }
+
+    /// Charges the request as soon as every rule allows it. Waiters for the same key of the
+    /// first rule are served in the order in which they called.
+    ///
+    /// `max_wait` is how long to wait; `None` is for ever.
+    pub fn until_ready<'a>(
+        &'a self,
+        request: &Request<'a>,
+        max_wait: Option<Duration>,
+    ) -> Waiting<'a, Report> {
+        let (rules, times) = self.begin(None);
+        let planned = match self.plan(&rules, request, times) {
+            Ok(planned) => planned,
+            Err(error) => return Waiting::over(Err(WaitError::Invalid(error))),
+        };
+        let wait = waiting::WaitRequest {
+            queue: planned.plan.charges.first().map_or(0, |charge| !charge.hash),
+            max_waiters: MOST_READY,
+            rank: 0,
+            deadline: max_wait.map(|wait| times.now.saturating_add(wait)),
+        };
+        let request = *request;
+        let attempt = move |now: Timestamp| match self.decide_early(
+            &request,
+            Verb::Check,
+            self.report_time(now),
+        ) {
+            Err(error) => Attempt::Done(Err(WaitError::Invalid(error))),
+            Ok((report, durable)) => match report.retry_after() {
+                None => Attempt::Done(Ok((report, durable))),
+                Some(Wait::After(wait)) => {
+                    Attempt::NotYet { retry_at: Some(now.saturating_add(wait)) }
+                }
+                Some(Wait::Unknown) => Attempt::NotYet { retry_at: self.shared.store.next_due() },
+                Some(Wait::Never) => Attempt::Done(Err(WaitError::Denied(Box::new(report)))),
+            },
+        };
+        Waiting::new(self.shared.waiting.wait(wait, attempt), Report::in_outage)
+    }
+
+    /// Extends a lease or a reservation by its full length, from now. Returns its new end.
+    pub fn renew(&self, id: HoldId) -> NowOrLater<'_, Result<Timestamp, SettleError>> {
+        self.renew_when(id, None)
+    }
+
+    /// Releases a slot by the id of its lease.
+    pub fn release(&self, id: HoldId) -> NowOrLater<'_, Result<(), SettleError>> {
+        self.settle(id, (Settlement::Cancel, None), None).map(|settled| settled.map(drop))
+    }
+
+    /// Does what is due by the clock: expires holds, and wakes waiters whose deadline has passed.
+    ///
+    /// Only needed after moving a [`ManualClock`](tidegate_table::ManualClock): other clocks have a timer.
+    pub fn tick(&self) {
+        let (_, times) = self.begin(None);
+        self.shared.store.expire(times);
+        self.shared.waiting.tick(times.now);
+    }
+
+    /// Ends all waiting with an error, and stops the timer if one was started.
+    ///
+    /// The engine continues to decide, but callers can no longer wait. May be called any number of
+    /// times.
+    pub fn close(&self) {
+        self.shared.waiting.close();
+    }
+
+    /// The time for the decision: the attempt's own, unless the time of day is needed too.
+    fn report_time(&self, now: Timestamp) -> Option<Timestamp> {
+        let needs_wall = self.shared.rules.load().needs_wall;
+        (!needs_wall).then_some(now)
+    }
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
+    fn in_outage(mut self) -> Result<Self, WaitError> {
+        let rules = self.engine.shared.rules.load();
+        let report = std::mem::replace(&mut self.report, Report::new(rules));
+        let hold = report.hold;
+        self.report = report.in_outage()?;
+        // The slot itself was released; its fence is still larger than all before.
+        self.report.hold = hold;
+        Ok(self)
+    }
+
+    /// Its id, for [`Engine::renew`] and [`Engine::release`].
+    #[must_use]
+    pub fn id(&self) -> HoldId {
+        self.id
+    }
+
+    /// A number larger than that of every lease before it. A resource that the holder writes to
+    /// can reject numbers lower than the highest it has seen, and so writes of expired holders.
+    #[must_use]
+    pub fn fence(&self) -> u64 {
+        self.report.hold.map_or(0, |hold| hold.fence)
+    }
+
+    /// When it expires, unless it is renewed.
+    #[must_use]
+    pub fn expires(&self) -> Option<Timestamp> {
+        self.report.expires()
+    }
+
+    /// The decision that granted it.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Extends it by its full length, from now; an error if it has expired.
+    pub fn renew(&mut self) -> Result<Timestamp, SettleError> {
+        let expires = self.engine.renew(self.id).block()?;
+        if let Some(hold) = &mut self.report.hold {
+            hold.expires = expires;
+        }
+        Ok(expires)
+    }
+
+    /// Releases the slot; an error if it had expired.
+    pub fn release(mut self) -> Result<(), SettleError> {
+        self.is_kept = true;
+        self.engine.release(self.id).block()
+    }
+
+    /// Keeps the slot beyond this value's life, until it is released by its id or expires.
+    pub fn into_id(mut self) -> HoldId {
+        self.is_kept = true;
+        self.id
+    }
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> Drop for Lease<S, C> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // The slot is free when this returns; that need not be durable first. If the lease has
+            // expired, the slot was free before.
+            drop(self.engine.release(self.id));
+        }
+    }
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> fmt::Debug for Lease<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("id", &self.id)
+            .field("fence", &self.fence())
+            .field("expires", &self.expires())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Report {
+    fn in_outage(mut self) -> Result<Self, WaitError> {
+        self.set_outage();
+        if self.is_allowed() { Ok(self) } else { Err(WaitError::Denied(Box::new(self))) }
+    }
+}
+
+/// A wait in a queue: await it, or block on it. Dropping it leaves the queue.
+#[must_use = "nothing waits unless it is awaited or blocked on"]
+pub struct Waiting<'a, T> {
+    stage: LeaseStage<'a, T>,
+    /// The result if the store could not make it durable: the rules decide.
+    in_outage: fn(T) -> Result<T, WaitError>,
+}
+
+enum LeaseStage<'a, T> {
+    Over(Option<Result<T, WaitError>>),
+    Waits(Box<dyn ErasedWaiter<'a, T> + Send + 'a>),
+    /// It has its result, and waits until that is durable.
+    Has(Option<T>, Durable<'a>),
+}
+
+/// The result of a wait, and when it is durable.
+type Unconfirmed<'a, T> = (T, Option<Durable<'a>>);
+
+/// A waiter with the type of its attempt erased.
+trait ErasedWaiter<'a, T> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Unconfirmed<'a, T>, WaitError>>;
+
+    fn block(self: Box<Self>) -> Result<Unconfirmed<'a, T>, WaitError>;
+}
+
+impl<'a, T, F> ErasedWaiter<'a, T>
+    for waiting::QueueWait<'_, Result<Unconfirmed<'a, T>, WaitError>, F>
+where
+    F: FnMut(Timestamp) -> Attempt<Result<Unconfirmed<'a, T>, WaitError>>,
+{
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Unconfirmed<'a, T>, WaitError>> {
+        Pin::new(self).poll(context).map(flatten)
+    }
+
+    fn block(self: Box<Self>) -> Result<Unconfirmed<'a, T>, WaitError> {
+        flatten((*self).block())
+    }
+}
+
+fn flatten<T>(outcome: Result<Result<T, WaitError>, QueueError>) -> Result<T, WaitError> {
+    outcome.unwrap_or_else(|error| {
+        Err(match error {
+            QueueError::QueueFull => WaitError::QueueFull,
+            QueueError::DeadlinePassed => WaitError::TimedOut,
+            QueueError::Closed => WaitError::Closed,
+        })
+    })
+}
+
+impl<'a, T> Waiting<'a, T> {
+    fn new(
+        waiter: impl ErasedWaiter<'a, T> + Send + 'a,
+        in_outage: fn(T) -> Result<T, WaitError>,
+    ) -> Self {
+        Self { stage: LeaseStage::Waits(Box::new(waiter)), in_outage }
+    }
+
+    fn over(outcome: Result<T, WaitError>) -> Self {
+        Self { stage: LeaseStage::Over(Some(outcome)), in_outage: Ok }
+    }
+
+    /// Blocks this thread until the waiting is over.
+    pub fn block(self) -> Result<T, WaitError> {
+        let (it, durable) = match self.stage {
+            LeaseStage::Over(outcome) => return outcome.unwrap_or(Err(WaitError::Closed)),
+            LeaseStage::Waits(waiter) => waiter.block()?,
+            LeaseStage::Has(it, durable) => (it.ok_or(WaitError::Closed)?, Some(durable)),
+        };
+        match durable.map_or(Ok(()), block_on) {
+            Ok(()) => Ok(it),
+            Err(Outage) => (self.in_outage)(it),
+        }
+    }
+}
+
+impl<T> Future for Waiting<'_, T> {
+    type Output = Result<T, WaitError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { stage, in_outage } = self.get_mut();
+        loop {
+            return match stage {
+                LeaseStage::Over(outcome) => {
+                    Poll::Ready(outcome.take().unwrap_or(Err(WaitError::Closed)))
+                }
+                LeaseStage::Waits(waiter) => {
+                    *stage = match ready!(waiter.poll(context)) {
+                        Ok((it, Some(durable))) => LeaseStage::Has(Some(it), durable),
+                        Ok((it, None)) => LeaseStage::Over(Some(Ok(it))),
+                        Err(error) => LeaseStage::Over(Some(Err(error))),
+                    };
+                    continue;
+                }
+                LeaseStage::Has(it, durable) => {
+                    let synced = ready!(durable.as_mut().poll(context));
+                    let it = it.take().ok_or(WaitError::Closed);
+                    Poll::Ready(match synced {
+                        Ok(()) => it,
+                        Err(Outage) => it.and_then(*in_outage),
+                    })
+                }
+            };
+        }
+    }
+}
+
+/// Nothing in it is pinned.
+impl<T> Unpin for Waiting<'_, T> {}
+
+impl<T> fmt::Debug for Waiting<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").finish_non_exhaustive()
+    }
+}
+
+/// How many may wait for the same key to be ready.
+const MOST_READY: usize = 1_024;

@@ -1,0 +1,495 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::Guard;
+use smallvec::SmallVec;
+use tidegate_core::{Decision, Timestamp, Wait, Window};
+use tidegate_policy::policy::{Cycle, Limit, Metadata, Mode, OnError, RuleId, duration_to_text};
+
+use super::error::CheckError;
+use super::planning::{EarlyDenial, RuleHit};
+use super::ruleset::{Domain, Ruleset};
+use crate::any_limit::{Decisions, INLINE};
+use crate::request::Request;
+use crate::store::{DecideError, Decided, Durable, HoldId, KeyName, NewHold, Outage};
+
+/// The decision on a request: the verdict, and what every rule decided.
+#[must_use]
+pub struct Report {
+    pub(super) rules: Guard<Arc<Ruleset>>,
+    pub(super) evaluated: SmallVec<[EvaluatedRule; INLINE]>,
+    pub(super) decisions: Decisions,
+    pub(super) denial: Option<Box<EarlyDenialReport>>,
+    pub(super) is_allowed: bool,
+    pub(super) is_outage: bool,
+    pub(super) is_repeat: bool,
+    pub(super) hold: Option<NewHold>,
+    /// Whether it covers several requests.
+    pub(super) is_of_several: bool,
+    /// Which rule applied to which of them.
+    pub(super) hits: Vec<RuleHit>,
+    /// The wait, where limits change before the one that they have now is over.
+    pub(super) wait_ahead: Option<Wait>,
+}
+
+/// A rule that was evaluated.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EvaluatedRule {
+    pub(super) rule: u32,
+    pub(super) mode: Mode,
+}
+
+/// Why a request was denied before any limit was evaluated.
+#[derive(Clone, Debug)]
+pub(super) struct EarlyDenialReport {
+    /// The index of the denied request.
+    pub(super) request: usize,
+    pub(super) rule: Option<u32>,
+    pub(super) is_ban: bool,
+    pub(super) reason: Box<str>,
+    pub(super) wait: Wait,
+    /// The attribute that the rule needs and the request lacks.
+    pub(super) missing: Option<Box<str>>,
+}
+
+/// What one rule decided.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleReport<'a> {
+    /// The rule.
+    pub rule: &'a RuleId,
+    /// Whether its denial is enforced.
+    pub mode: Mode,
+    /// Whether it is in [quota mode](tidegate_policy::policy::RuleBuilder::quota_mode).
+    pub is_quota: bool,
+    /// Its decision.
+    pub decision: &'a Decision,
+    /// The time over which the limit's whole capacity returns; `None` where that varies or is
+    /// unknown.
+    pub span: Option<Duration>,
+    /// The time until the current window ends, whatever was used of it; `None` for limits that are
+    /// not windows.
+    pub ends: Option<Duration>,
+    /// The rule's fixed cost, in place of the request's own, if it has one.
+    pub price: Option<u64>,
+    /// The rule's metadata.
+    pub metadata: Option<&'a Arc<Metadata>>,
+}
+
+impl Report {
+    /// Whether the request is allowed. If so it was charged to all rules, else to none.
+    #[inline]
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.is_allowed
+    }
+
+    /// The decisive rule: the denying one with the longest wait, or else the one with the least
+    /// remaining. `None` if no rule matches.
+    #[must_use]
+    pub fn rule(&self) -> Option<&RuleId> {
+        let number = match &self.denial {
+            Some(denial) => denial.rule,
+            None => self.decisive_rule().map(|index| self.evaluated[index].rule),
+        };
+        number.map(|number| self.rules.rule(number).rule.id())
+    }
+
+    /// The decision of the decisive rule.
+    #[must_use]
+    pub fn decision(&self) -> Option<&Decision> {
+        self.decisive_rule().map(|index| &self.decisions[index])
+    }
+
+    /// The capacity of the decisive rule's limit, in units of cost.
+    #[must_use]
+    pub fn limit(&self) -> Option<u64> {
+        self.decision().map(Decision::limit)
+    }
+
+    /// What remains under the decisive rule's limit.
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        self.decision().map(Decision::remaining)
+    }
+
+    /// How long a denied caller should wait; `None` when allowed.
+    ///
+    /// Over several rules it is the longest of their waits, unless limits change before it is over:
+    /// then it is the time after which the request is allowed, if nothing else happens.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Wait> {
+        if self.wait_ahead.is_some() && !self.is_allowed {
+            return self.wait_ahead;
+        }
+        match &self.denial {
+            Some(denial) => Some(denial.wait),
+            None if self.is_allowed => None,
+            None => self.decision().and_then(Decision::retry_after),
+        }
+    }
+
+    /// The time until the decisive rule's limit is as good as fresh.
+    #[must_use]
+    pub fn reset(&self) -> Option<Duration> {
+        self.decision().map(Decision::reset)
+    }
+
+    /// The attribute that a rule's key needs and the request lacks, if it is denied for that.
+    #[must_use]
+    pub fn missing_attribute(&self) -> Option<&str> {
+        self.denial.as_ref()?.missing.as_deref()
+    }
+
+    /// Why the request was denied, as text; `None` when allowed.
+    #[must_use]
+    pub fn reason(&self) -> Option<String> {
+        if self.is_allowed {
+            return None;
+        }
+        if let Some(denial) = &self.denial {
+            return Some(denial.reason.to_string());
+        }
+        let index = self.decisive_rule()?;
+        let rule = &self.rules.rule(self.evaluated[index].rule).rule;
+        if let Some(deny) = rule.deny_reason() {
+            return Some(deny.to_string());
+        }
+        let name = rule.name();
+        Some(match self.retry_after()? {
+            wait @ Wait::After(_) => {
+                format!("denied by rule `{name}`: retry {}", describe_wait(wait))
+            }
+            Wait::Never => format!("denied by rule `{name}`: the cost is more than it ever allows"),
+            Wait::Unknown => format!("denied by rule `{name}`: the wait is unknown"),
+        })
+    }
+
+    /// The decision of every rule that applies, in the order of the policy.
+    pub fn rules(&self) -> impl Iterator<Item = RuleReport<'_>> {
+        self.evaluated.iter().zip(&self.decisions).map(|it| self.rule_report(it))
+    }
+
+    /// The rules' decisions on one of several requests that were
+    /// [decided as one](super::Engine::check_together), by its index.
+    ///
+    /// Requests with the same key of a rule share its decision.
+    pub fn rules_of(&self, request: usize) -> impl Iterator<Item = RuleReport<'_>> {
+        let applies = move |index: usize| {
+            !self.is_of_several
+                || self.rules_hit(request).any(|charge| charge == u32::try_from(index).ok())
+        };
+        let evaluated = self.evaluated.iter().zip(&self.decisions).enumerate();
+        evaluated.filter(move |(index, _)| applies(*index)).map(|(_, it)| self.rule_report(it))
+    }
+
+    /// Whether an override makes one of the decided requests unlimited, by its index.
+    #[must_use]
+    pub fn is_unlimited(&self, request: usize) -> bool {
+        self.rules_hit(request).any(|charge| charge.is_none())
+    }
+
+    /// The index of the first request that was denied without the decision of a limit: it is banned
+    /// or lacks an attribute, or the store is unavailable and `on_error` of a rule denies it.
+    #[must_use]
+    pub fn denied_request(&self) -> Option<usize> {
+        self.denial.as_ref().map(|denial| denial.request)
+    }
+
+    /// Whether one of the decided requests, by its index, is denied because the store is
+    /// unavailable: by `on_error` of a rule that applies to it.
+    #[must_use]
+    pub fn is_denied_by_outage(&self, request: usize) -> bool {
+        if !self.is_outage || self.is_allowed {
+            return false;
+        }
+        let charge = |charge: Option<u32>| self.evaluated.get(usize::try_from(charge?).ok()?);
+        !self.is_of_several
+            || self.rules_hit(request).filter_map(charge).any(|it| self.denies_in_outage(it))
+    }
+
+    fn rules_hit(&self, request: usize) -> impl Iterator<Item = Option<u32>> {
+        let is_its = move |it: &&RuleHit| usize::try_from(it.request) == Ok(request);
+        self.hits.iter().filter(is_its).map(|it| it.charge)
+    }
+
+    /// Whether all descriptors are in quota mode, those without a rule included: see
+    /// [`ServerConfig::quota_mode`](tidegate_policy::policy::ServerConfig::quota_mode).
+    #[must_use]
+    pub fn is_quota_mode_for_all(&self) -> bool {
+        self.rules.server.quota_mode()
+    }
+
+    fn rule_report<'r>(
+        &'r self,
+        (evaluated, decision): (&EvaluatedRule, &'r Decision),
+    ) -> RuleReport<'r> {
+        let rule = &self.rules.rule(evaluated.rule).rule;
+        let by_calendar = || match rule.limit() {
+            Limit::Quota(_, Cycle::Calendar(calendar)) => calendar.usual_length(),
+            _ => None,
+        };
+        let fixed = rule.cost().filter(|cost| cost.attribute().is_none());
+        let ends = match rule.limit() {
+            Limit::Window(window) => window_end(*window, decision),
+            _ => None,
+        };
+        RuleReport {
+            rule: rule.id(),
+            mode: evaluated.mode,
+            is_quota: rule.is_in_quota_mode() && self.rules.server.enforce_ppm() > 0,
+            decision,
+            span: decision.span().or_else(by_calendar),
+            ends,
+            price: fixed.and_then(|cost| cost.cost("")),
+            metadata: rule.metadata(),
+        }
+    }
+
+    /// The key of the decisive rule's state, with the values of the request that this decides.
+    #[must_use]
+    pub fn key_of(&self, request: &Request<'_>) -> Option<KeyName> {
+        let number = match &self.denial {
+            Some(denial) => denial.rule,
+            None => self.decisive_rule().map(|index| self.evaluated[index].rule),
+        };
+        let compiled = self.rules.rule(number?);
+        Some(KeyName {
+            domain: compiled.rule.domain().into(),
+            rule: compiled.rule.name().into(),
+            parts: compiled.key_of(&request.attributes),
+        })
+    }
+
+    /// The index of the request that the decisive rule applied to, among those decided at once.
+    #[must_use]
+    pub fn decisive_request(&self) -> usize {
+        if let Some(denial) = &self.denial {
+            return denial.request;
+        }
+        let charge = self.decisive_rule().and_then(|index| u32::try_from(index).ok());
+        let hit = self.hits.iter().find(|hit| charge.is_some() && hit.charge == charge);
+        hit.and_then(|hit| usize::try_from(hit.request).ok()).unwrap_or(0)
+    }
+
+    /// Whether the store was unavailable, so that the rules' `on_error` decided.
+    #[must_use]
+    pub fn is_outage(&self) -> bool {
+        self.is_outage
+    }
+
+    /// Whether the [idempotency key](Request::idempotency_key) was used before, for the same request:
+    /// this is what it got then, and nothing was charged again.
+    #[must_use]
+    pub fn is_repeat(&self) -> bool {
+        self.is_repeat
+    }
+
+    /// The id of the hold.
+    #[must_use]
+    pub fn hold(&self) -> Option<HoldId> {
+        self.hold.map(|hold| hold.id)
+    }
+
+    /// When the hold expires.
+    #[must_use]
+    pub fn expires(&self) -> Option<Timestamp> {
+        self.hold.map(|hold| hold.expires)
+    }
+
+    /// The index of the decisive rule.
+    fn decisive_rule(&self) -> Option<usize> {
+        let indexes = 0..self.evaluated.len().min(self.decisions.len());
+        if self.is_allowed {
+            let least = |index: &usize| self.decisions[*index].remaining();
+            let binding = |index: &usize| self.evaluated[*index].mode == Mode::Enforce;
+            let least_binding = indexes.clone().filter(binding).min_by_key(least);
+            return least_binding.or_else(|| indexes.min_by_key(least));
+        }
+        let denying = indexes.filter(|&index| {
+            self.evaluated[index].mode == Mode::Enforce && !self.decisions[index].is_allowed()
+        });
+        // The first of equals.
+        denying.rev().max_by_key(|&index| rank(self.decisions[index].retry_after()))
+    }
+}
+
+/// How a report is made.
+impl Report {
+    /// The decision where no rule matches.
+    #[inline(always)]
+    pub(super) fn new(rules: Guard<Arc<Ruleset>>) -> Self {
+        Self {
+            rules,
+            evaluated: SmallVec::new(),
+            decisions: Decisions::new(),
+            denial: None,
+            is_allowed: true,
+            is_outage: false,
+            is_repeat: false,
+            hold: None,
+            is_of_several: false,
+            hits: Vec::new(),
+            wait_ahead: None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, decided: Result<Decided, DecideError>) -> Result<(), CheckError> {
+        match decided {
+            Ok(Decided { is_allowed, hold, is_repeat }) => {
+                (self.is_allowed, self.is_repeat) = (is_allowed, is_repeat);
+                self.hold = hold;
+            }
+            Err(DecideError::OtherBody) => return Err(CheckError::OtherRequest),
+            Err(DecideError::TooManyHolds(bound)) => return Err(CheckError::TooManyHolds(bound)),
+            Err(DecideError::Superseded | DecideError::NotAdopted | DecideError::Outage) => {
+                self.set_outage();
+            }
+        }
+        Ok(())
+    }
+
+    /// The report once it is durable.
+    pub(super) async fn when(mut self, durable: Durable<'_>) -> Result<Self, CheckError> {
+        if let Err(Outage) = durable.await {
+            self.set_outage();
+        }
+        Ok(self)
+    }
+
+    /// Decides by the rules' `on_error`: one that denies is enough.
+    pub(super) fn set_outage(&mut self) {
+        self.decisions.clear();
+        (self.hold, self.is_repeat) = (None, false);
+        self.is_allowed = true;
+        self.is_outage = true;
+        if let Some(index) = self.evaluated.iter().position(|it| self.denies_in_outage(it)) {
+            let charge = u32::try_from(index).ok();
+            let hit = self.hits.iter().find(|hit| hit.charge == charge);
+            let request = hit.map_or(0, |hit| hit.request);
+            self.deny(EarlyDenialReport {
+                request: usize::try_from(request).unwrap_or(usize::MAX),
+                rule: Some(self.evaluated[index].rule),
+                is_ban: false,
+                reason: "the store is unavailable".into(),
+                wait: Wait::Unknown,
+                missing: None,
+            });
+        }
+    }
+
+    /// Whether an evaluated rule denies while the store is unavailable.
+    fn denies_in_outage(&self, evaluated: &EvaluatedRule) -> bool {
+        let on_error = self.rules.rule(evaluated.rule).rule.without_store();
+        evaluated.mode == Mode::Enforce && on_error == OnError::Deny
+    }
+
+    pub(super) fn deny(&mut self, denial: EarlyDenialReport) {
+        self.is_allowed = false;
+        self.denial = Some(Box::new(denial));
+    }
+}
+
+/// The time until the window of the decision ends: the open one, or the one that would open.
+fn window_end(window: Window, decision: &Decision) -> Option<Duration> {
+    let reset = decision.reset();
+    if !reset.is_zero() {
+        return Some(reset).filter(|reset| *reset < Duration::MAX);
+    }
+    let span = decision.span()?;
+    let into_it = if window.is_aligned() {
+        let span_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Duration::from_nanos(decision.decided_at().as_nanos() % span_ns)
+    } else {
+        Duration::ZERO
+    };
+    Some(span - into_it)
+}
+
+/// A wait as text, in whole milliseconds, rounded up.
+pub(super) fn describe_wait(wait: Wait) -> String {
+    match wait {
+        Wait::After(wait) => {
+            let ms = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+            format!("in {}", duration_to_text(Duration::from_millis(ms)))
+        }
+        Wait::Never => "never".into(),
+        Wait::Unknown => "when units are released".into(),
+    }
+}
+
+/// Orders waits: unknown is longer than any time, never longer still.
+fn rank(wait: Option<Wait>) -> (u8, Duration) {
+    match wait {
+        None => (0, Duration::ZERO),
+        Some(Wait::After(wait)) => (1, wait),
+        Some(Wait::Unknown) => (2, Duration::ZERO),
+        Some(Wait::Never) => (3, Duration::ZERO),
+    }
+}
+
+impl EarlyDenialReport {
+    pub(super) fn new(
+        rules: &Ruleset,
+        domain: Option<&Domain>,
+        (denial, request): (EarlyDenial, u32),
+        wall: Timestamp,
+    ) -> Self {
+        let request = usize::try_from(request).unwrap_or(usize::MAX);
+        match denial {
+            EarlyDenial::Missing { rule: number, part } => {
+                let rule = &rules.rule(number).rule;
+                let attribute = rule.key().parts()[part].attribute();
+                let reason =
+                    format!("rule `{}` needs the attribute `{attribute}`", rule.name()).into();
+                Self {
+                    request,
+                    rule: Some(number),
+                    is_ban: false,
+                    reason,
+                    wait: Wait::Never,
+                    missing: Some(attribute.into()),
+                }
+            }
+            EarlyDenial::Banned { ban } => {
+                let ban = domain.and_then(|domain| domain.bans.get(ban));
+                let reason = ban.and_then(|ban| ban.reason.clone());
+                let until = ban.and_then(|ban| ban.until);
+                Self {
+                    request,
+                    rule: None,
+                    is_ban: true,
+                    reason: reason.unwrap_or_else(|| "banned".into()),
+                    wait: until.map_or(Wait::Never, |until| {
+                        let left_ns = until.as_nanos().saturating_sub(wall.as_nanos());
+                        Wait::After(Duration::from_nanos(left_ns))
+                    }),
+                    missing: None,
+                }
+            }
+            EarlyDenial::Unmatched => {
+                let reason = "no rule matches".into();
+                Self {
+                    request,
+                    rule: None,
+                    is_ban: false,
+                    reason,
+                    wait: Wait::Never,
+                    missing: None,
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Report")
+            .field("is_allowed", &self.is_allowed)
+            .field("rule", &self.rule())
+            .field("wait", &self.retry_after())
+            .field("rules", &self.rules().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,182 @@
+//! Verbs that end reservations, and refunds.
+
+use tidegate_core::Timestamp;
+use tidegate_table::clock::Clock;
+
+use super::decide::RequestIdentity;
+use super::{CheckError, Commit, Engine, Note, Refund, SettleError};
+use crate::request::Request;
+use crate::store::{HoldId, NowOrLater, Settled, Settlement, Store};
+
+/// What a commit came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CommitReport {
+    /// The units charged: of the limits that charge the request's cost, the fewest.
+    pub charged: u64,
+    /// What of them exceeds the period of a quota, and is owed by the next ones.
+    pub debt: u64,
+    /// What was not charged, because a limit has no room for it.
+    pub forgiven: u64,
+    /// Whether the reservation was committed so before; nothing was charged again.
+    pub is_repeat: bool,
+}
+
+impl From<Settled> for CommitReport {
+    fn from(settled: Settled) -> Self {
+        let Settled { units: charged, debt, forgiven, is_repeat, .. } = settled;
+        Self { charged, debt, forgiven, is_repeat }
+    }
+}
+
+/// Settlements.
+impl<S: Store, C: Clock> Engine<S, C> {
+    /// Charges a reservation: the units it holds, or [other units](Commit::actual), which may be
+    /// fewer or more.
+    ///
+    /// `commit(id, None)` charges what it holds, `commit(id, Some(3))` three units, and
+    /// `commit(id, Commit::actual(3).note("chat 17"))` writes a note with them. The same again
+    /// within 24 hours returns the same, and charges nothing.
+    pub fn commit<'c>(
+        &self,
+        id: HoldId,
+        commit: impl Into<Commit<'c>>,
+    ) -> NowOrLater<'_, Result<CommitReport, SettleError>> {
+        self.commit_when(id, commit.into(), None)
+    }
+
+    /// Cancels a reservation: its units are available again. The same again is no error.
+    pub fn cancel<'n>(
+        &self,
+        id: HoldId,
+        note: impl Into<Note<'n>>,
+    ) -> NowOrLater<'_, Result<u64, SettleError>> {
+        self.settle(id, (Settlement::Cancel, note.into().0), None)
+    }
+
+    /// Cancels a reservation as if it had never been made: a cooldown that it began is over as
+    /// well, unless a later request has begun another one.
+    ///
+    /// [`cancel`](Self::cancel) keeps cooldowns, because the request did happen. Both again, or one
+    /// after the other, is no error and changes nothing.
+    pub fn void<'n>(
+        &self,
+        id: HoldId,
+        note: impl Into<Note<'n>>,
+    ) -> NowOrLater<'_, Result<u64, SettleError>> {
+        self.settle(id, (Settlement::Void, note.into().0), None)
+    }
+
+    /// Refunds units of a committed reservation, and returns how many.
+    ///
+    /// `refund_hold(id, 3)`, or `refund_hold(id, Refund::units(3).idempotency_key("order 17"))` to
+    /// do it once. Never more than was charged, and nothing from a window or period that has
+    /// closed.
+    pub fn refund_hold<'r>(
+        &self,
+        id: HoldId,
+        refund: impl Into<Refund<'r>>,
+    ) -> NowOrLater<'_, Result<u64, SettleError>> {
+        self.refund_hold_when(id, refund.into(), None)
+    }
+
+    /// Refunds the cost of a request at every rule that applies, and returns the most that any
+    /// of them refunded. Never more than was charged, and under the same
+    /// [idempotency key](Request::idempotency_key) only once.
+    ///
+    /// With [`CheckError::Outage`] the refund may still have happened: a [`peek`](Self::peek) shows
+    /// it.
+    pub fn refund(&self, request: &Request<'_>) -> NowOrLater<'_, Result<u64, CheckError>> {
+        self.refund_when(request, None)
+    }
+
+    pub(super) fn refund_when(
+        &self,
+        request: &Request<'_>,
+        now: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<u64, CheckError>> {
+        let (rules, times) = self.begin(now);
+        // The store may not know the newest rules yet.
+        self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
+        let names = self.planned_keys(&rules, request, times);
+        match self.plan(&rules, request, times) {
+            Ok(mut planned) => {
+                planned.plan.requests = Some(&names);
+                planned.plan.name = request.idempotency_key.map(|key| {
+                    let body = ("refund", RequestIdentity::of(request));
+                    let domain = self.domain_hash(std::slice::from_ref(request));
+                    self.idempotency_key(domain, (request.domain, key), body)
+                });
+                let waiting = &self.shared.waiting;
+                self.shared.store.refund(&planned.plan, times).map(|units| {
+                    waiting.wake_all();
+                    Ok(units?)
+                })
+            }
+            Err(error) => NowOrLater::Now(Err(error)),
+        }
+    }
+
+    pub(super) fn renew_when(
+        &self,
+        id: HoldId,
+        now: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<Timestamp, SettleError>> {
+        let (_, times) = self.begin(now);
+        let settled = self.shared.store.settle(id, (Settlement::Renew, None), times);
+        settled.map(|settled| Ok(settled?.expires))
+    }
+
+    pub(super) fn commit_when(
+        &self,
+        id: HoldId,
+        commit: Commit<'_>,
+        now: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<CommitReport, SettleError>> {
+        let Commit { actual, note } = commit;
+        let settled = self.settle_whole(id, (Settlement::Commit { actual }, note.0), now);
+        settled.map(|settled| Ok(settled?.into()))
+    }
+
+    pub(super) fn refund_hold_when(
+        &self,
+        id: HoldId,
+        refund: Refund<'_>,
+        now: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<u64, SettleError>> {
+        let Refund { units, idempotency_key } = refund;
+        let name = idempotency_key.map(|key| self.idempotency_key(0, (id, key), ("refund", units)));
+        self.settle(id, (Settlement::Refund { units, name }, None), now)
+    }
+
+    /// Settles a hold, and returns the units that are charged or were refunded.
+    pub(super) fn settle(
+        &self,
+        id: HoldId,
+        settlement: (Settlement, Option<&str>),
+        now: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<u64, SettleError>> {
+        self.settle_whole(id, settlement, now).map(|settled| Ok(settled?.units))
+    }
+
+    fn settle_whole(
+        &self,
+        id: HoldId,
+        settlement: (Settlement, Option<&str>),
+        now: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<Settled, SettleError>> {
+        let (_, times) = self.begin(now);
+        let settled = self.shared.store.settle(id, settlement, times);
+        let waiting = &self.shared.waiting;
+        if let NowOrLater::Later(_) = &settled {
+            // It has happened already, even if the result is never awaited.
+            waiting.wake_all();
+        }
+        settled.map(move |settled| {
+            let settled = settled?;
+            // Wakes the waiters for what was released.
+            settled.queues.wake(waiting);
+            Ok(settled)
+        })
+    }
+}

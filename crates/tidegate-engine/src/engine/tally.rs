@@ -1,0 +1,124 @@
+//! How often each rule allowed and denied, for metrics.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidegate_core::Decision;
+use tidegate_policy::policy::{Mode, RuleId};
+use tidegate_table::clock::Clock;
+
+use super::Engine;
+use super::report::Report;
+use super::ruleset::{CompiledRule, Ruleset};
+use crate::store::Store;
+
+/// What a rule has decided so far, over all [counted reports](Report::count).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RuleTally {
+    /// The rule.
+    pub rule: RuleId,
+    /// The mode in which it decided.
+    pub mode: Mode,
+    /// How often it allowed.
+    pub allowed: u64,
+    /// How often it denied.
+    pub denied: u64,
+}
+
+/// The counters of one rule. They continue when the rule is edited.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Allowed and denied when enforced, then in shadow mode.
+    counts: [AtomicU64; 4],
+}
+
+impl Tally {
+    fn add(&self, mode: Mode, is_allowed: bool) {
+        self.counts[counter_index(mode, is_allowed)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count(&self, mode: Mode, is_allowed: bool) -> u64 {
+        self.counts[counter_index(mode, is_allowed)].load(Ordering::Relaxed)
+    }
+}
+
+const fn counter_index(mode: Mode, is_allowed: bool) -> usize {
+    let mode = match mode {
+        Mode::Enforce => 0,
+        Mode::Shadow => 2,
+    };
+    if is_allowed { mode } else { mode + 1 }
+}
+
+/// Gives each rule the counters of the earlier rule of the same name.
+pub(super) fn continue_counting(old: Option<&Ruleset>, rules: &mut [CompiledRule]) {
+    let old = old.iter().flat_map(|old| &old.rules);
+    let tallies: HashMap<_, _> = old.map(|it| (it.rule.id(), &it.tally)).collect();
+    for rule in rules {
+        if let Some(tally) = tallies.get(rule.rule.id()) {
+            rule.tally = Arc::clone(tally);
+        }
+    }
+}
+
+impl Report {
+    /// Counts each rule's decision, for [`Engine::tallies`].
+    ///
+    /// A decision by itself counts nothing: callers without metrics do not pay for it.
+    pub fn count(&self) {
+        for (evaluated, decision) in self.evaluated.iter().zip(&self.decisions) {
+            self.rules
+                .rule(evaluated.rule)
+                .tally
+                .add(evaluated.mode, Decision::is_allowed(decision));
+        }
+        if let Some(rule) = self.denial.as_ref().and_then(|denial| denial.rule) {
+            self.rules.rule(rule).tally.add(Mode::Enforce, false);
+        }
+    }
+
+    /// Counts a denial for want of a slot, whatever is free by now.
+    pub fn count_no_slot(&self) {
+        for evaluated in &self.evaluated {
+            let rule = self.rules.rule(evaluated.rule);
+            if rule.slots().is_some() {
+                rule.tally.add(evaluated.mode, false);
+            }
+        }
+    }
+
+    /// Whether the request was denied by a [ban](crate::Ban), before any rule was evaluated.
+    #[must_use]
+    pub fn is_banned(&self) -> bool {
+        self.denial.as_ref().is_some_and(|it| it.is_ban)
+    }
+
+    /// Whether any rule applied to the request.
+    #[must_use]
+    pub fn is_matched(&self) -> bool {
+        !self.evaluated.is_empty() || self.denial.as_ref().is_some_and(|it| it.rule.is_some())
+    }
+}
+
+impl<S: Store, C: Clock> Engine<S, C> {
+    /// What every rule in force has decided so far, in the order of the policy: one entry for each
+    /// mode in which it decided anything, and one for its own mode in any case.
+    #[must_use]
+    pub fn tallies(&self) -> Vec<RuleTally> {
+        let rules = self.shared.rules.load();
+        let mut tallies = Vec::with_capacity(rules.rules.len());
+        let listed = rules.rules.iter().filter(|it| !it.rule.is_placeholder());
+        for CompiledRule { rule, tally, .. } in listed {
+            for mode in [Mode::Enforce, Mode::Shadow] {
+                let (allowed, denied) = (tally.count(mode, true), tally.count(mode, false));
+                if mode == rule.mode() || allowed > 0 || denied > 0 {
+                    let rule = rule.id().clone();
+                    tallies.push(RuleTally { rule, mode, allowed, denied });
+                }
+            }
+        }
+        tallies
+    }
+}

@@ -1,0 +1,174 @@
+//! How long a denied request has to wait where limits change meanwhile: overrides end, edits wait
+//! for the next period or window, and quotas need several periods.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::{Decision, Timestamp, Wait};
+use tidegate_policy::policy::{Condition, Effective, Mode};
+use tidegate_table::clock::Clock;
+
+use super::planning::key_hash;
+use super::report::{EvaluatedRule, Report};
+use super::ruleset::{CompiledRule, Ruleset};
+use super::{Engine, Verb, When};
+use crate::any_limit::{AnyLimit, NO_PERIOD};
+use crate::cycle::Times;
+use crate::history::{KeyRef, Version};
+use crate::request::Request;
+use crate::store::Store;
+
+impl<S: Store, C: Clock> Engine<S, C> {
+    /// Corrects the wait of a denied request: until when it is denied, if nothing else happens.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn correct_wait(
+        &self,
+        report: &mut Report,
+        (find, requests): (&FindDomain<'_>, &[Request<'_>]),
+        (when, times): (When, Times),
+    ) {
+        let may_change = report.rules.changes_ahead
+            || report.waits_for_others()
+            || report.end_of_unknown(times).is_some();
+        if may_change && !report.is_outage && !matches!(when, When::Ahead(_)) {
+            report.wait_ahead = self.wait_ahead(report, (find, requests), times);
+        }
+    }
+
+    fn wait_ahead(
+        &self,
+        report: &Report,
+        (find, requests): (&FindDomain<'_>, &[Request<'_>]),
+        times: Times,
+    ) -> Option<Wait> {
+        let (mut wait, mut at) = (report.retry_after()?, times);
+        let mut window_end = report.end_of_waiting_window(times.now);
+        let mut unknown_end = report.end_of_unknown(times);
+        // Where nothing changes before its end, the wait is right as it is.
+        let mut is_right = wait != Wait::Unknown && !report.waits_for_others();
+        for _ in 0..MOST_CHANGES {
+            let end = match wait {
+                Wait::After(wait) => Some(at.now.saturating_add(wait)),
+                Wait::Never => None,
+                Wait::Unknown => Some(unknown_end?),
+            };
+            let change = self.next_change(&report.rules, requests, at);
+            let change = change.into_iter().chain(window_end).min();
+            let next = match (change.filter(|it| end.is_none_or(|end| *it <= end)), end) {
+                (Some(change), _) => change,
+                (None, _) if is_right => return None,
+                (None, None) => return Some(Wait::Never),
+                (None, Some(end)) => end,
+            };
+            (at, is_right) = (times.at(next), false);
+            let mut look = Report::new(self.shared.rules.load());
+            let _ = self.decide_into(&mut look, find, requests, (Verb::Peek, When::Ahead(at)));
+            if look.is_allowed {
+                let wait_ns = next.as_nanos() - times.now.as_nanos();
+                return Some(Wait::After(Duration::from_nanos(wait_ns)));
+            }
+            wait = look.retry_after()?;
+            (window_end, unknown_end) = (look.end_of_waiting_window(next), look.end_of_unknown(at));
+            if wait == Wait::Unknown && unknown_end.is_none() {
+                break;
+            }
+        }
+        Some(Wait::Unknown)
+    }
+
+    /// When the limit of some key of the requests changes by itself, after a time.
+    fn next_change(
+        &self,
+        rules: &Ruleset,
+        requests: &[Request<'_>],
+        times: Times,
+    ) -> Option<Timestamp> {
+        let of_request = |request: &Request<'_>| {
+            let domain = rules.domain(request.domain)?;
+            let matching = domain.matcher.find(&request.attributes);
+            let numbers = matching.iter().map(|index| domain.rules[index]);
+            numbers.filter_map(|number| self.change_of(rules.rule(number), request, times)).min()
+        };
+        requests.iter().filter_map(of_request).min()
+    }
+
+    fn change_of(
+        &self,
+        compiled: &CompiledRule,
+        request: &Request<'_>,
+        times: Times,
+    ) -> Option<Timestamp> {
+        let newest = compiled.history.newest();
+        let parts = (compiled.family, compiled.rule.key().parts());
+        let hash = key_hash(parts, &request.attributes, self.shared.store.hash());
+        let meets = |conditions: &[Condition]| {
+            conditions.iter().all(|condition| condition.holds(&request.attributes))
+        };
+        let key = KeyRef { hash, meets: &meets };
+        let until = compiled.history.next_end(key, times.wall);
+        let until = until.map(|wall| times.by_the_clock(wall));
+        let period = compiled.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(times));
+        let waits = newest.waits_for.is_some_and(|last| period.index <= last);
+        let next_period = period.ends.filter(|_| waits);
+        until.into_iter().chain(next_period).min()
+    }
+}
+
+impl Report {
+    /// When a window ends that keeps its limit until then, although an edit was made.
+    fn end_of_waiting_window(&self, now: Timestamp) -> Option<Timestamp> {
+        let end = |(evaluated, decision): (&EvaluatedRule, &Decision)| {
+            let is_waiting = self.rules.rule(evaluated.rule).window_may_wait();
+            let left = Some(decision.reset()).filter(|left| is_waiting && !left.is_zero());
+            left.map(|left| now.saturating_add(left))
+        };
+        self.evaluated.iter().zip(&self.decisions).filter_map(end).min()
+    }
+
+    /// The end of the open period, where only quotas by a calendar deny the request for an unknown
+    /// time: those that need several periods. Until then it is denied.
+    fn end_of_unknown(&self, times: Times) -> Option<Timestamp> {
+        if self.denial.is_some() {
+            return None;
+        }
+        let mut last = None;
+        for (evaluated, decision) in self.evaluated.iter().zip(&self.decisions) {
+            if evaluated.mode == Mode::Enforce && decision.retry_after() == Some(Wait::Unknown) {
+                let cycle = self.rules.rule(evaluated.rule).cycle.as_ref()?;
+                last = last.max(Some(cycle.period(times).ends?));
+            }
+        }
+        last
+    }
+
+    /// Whether a rule that did not deny the request may deny it after the wait: those behind a ban,
+    /// and those that charge denied requests.
+    fn waits_for_others(&self) -> bool {
+        let is_ban = self.denial.as_ref().is_some_and(|denial| denial.is_ban);
+        let is_charged = |(evaluated, decision): (&EvaluatedRule, &Decision)| {
+            decision.is_allowed() && self.rules.rule(evaluated.rule).rule.charges_refused()
+        };
+        is_ban || self.evaluated.iter().zip(&self.decisions).any(is_charged)
+    }
+}
+
+impl CompiledRule {
+    /// Whether its limits may change by themselves.
+    pub(super) fn changes_ahead(&self) -> bool {
+        let newest = self.history.newest();
+        newest.next_tag() > newest.tag + 1 || self.window_may_wait()
+    }
+
+    /// Whether some window may keep its limit to its end.
+    fn window_may_wait(&self) -> bool {
+        let waits = |version: &Arc<Version>| version.effective == Effective::Next;
+        matches!(self.common, AnyLimit::Window(_)) && self.history.versions[1..].iter().any(waits)
+    }
+}
+
+/// Finds the number of a domain.
+type FindDomain<'a> = dyn Fn(&Ruleset) -> Option<usize> + 'a;
+
+/// How many changes are followed; beyond that the wait is unknown.
+const MOST_CHANGES: usize = 32;

@@ -1,0 +1,38 @@
+//! The engine of [tidegate](https://github.com/tidegate-rs/tidegate): decisions over all rules of a policy, charged
+//! as a whole, in memory or on disk.
+//!
+//! # What is stable
+//!
+//! Everything that is public here is re-exported by `tidegate` with its features `engine`, `durable` and
+//! `testing`; `tidegate` is the crate to depend on. Depend on the sibling crates `tidegate-policy` and
+//! `tidegate-table` with the same version: their parts that this crate uses are not stable.
+
+#![forbid(unsafe_code)]
+
+mod any_limit;
+mod cycle;
+#[cfg(feature = "durable")]
+pub mod durable;
+mod engine;
+mod history;
+mod request;
+mod request_limit;
+mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod transition;
+
+pub use engine::{
+    Applies, Ban, Change, Changed, CheckError, Commit, CommitReport, Engine, EngineAt,
+    EngineBuilder, Enrolment, Explanation, Lease, NoMemory, NoSuchRule, Note, Overlay,
+    OverrideError, PreparedDomain, Refund, Report, RuleExplanation, RuleReport, RuleTally,
+    SettleError, WaitError, Waiting,
+};
+pub use request::Request;
+pub use request_limit::RequestLimit;
+#[cfg(feature = "durable")]
+pub use store::AnyStore;
+pub use store::{
+    HoldBound, HoldId, HoldIdError, KeyName, MemoryStore, NowOrLater, NowOrLaterFuture, Outage,
+    SnapshotError, Store,
+};

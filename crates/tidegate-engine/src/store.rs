@@ -1,0 +1,574 @@
+//! The store trait: one whole-decision operation, with its result now or later.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::str::FromStr;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use tidegate_core::Timestamp;
+use tidegate_table::hash::KeyedHash;
+use tidegate_table::waiting::WaitQueues;
+
+use crate::any_limit::Decisions;
+use crate::cycle::Times;
+use crate::engine::{Change, Overlay};
+use crate::history::{History, RuleHistory};
+
+#[cfg(feature = "durable")]
+mod any;
+#[cfg(feature = "durable")]
+pub(crate) mod file;
+mod memory;
+mod plan;
+mod record;
+mod replay;
+
+#[cfg(feature = "durable")]
+pub use any::AnyStore;
+pub use memory::{MemoryStore, SnapshotError};
+pub use plan::KeyName;
+
+pub(crate) use plan::{Charge, HoldFor, IdempotencyKey, Plan, PlannedRequests};
+
+/// The id of a hold: a reservation or a lease.
+///
+/// 128 bits that cannot be guessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HoldId(pub(crate) [u64; 2]);
+
+impl HoldId {
+    /// Set in the first word of an id whose hold is stored.
+    pub(crate) const LIMITED: u64 = 1 << 63;
+
+    /// The id of a reservation that no rule limits. It is not stored.
+    pub(crate) const fn unlimited(fence: u64, expires: Timestamp) -> Self {
+        Self([fence & !Self::LIMITED, expires.as_nanos()])
+    }
+
+    /// When a reservation expires that no rule limits; `None` for all others.
+    pub(crate) fn expiry_of_unlimited(self) -> Option<Timestamp> {
+        (self.0[0] & Self::LIMITED == 0).then(|| Timestamp::from_nanos(self.0[1]))
+    }
+}
+
+impl fmt::Display for HoldId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}{:016x}", self.0[0], self.0[1])
+    }
+}
+
+/// This text is not the id of a hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct HoldIdError;
+
+impl fmt::Display for HoldIdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the id of a reservation or lease has 32 hexadecimal digits")
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for HoldIdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for HoldIdError {}
+
+impl FromStr for HoldId {
+    type Err = HoldIdError;
+
+    fn from_str(text: &str) -> Result<Self, HoldIdError> {
+        let is_plain = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let half = |range| u64::from_str_radix(&text[range], 16).map_err(|_| HoldIdError);
+        if is_plain { Ok(Self([half(0..16)?, half(16..32)?])) } else { Err(HoldIdError) }
+    }
+}
+
+/// The result of a decision.
+#[derive(Clone, Copy, Debug)]
+pub struct Decided {
+    pub(crate) is_allowed: bool,
+    pub(crate) hold: Option<NewHold>,
+    /// Whether it is the cached result of the same request.
+    #[cfg_attr(
+        not(feature = "durable"),
+        allow(dead_code, reason = "only a file store undoes decisions")
+    )]
+    pub(crate) is_repeat: bool,
+}
+
+/// Resolves when a decision is durable.
+pub(crate) type Durable<'a> = Pin<Box<dyn Future<Output = Result<(), Outage>> + Send + 'a>>;
+
+/// A store's result for a plan. The decisions of the limits are in the caller's buffer.
+pub enum Deciding<'a> {
+    /// It is decided.
+    Now(Result<Decided, DecideError>),
+    /// It is decided, and may be returned once it is durable.
+    WhenDurable(Decided, Durable<'a>),
+}
+
+impl fmt::Debug for Deciding<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Now(decided) => f.debug_tuple("Now").field(decided).finish(),
+            Self::WhenDurable(decided, _) => f.debug_tuple("WhenDurable").field(decided).finish(),
+        }
+    }
+}
+
+/// The store cannot write: its disk is full or broken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Outage;
+
+impl fmt::Display for Outage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the store cannot write: its disk is full or broken")
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for Outage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Outage {}
+
+/// Units on hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NewHold {
+    pub(crate) id: HoldId,
+    pub(crate) expires: Timestamp,
+    /// Larger than the fence of every hold before.
+    pub(crate) fence: u64,
+}
+
+/// Why nothing was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecideError {
+    /// The plan was made from rules that are no longer in force.
+    Superseded,
+    /// The store does not know the rules yet.
+    NotAdopted,
+    /// The idempotency key belongs to another request.
+    OtherBody,
+    /// A maximum of open holds is reached.
+    TooManyHolds(HoldBound),
+    /// The store is unavailable.
+    Outage,
+}
+
+/// The maximum of open reservations and leases that is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HoldBound {
+    /// That of the store.
+    Store {
+        /// The maximum.
+        most: usize,
+    },
+    /// That of a domain.
+    Domain {
+        /// The maximum.
+        most: usize,
+    },
+    /// That of a key.
+    Key {
+        /// The maximum.
+        most: usize,
+    },
+}
+
+impl fmt::Display for HoldBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store { most } => write!(f, "the store has {most} open reservations and leases"),
+            Self::Domain { most } => {
+                write!(f, "the domain has {most} open reservations and leases")
+            }
+            Self::Key { most } => write!(f, "the key has {most} open reservations"),
+        }
+    }
+}
+
+/// What to do with a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// Charges its units, or another number of them.
+    Commit { actual: Option<u64> },
+    /// Releases its units.
+    Cancel,
+    /// Releases its units, and ends a cooldown that it began.
+    Void,
+    /// Extends it by its full length, from now.
+    Renew,
+    /// Refunds units that it charged; under the same idempotency key only once.
+    Refund { units: u64, name: Option<IdempotencyKey> },
+}
+
+impl Settlement {
+    /// The idempotency key.
+    pub(crate) const fn name(self) -> Option<IdempotencyKey> {
+        match self {
+            Self::Refund { name, .. } => name,
+            Self::Commit { .. } | Self::Cancel | Self::Void | Self::Renew => None,
+        }
+    }
+}
+
+/// The result of a settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Units charged, or returned: the most of any of the limits.
+    pub(crate) units: u64,
+    /// What of a commit is owed by the next periods.
+    pub(crate) debt: u64,
+    /// What of a commit was not charged.
+    pub(crate) forgiven: u64,
+    /// Whether it was settled before, in the same way.
+    pub(crate) is_repeat: bool,
+    pub(crate) expires: Timestamp,
+    pub(crate) fence: u64,
+    /// The queues to wake.
+    pub(crate) queues: FreedQueues,
+}
+
+impl Settled {
+    /// Of a settlement that charged nothing and released nothing.
+    pub(crate) const NOTHING: Self = Self {
+        units: 0,
+        debt: 0,
+        forgiven: 0,
+        is_repeat: false,
+        expires: Timestamp::ZERO,
+        fence: 0,
+        queues: FreedQueues::All,
+    };
+}
+
+/// The queues that may wait for released units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FreedQueues {
+    /// The queue for slots of the state with this hash.
+    One(u64),
+    /// All queues.
+    All,
+}
+
+impl FreedQueues {
+    /// Wakes their waiters.
+    pub(crate) fn wake(self, waiting: &WaitQueues) {
+        match self {
+            Self::One(queue) => waiting.wake(queue),
+            Self::All => waiting.wake_all(),
+        }
+    }
+}
+
+/// Why a hold was not settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettleFailure {
+    /// It is gone: it expired, or never existed.
+    Gone,
+    /// It was committed, and these units were charged.
+    Committed { units: u64 },
+    /// It was cancelled.
+    Cancelled,
+    /// The idempotency key belongs to another request.
+    OtherBody,
+    /// The store cannot write it.
+    Outage,
+}
+
+/// Why nothing was refunded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefundFailure {
+    /// The idempotency key belongs to another request.
+    OtherBody,
+    /// The store cannot write it.
+    Outage,
+}
+
+/// Why no key was made known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnrolFailure {
+    /// The plan was made from rules that are not in force: it has to be made again.
+    Superseded,
+    /// The store has as many keys as it may have.
+    NoRoom,
+    /// The store cannot write it.
+    Outage,
+}
+
+impl From<Outage> for EnrolFailure {
+    fn from(Outage: Outage) -> Self {
+        Self::Outage
+    }
+}
+
+impl From<Outage> for RefundFailure {
+    fn from(Outage: Outage) -> Self {
+        Self::Outage
+    }
+}
+
+impl From<Outage> for SettleFailure {
+    fn from(Outage: Outage) -> Self {
+        Self::Outage
+    }
+}
+
+/// The edits that a store has from before the restart.
+#[derive(Clone, Debug, Default)]
+pub struct StoredEdits {
+    pub(crate) overlay: Overlay,
+    pub(crate) changes: Vec<Change>,
+}
+
+/// A new set of rules, as a store needs it.
+#[derive(Clone, Debug, Default)]
+pub struct Adoption {
+    pub(crate) version: u64,
+    /// The histories of the rules whose limits have changed.
+    pub(crate) rules: Vec<Arc<RuleHistory>>,
+}
+
+/// Which keys to forget.
+#[derive(Clone, Copy, Debug)]
+pub struct ForgetScope<'a> {
+    /// Their rules, by family; `None`: all.
+    pub(crate) families: Option<&'a HashSet<u64>>,
+    /// A note for the ledger.
+    pub(crate) note: Option<&'a str>,
+}
+
+impl ForgetScope<'_> {
+    /// Whether keys of this rule are forgotten.
+    pub(crate) fn has(&self, family: u64) -> bool {
+        self.families.is_none_or(|families| families.contains(&family))
+    }
+}
+
+/// Stores states and applies whole decisions to them.
+///
+/// This trait is sealed: the stores are part of this crate, and all of them make the same
+/// decisions.
+pub trait Store: sealed::Store {}
+
+impl<S: sealed::Store> Store for S {}
+
+pub(crate) mod sealed {
+    use super::{
+        Adoption, Arc, AtomicU64, Change, Deciding, Decisions, EnrolFailure, ForgetScope, History,
+        HoldId, KeyedHash, NowOrLater, Outage, Overlay, Plan, RefundFailure, SettleFailure,
+        Settled, Settlement, StoredEdits, Times, Timestamp, fmt,
+    };
+
+    pub trait Store: fmt::Debug + Send + Sync + 'static {
+        /// Whether every result is ready at once.
+        const IS_IMMEDIATE: bool;
+
+        /// Makes one whole decision: everything is charged, or nothing.
+        fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_>;
+
+        /// Ends or extends a hold, or refunds what it charged. A file store writes the note with
+        /// it.
+        fn settle(
+            &self,
+            id: HoldId,
+            settlement: (Settlement, Option<&str>),
+            times: Times,
+        ) -> NowOrLater<'_, Result<Settled, SettleFailure>>;
+
+        /// Refunds the cost of a plan to each of its limits, as far as it was charged; once for
+        /// each idempotency key.
+        fn refund(
+            &self,
+            plan: &Plan<'_>,
+            times: Times,
+        ) -> NowOrLater<'_, Result<u64, RefundFailure>>;
+
+        /// Makes the keys of a plan known, and returns how many were not.
+        fn enrol(&self, plan: &Plan<'_>, times: Times)
+        -> NowOrLater<'_, Result<u64, EnrolFailure>>;
+
+        /// Drops the states of a plan's keys.
+        fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>>;
+
+        /// Drops the states of all keys of these rules, or of all rules, and returns how many keys
+        /// had one. Holds stay.
+        fn forget_all(
+            &self,
+            scope: ForgetScope<'_>,
+            times: Times,
+        ) -> NowOrLater<'_, Result<u64, Outage>>;
+
+        /// Adopts a new set of rules; the time is read once the rules are in force.
+        fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times);
+
+        /// Releases expired holds; true if there were any.
+        fn expire(&self, times: Times) -> bool;
+
+        /// When the next hold expires.
+        fn next_due(&self) -> Option<Timestamp>;
+
+        /// The number of rounds closed in a domain.
+        fn rounds(&self, domain: &str) -> Arc<AtomicU64>;
+
+        /// Closes a round of a domain, and returns how many were closed.
+        fn close_round(
+            &self,
+            domain: &str,
+            note: Option<&str>,
+            times: Times,
+        ) -> NowOrLater<'_, Result<u64, Outage>>;
+
+        /// Stores edits beyond the process, if the store is durable.
+        fn store_edits(&self, _overlay: &Overlay, _changes: &[Change]) -> Result<(), Outage> {
+            Ok(())
+        }
+
+        /// Edits from before the restart.
+        fn stored_edits(&self) -> StoredEdits {
+            StoredEdits::default()
+        }
+
+        /// The latest time that the store knows from before the restart.
+        fn last_time(&self) -> Timestamp {
+            Timestamp::ZERO
+        }
+
+        /// The hash of the keys.
+        fn hash(&self) -> &KeyedHash;
+
+        /// The limits that states count under.
+        fn history(&self) -> Arc<History>;
+
+        /// How many keys have their own state.
+        fn len(&self) -> usize;
+
+        /// Memory used for states, in bytes.
+        fn bytes(&self) -> usize;
+
+        /// How many idempotency keys were dropped before their time.
+        fn evicted_idempotency_keys(&self) -> u64;
+    }
+}
+
+/// A result that is ready now, or later.
+///
+/// Await it, or [`block`](Self::block) on it in blocking code. With the in-memory store it is always
+/// ready, so that neither costs anything. A file store has applied the operation when this is
+/// returned, and it resolves when the operation is durable.
+#[must_use = "the operation may not be durable until this is awaited"]
+pub enum NowOrLater<'a, T> {
+    /// It is ready.
+    Now(T),
+    /// It will be ready later.
+    Later(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
+}
+
+impl<'a, T> NowOrLater<'a, T> {
+    /// The result; blocks this thread until it is ready.
+    pub fn block(self) -> T {
+        match self {
+            Self::Now(result) => result,
+            Self::Later(future) => block_on(future),
+        }
+    }
+
+    /// Applies a function to the result.
+    pub fn map<U>(self, function: impl FnOnce(T) -> U + Send + 'a) -> NowOrLater<'a, U>
+    where
+        T: 'a,
+    {
+        match self {
+            Self::Now(result) => NowOrLater::Now(function(result)),
+            Self::Later(future) => NowOrLater::Later(Box::pin(async { function(future.await) })),
+        }
+    }
+}
+
+impl<'a, T: Unpin + 'a> IntoFuture for NowOrLater<'a, T> {
+    type Output = T;
+    type IntoFuture = NowOrLaterFuture<'a, T>;
+
+    fn into_future(self) -> NowOrLaterFuture<'a, T> {
+        match self {
+            Self::Now(result) => NowOrLaterFuture { now: Some(result), later: None },
+            Self::Later(future) => NowOrLaterFuture { now: None, later: Some(future) },
+        }
+    }
+}
+
+/// The future of a [`NowOrLater`].
+pub struct NowOrLaterFuture<'a, T> {
+    now: Option<T>,
+    later: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
+}
+
+impl<T: Unpin> Future for NowOrLaterFuture<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        match (self.now.take(), &mut self.later) {
+            (Some(result), _) => Poll::Ready(result),
+            (None, Some(future)) => future.as_mut().poll(context),
+            (None, None) => Poll::Pending,
+        }
+    }
+}
+
+impl<T> fmt::Debug for NowOrLaterFuture<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NowOrLaterFuture")
+            .field("is_ready", &self.now.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for NowOrLater<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Now(result) => f.debug_tuple("Now").field(result).finish(),
+            Self::Later(_) => f.write_str("Later(..)"),
+        }
+    }
+}
+
+/// Runs a future to its end on this thread.
+pub(crate) fn block_on<T>(mut future: Pin<Box<dyn Future<Output = T> + Send + '_>>) -> T {
+    #[derive(Default)]
+    struct Signal {
+        is_set: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Wake for Signal {
+        fn wake(self: Arc<Self>) {
+            *self.is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            self.changed.notify_one();
+        }
+    }
+
+    let signal = Arc::new(Signal::default());
+    let waker = Waker::from(Arc::clone(&signal));
+    loop {
+        if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return result;
+        }
+        let mut is_set = signal.is_set.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*is_set {
+            is_set = signal.changed.wait(is_set).unwrap_or_else(PoisonError::into_inner);
+        }
+        *is_set = false;
+    }
+}

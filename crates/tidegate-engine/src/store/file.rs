@@ -1,0 +1,616 @@
+//! The file store: decides in memory, and writes before it acknowledges.
+//!
+//! A [`MemoryStore`] decides everything. Charges of durable rules go through the mutex of its hold
+//! tables, are written to a log in that order, and are acknowledged when the log is as durable as
+//! the rule demands. Other rules never touch the log.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use tidegate_core::Timestamp;
+use tidegate_policy::StoreBounds;
+use tidegate_policy::policy::Durability;
+use tidegate_table::hash::KeyedHash;
+use tidegate_table::locks::lock;
+use tidegate_table::table::WhenFull;
+
+use super::memory::{MemoryStore, Undo};
+use super::record::{Record, RoundRecord};
+use super::{
+    Adoption, Charge, Decided, Deciding, Durable, EnrolFailure, ForgetScope, HoldId, NowOrLater,
+    Outage, Plan, RefundFailure, SettleFailure, Settled, Settlement, StoredEdits, sealed,
+};
+use crate::any_limit::{Decisions, Operation};
+use crate::cycle::Times;
+use crate::engine::{Change, Overlay};
+use crate::history::History;
+use crate::store::block_on;
+use crate::transition::HoldItem;
+use edits::LoggedEdits;
+use log::{Log, WaitDurable};
+use marker::mark_begun;
+use recorder::Recorder;
+use recovery::{Recovered, recover};
+use writer::{SegmentSizes, SegmentWriter};
+
+pub use disk::{Disk, DiskFile, FileIdentity, Folder, NamedFile};
+pub use error::OpenError;
+pub use ledger::{Booking, EntryKind, Filter, Ledger, LedgerEntries, LedgerEntry, Transfer};
+pub use log::LogCounts;
+pub use repair::{CheckReport, RepairAction, check, check_on, repair, repair_on};
+pub use totals::{ReadableTotals, Totals, TotalsBy};
+
+mod crc;
+mod disk;
+mod edits;
+mod erase;
+mod error;
+mod frame;
+mod keys;
+mod ledger;
+mod log;
+mod marker;
+mod names;
+mod reader;
+mod recorder;
+mod recovery;
+mod repair;
+mod segments;
+mod sha256;
+mod snapshot;
+mod totals;
+mod writer;
+
+/// Stores states in a folder, with a copy in memory for decisions.
+///
+/// One process at a time can use the folder. It cannot be cloned: an
+/// [`Engine`](crate::Engine) owns its store.
+#[derive(Debug)]
+pub struct FileStore {
+    shared: Arc<FileStoreInner>,
+    /// Takes snapshots.
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct FileStoreInner {
+    memory: MemoryStore,
+    recorder: Arc<Recorder>,
+    disk: Arc<dyn Disk>,
+    least_durability: Durability,
+    /// Edits in force, for the next snapshot.
+    edits: Mutex<LoggedEdits>,
+    snapshots: Mutex<()>,
+    growth: Arc<SnapshotSchedule>,
+    recovered_last: Timestamp,
+    is_torn: bool,
+}
+
+/// Decides when a snapshot is due.
+#[derive(Debug, Default)]
+struct SnapshotSchedule {
+    /// Bytes of log now.
+    written_len: AtomicU64,
+    state: Mutex<ScheduleState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct ScheduleState {
+    at_snapshot_len: u64,
+    is_closing: bool,
+    is_due: bool,
+}
+
+/// How a [`FileStore`] is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct FileOptions {
+    bounds: StoreBounds,
+    least_durability: Durability,
+    sizes: SegmentSizes,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        Self {
+            bounds: StoreBounds::new(1 << 20, WhenFull::Share),
+            least_durability: Durability::Memory,
+            sizes: SegmentSizes::default(),
+        }
+    }
+}
+
+impl FileOptions {
+    /// The maximum number of keys, in total over all rules. Default: a million.
+    #[must_use]
+    pub const fn max_keys(mut self, max_keys: usize) -> Self {
+        self.bounds.max_keys = max_keys;
+        self
+    }
+
+    /// All bounds together.
+    #[must_use]
+    pub const fn bounds(mut self, bounds: StoreBounds) -> Self {
+        self.bounds = bounds;
+        self
+    }
+
+    /// What happens to new keys beyond the maximum. Keys of durable rules are denied then, unless
+    /// they are allowed: they cannot share counters.
+    #[must_use]
+    pub const fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.bounds.when_full = when_full;
+        self
+    }
+
+    /// The least durability of all charges, whatever their rules demand.
+    #[must_use]
+    pub const fn least_durability(mut self, least: Durability) -> Self {
+        self.least_durability = least;
+        self
+    }
+
+    /// How many bytes of log precede a snapshot and a new segment. Default: 64 MiB.
+    #[must_use]
+    pub const fn snapshot_every(mut self, bytes: u64) -> Self {
+        (self.sizes.snapshot_after_len, self.sizes.segment_len) = (bytes, bytes);
+        self
+    }
+
+    /// How many bytes of space are allocated ahead of what is written, up to 1 GiB. Default: 1 MiB.
+    #[must_use]
+    pub const fn fill_ahead(mut self, bytes: u64) -> Self {
+        self.sizes.fill_len = if bytes < MOST_AHEAD { bytes } else { MOST_AHEAD };
+        self
+    }
+
+    /// Opens the store in a folder; an empty or missing one starts a new store.
+    pub fn open(self, path: &Path) -> Result<FileStore, OpenError> {
+        self.open_on(Arc::new(own(path)?))
+    }
+
+    /// Opens the store on another [`Disk`].
+    pub fn open_on(self, disk: Arc<dyn Disk>) -> Result<FileStore, OpenError> {
+        let Recovered { memory, keys, edits, finish, last, is_new, log_len } =
+            recover(&*disk, self.bounds)?;
+        let growth = Arc::new(SnapshotSchedule::default());
+        lock(&growth.state).is_due = log_len > self.sizes.snapshot_after_len;
+        let (of_log, sizes) = (Arc::clone(&growth), self.sizes);
+        let writer = SegmentWriter::new(Arc::clone(&disk), sizes, finish.from, finish.unproven);
+        let log = Log::new(writer, move |len| of_log.note(len, sizes.snapshot_after_len))
+            .map_err(|error| OpenError::disk("start a thread", error))?;
+        let recorder = Arc::new(Recorder {
+            log,
+            keys: Mutex::new(keys),
+            last: Mutex::new(last),
+            least_durability: self.least_durability,
+        });
+        let mut memory = memory;
+        memory.attach_journal(Arc::clone(&recorder) as _, self.least_durability);
+        let shared = Arc::new(FileStoreInner {
+            memory,
+            recorder,
+            disk,
+            least_durability: self.least_durability,
+            edits: Mutex::new(edits),
+            snapshots: Mutex::new(()),
+            growth,
+            recovered_last: last,
+            is_torn: finish.is_torn,
+        });
+        if is_new {
+            shared.begin()?;
+        }
+        mark_begun(&*shared.disk)?;
+        shared.finish_erasing(Times { now: last, wall: last })?;
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("tidegate-snapshots".into())
+            .spawn(move || of_thread.take_snapshots())
+            .map_err(|error| OpenError::disk("start a thread", error))?;
+        Ok(FileStore { shared, thread: Some(thread) })
+    }
+}
+
+/// Locks a folder for this process.
+fn own(path: &Path) -> Result<Folder, OpenError> {
+    Folder::own(path).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            OpenError::InUse { path: path.into(), owner: error.to_string() }
+        }
+        _ => OpenError::disk(format!("open {}", path.display()), error),
+    })
+}
+
+impl FileStore {
+    /// Opens the store in a folder; an empty or missing one starts a new store.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        FileOptions::default().open(path.as_ref())
+    }
+
+    /// The latest time in the log. The clock has to continue from there: see
+    /// [`SystemClock::no_earlier_than`](tidegate_table::SystemClock::no_earlier_than).
+    #[must_use]
+    pub fn last_time(&self) -> Timestamp {
+        self.shared.recovered_last
+    }
+
+    /// Whether the last process stopped in the middle of a write, which was cut off.
+    /// It had not been acknowledged.
+    #[must_use]
+    pub fn was_torn(&self) -> bool {
+        self.shared.is_torn
+    }
+
+    /// The error of the disk, during an outage; or what was done to the folder, which is an outage
+    /// as soon as something has to be written.
+    #[must_use]
+    pub fn failure(&self) -> Option<Arc<io::Error>> {
+        let (log, disk) = (&self.shared.recorder.log, &self.shared.disk);
+        // It may be growing, or be done: only the writer knows how long it is.
+        let file = log.file().map(|file| NamedFile { least_len: 0, ..file });
+        log.failure().or_else(|| disk.verify(file.as_ref()).err().map(Arc::new))
+    }
+
+    /// The last error of the disk, also after the outage. [`counts`](Self::counts) has how many
+    /// there were.
+    #[must_use]
+    pub fn last_failure(&self) -> Option<Arc<io::Error>> {
+        self.shared.recorder.log.last_failure()
+    }
+
+    /// Blocks until the disk works again.
+    pub fn wait_until_it_works(&self) {
+        self.shared.recorder.log.wait_until_it_works();
+    }
+
+    /// The counts of the log.
+    #[must_use]
+    pub fn counts(&self) -> LogCounts {
+        self.shared.recorder.log.counts()
+    }
+
+    /// The ledger.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        Ledger::on(Arc::clone(&self.shared.disk))
+    }
+
+    /// Takes a snapshot now, so that the next start has little to read.
+    pub fn take_snapshot(&self) -> io::Result<()> {
+        self.shared.take_snapshot()
+    }
+
+    /// Writes a note of the host; it resolves when the note is durable.
+    pub(crate) fn write_note(
+        &self,
+        domain: &str,
+        text: &str,
+        times: Times,
+    ) -> NowOrLater<'_, Result<(), Outage>> {
+        if self.is_failing(Some(text)) {
+            return NowOrLater::Now(Err(Outage));
+        }
+        let record = Record::Note { at: times.now, domain: domain.into(), text: text.into() };
+        self.shared.recorder.append(&record, Durability::Fsync);
+        NowOrLater::Later(Box::pin(self.wait_durable(Durability::Fsync)))
+    }
+
+    /// Makes everything so far durable.
+    pub(crate) fn sync(&self) -> NowOrLater<'_, Result<(), Outage>> {
+        NowOrLater::Later(Box::pin(self.wait_durable(Durability::Fsync)))
+    }
+
+    fn wait_durable(&self, durability: Durability) -> WaitDurable {
+        self.shared.recorder.log.wait_durable(durability)
+    }
+
+    /// Whether no record with a text of this length is accepted.
+    fn is_failing(&self, text: Option<&str>) -> bool {
+        let text_len = text.map_or(0, str::len);
+        self.shared.recorder.log.is_refusing(text_len.saturating_add(SMALL_RECORD))
+    }
+
+    /// How durable a plan has to be before it is acknowledged.
+    #[inline]
+    fn durability(&self, plan: &Plan<'_>) -> Durability {
+        let of_charge = |charge: &Charge<'_>| charge.durability;
+        let most = plan.charges.iter().map(of_charge).max().unwrap_or(Durability::Memory);
+        most.max(self.shared.least_durability)
+    }
+
+    /// Undoes the charge, should it not become durable.
+    async fn durable_or_undone(
+        &self,
+        durable: WaitDurable,
+        undo: Undo,
+        times: Times,
+    ) -> Result<(), Outage> {
+        let synced = durable.await;
+        if synced.is_err() {
+            self.shared.memory.undo(&undo, times);
+        }
+        synced
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn decide_durably<'s>(
+        &'s self,
+        plan: &Plan<'_>,
+        durability: Durability,
+        times: Times,
+        decisions: &mut Decisions,
+    ) -> Deciding<'s> {
+        if self.is_failing(plan.note) {
+            // A denial needs no write: what is known to be exhausted stays denied.
+            let denied = self.shared.memory.known_denial(plan, times, decisions);
+            return Deciding::Now(denied.ok_or(super::DecideError::Outage));
+        }
+        let decided = match self.shared.memory.decide_with_holds(plan, times, decisions) {
+            Ok(decided) if decided.is_allowed => decided,
+            Ok(decided) if plan.charges.iter().any(|charge| charge.charge_refused) => decided,
+            // Nothing was charged, so nothing has to be durable.
+            other => return Deciding::Now(other),
+        };
+        let undo = self.undo_of(plan, &decided, decisions);
+        let durable: Durable<'s> =
+            Box::pin(self.durable_or_undone(self.wait_durable(durability), undo, times));
+        Deciding::WhenDurable(decided, durable)
+    }
+
+    fn undo_of(&self, plan: &Plan<'_>, decided: &Decided, decisions: &Decisions) -> Undo {
+        let items = plan.charges.iter().zip(decisions).filter(|(_, it)| it.is_allowed());
+        let item = |charge: &Charge<'_>| HoldItem::new(plan, charge, charge.tag);
+        // A repeated request has charged nothing, so there is nothing to undo.
+        let is_new = !decided.is_repeat;
+        let is_charged = plan.act == Operation::Charge && decided.is_allowed && is_new;
+        Undo {
+            hold: decided.hold.filter(|_| is_new).map(|hold| hold.id),
+            items: items.filter(|_| is_charged).map(|(charge, _)| item(charge)).collect(),
+            name: plan.name.filter(|_| is_new).map(|named| named.name),
+        }
+    }
+}
+
+impl Drop for FileStore {
+    fn drop(&mut self) {
+        let mut state = lock(&self.shared.growth.state);
+        state.is_closing = true;
+        self.shared.growth.changed.notify_all();
+        drop(state);
+        if let Some(thread) = self.thread.take() {
+            // It ends by itself; a panic there has been reported.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl FileStoreInner {
+    /// Writes the seed of the key hash, which everything else depends on.
+    fn begin(&self) -> Result<(), OpenError> {
+        let seed = Record::Seed(sealed::Store::hash(&self.memory).to_words());
+        self.recorder.append(&seed, Durability::Fsync);
+        let durable = self.recorder.log.wait_durable(Durability::Fsync);
+        block_on(Box::pin(durable)).map_err(|Outage| {
+            let error = self.recorder.log.failure();
+            let error = error.unwrap_or_else(|| Arc::new(io::Error::other("the write failed")));
+            OpenError::Disk { doing: "begin the log".into(), error }
+        })
+    }
+
+    /// Takes a snapshot whenever one is due.
+    fn take_snapshots(&self) {
+        while self.growth.wait_until_due() {
+            // If it fails the log is complete without it; the next one is tried when the log has
+            // grown.
+            let _ = self.take_snapshot();
+            self.growth.note_snapshot();
+        }
+    }
+}
+
+impl SnapshotSchedule {
+    fn note(&self, written_len: u64, after_len: u64) {
+        self.written_len.store(written_len, Ordering::Relaxed);
+        let mut state = lock(&self.state);
+        if written_len.saturating_sub(state.at_snapshot_len) > after_len && !state.is_due {
+            state.is_due = true;
+            self.changed.notify_all();
+        }
+    }
+
+    fn note_snapshot(&self) {
+        let mut state = lock(&self.state);
+        state.at_snapshot_len = self.written_len.load(Ordering::Relaxed);
+        state.is_due = false;
+    }
+
+    /// Waits until a snapshot is due; `false` at the end.
+    fn wait_until_due(&self) -> bool {
+        let mut state = lock(&self.state);
+        while !state.is_due && !state.is_closing {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.is_closing
+    }
+}
+
+impl sealed::Store for FileStore {
+    const IS_IMMEDIATE: bool = false;
+
+    #[inline]
+    fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {
+        let durability = self.durability(plan);
+        if durability == Durability::Memory || plan.act == Operation::Look {
+            return self.shared.memory.decide(plan, times, decisions);
+        }
+        self.decide_durably(plan, durability, times, decisions)
+    }
+
+    fn settle(
+        &self,
+        id: HoldId,
+        settlement: (Settlement, Option<&str>),
+        times: Times,
+    ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
+        let memory = &self.shared.memory;
+        let durability = memory.durability_of_hold(id).unwrap_or(Durability::Memory);
+        if durability == Durability::Memory {
+            return memory.settle(id, settlement, times);
+        }
+        if self.is_failing(settlement.1) {
+            return NowOrLater::Now(Err(SettleFailure::Outage));
+        }
+        match memory.settle(id, settlement, times).block() {
+            Ok(settled) => {
+                let durable = self.wait_durable(durability);
+                NowOrLater::Later(Box::pin(async move { Ok(durable.await.map(|()| settled)?) }))
+            }
+            Err(unsettled) => NowOrLater::Now(Err(unsettled)),
+        }
+    }
+
+    fn refund(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, RefundFailure>> {
+        let durability = self.durability(plan);
+        if durability == Durability::Memory {
+            return self.shared.memory.refund(plan, times);
+        }
+        if self.is_failing(plan.note) {
+            return NowOrLater::Now(Err(RefundFailure::Outage));
+        }
+        match self.shared.memory.refund(plan, times).block() {
+            Ok(units) => {
+                let durable = self.wait_durable(durability);
+                NowOrLater::Later(Box::pin(async move { Ok(durable.await.map(|()| units)?) }))
+            }
+            Err(unrefunded) => NowOrLater::Now(Err(unrefunded)),
+        }
+    }
+
+    fn enrol(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, EnrolFailure>> {
+        let durability = self.durability(plan);
+        if durability == Durability::Memory {
+            return self.shared.memory.enrol(plan, times);
+        }
+        if self.is_failing(plan.note) {
+            return NowOrLater::Now(Err(EnrolFailure::Outage));
+        }
+        match self.shared.memory.enrol(plan, times).block() {
+            // Also what was known before may not be durable yet.
+            Ok(new) => {
+                let durable = self.wait_durable(durability);
+                NowOrLater::Later(Box::pin(async move { Ok(durable.await.map(|()| new)?) }))
+            }
+            Err(failure) => NowOrLater::Now(Err(failure)),
+        }
+    }
+
+    fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>> {
+        let durability = self.durability(plan);
+        if durability == Durability::Memory {
+            return self.shared.memory.forget(plan, times);
+        }
+        if self.is_failing(None) {
+            return NowOrLater::Now(Err(Outage));
+        }
+        let forgotten = self.shared.memory.forget(plan, times).block();
+        let durable = self.wait_durable(durability);
+        NowOrLater::Later(Box::pin(async move { durable.await.and(forgotten) }))
+    }
+
+    fn forget_all(
+        &self,
+        scope: ForgetScope<'_>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
+        if self.is_failing(scope.note) {
+            return NowOrLater::Now(Err(Outage));
+        }
+        let forgotten = self.shared.memory.forget_all(scope, times).block();
+        let durable = self.wait_durable(Durability::Fsync);
+        NowOrLater::Later(Box::pin(async move { durable.await.and(forgotten) }))
+    }
+
+    fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {
+        self.shared.memory.adopt(adoption, times);
+    }
+
+    fn expire(&self, times: Times) -> bool {
+        self.shared.memory.expire(times)
+    }
+
+    fn next_due(&self) -> Option<Timestamp> {
+        self.shared.memory.next_due()
+    }
+
+    fn rounds(&self, domain: &str) -> Arc<AtomicU64> {
+        self.shared.memory.rounds(domain)
+    }
+
+    fn close_round(
+        &self,
+        domain: &str,
+        note: Option<&str>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
+        if self.is_failing(note) {
+            return NowOrLater::Now(Err(Outage));
+        }
+        // Its order in the log is its order among decisions.
+        let closed = self.shared.memory.with_hold_tables(|_| {
+            let closed = self.shared.memory.close_round_now(domain, times);
+            let (at, domain, note) = (times.now, domain.into(), note.map(Into::into));
+            let record = Record::Round(RoundRecord { at, domain, closed, note });
+            self.shared.recorder.append(&record, Durability::Fsync);
+            closed
+        });
+        let durable = self.wait_durable(Durability::Fsync);
+        NowOrLater::Later(Box::pin(async move { durable.await.map(|()| closed) }))
+    }
+
+    fn store_edits(&self, overlay: &Overlay, changes: &[Change]) -> Result<(), Outage> {
+        let mut edits = lock(&self.shared.edits);
+        let edit = edits.edit(overlay, changes);
+        self.shared.recorder.append(&Record::Edit(Box::new(edit)), Durability::Fsync);
+        drop(edits);
+        block_on(Box::pin(self.wait_durable(Durability::Fsync)))
+    }
+
+    fn stored_edits(&self) -> StoredEdits {
+        lock(&self.shared.edits).stored.clone()
+    }
+
+    fn last_time(&self) -> Timestamp {
+        Self::last_time(self)
+    }
+
+    fn hash(&self) -> &KeyedHash {
+        self.shared.memory.hash()
+    }
+
+    fn history(&self) -> Arc<History> {
+        self.shared.memory.history()
+    }
+
+    fn len(&self) -> usize {
+        self.shared.memory.len()
+    }
+
+    fn evicted_idempotency_keys(&self) -> u64 {
+        self.shared.memory.evicted_idempotency_keys()
+    }
+
+    fn bytes(&self) -> usize {
+        self.shared.memory.bytes()
+    }
+}
+
+/// The most space that is allocated ahead.
+const MOST_AHEAD: u64 = 1 << 30;
+
+/// About how long a record is without its text.
+const SMALL_RECORD: usize = 1 << 10;

@@ -1,0 +1,495 @@
+//! The in-memory store: one table per width of state, keyed by rule and key.
+//!
+//! A decision about keys without holds whose limits have not changed reads their lines without a
+//! lock. A denial then checks that nothing has changed and writes nothing; an admission locks the
+//! lines in the order of their addresses by swapping the headers that it read. Everything else
+//! takes the slow path, which locks before it reads. Holds, idempotency keys and overflow counters
+//! are under one mutex, locked before any line.
+
+use std::cmp;
+use std::collections::HashMap;
+use std::hash::RandomState;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+
+use smallvec::SmallVec;
+use tidegate_core::Timestamp;
+use tidegate_policy::StoreBounds;
+use tidegate_policy::policy::Durability;
+use tidegate_table::hash::KeyedHash;
+use tidegate_table::locks::{lock, read};
+use tidegate_table::table::{
+    Capacity, LineHeader, Locked, SlotPolicy, SlotTable, TaggedLine, WhenFull, WideLine,
+};
+
+#[cfg(feature = "durable")]
+pub(crate) use durable::Undo;
+pub(crate) use hold_tables::{CachedResponse, CachedResult, EndKind, Hold, HoldEnd, HoldTables};
+pub(crate) use journal::{
+    ActionKind, Author, JournalBooking, JournalEntry, JournalTransfer, LimitsChange, Sink,
+};
+pub(crate) use state_image::{NoSlotForState, StateImage};
+
+use super::{
+    Adoption, Charge, DecideError, Decided, Deciding, EnrolFailure, ForgetScope, FreedQueues,
+    HoldId, NewHold, NowOrLater, Outage, Plan, RefundFailure, SettleFailure, Settled, Settlement,
+    sealed,
+};
+use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
+use crate::cycle::Times;
+use crate::history::{History, StoredState};
+use crate::transition::HoldItem;
+use hold_tables::BodyMismatch;
+use overflow::Overflow;
+use slot::{AnyLocked, SlotLine};
+
+#[cfg(feature = "durable")]
+mod durable;
+mod edits;
+mod fast;
+mod forget_all;
+mod hold_tables;
+mod holds;
+mod journal;
+mod locked;
+mod overflow;
+mod slot;
+mod snapshot;
+mod state_image;
+mod unlocked;
+
+pub use snapshot::SnapshotError;
+
+/// Stores states in memory, up to a capacity.
+///
+/// Every result is ready at once.
+#[derive(Debug)]
+pub struct MemoryStore {
+    narrow: SlotTable<TaggedLine>,
+    wide: SlotTable<WideLine>,
+    history: RwLock<Arc<History>>,
+    tables: Mutex<HoldTables>,
+    /// Whether some key may be in overflow counters. Read under the lock of a key's home line.
+    is_sharing: AtomicBool,
+    /// The newest rule set in use.
+    version: AtomicU64,
+    /// How many superseded versions of limits were still in use when they were last counted.
+    superseded_left: AtomicUsize,
+    /// Rounds that were closed, by domain.
+    rounds: Mutex<HashMap<Box<str>, Arc<AtomicU64>>>,
+    hash: KeyedHash,
+    /// Makes ids of holds. Clients see them, so the hash of the keys cannot be used.
+    ids: RandomState,
+    /// Records changes, where they have to survive the process.
+    sink: Option<Arc<dyn Sink>>,
+    /// The least durability of every rule.
+    least_durability: Durability,
+}
+
+/// Why a decision cannot be made on this path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fallback {
+    /// It needs holds or overflow counters.
+    NeedsHoldTables,
+    Superseded,
+}
+
+/// Which table a state is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Width {
+    Narrow,
+    Wide,
+    None,
+}
+
+impl Width {
+    #[inline(always)]
+    fn of(limit: &AnyLimit) -> Self {
+        match limit {
+            AnyLimit::Bucket(_) | AnyLimit::Window(_) | AnyLimit::Cooldown(_) => Self::Narrow,
+            AnyLimit::Sliding(_) | AnyLimit::Quota(_) => Self::Wide,
+            AnyLimit::Slots(_) => Self::None,
+        }
+    }
+}
+
+type Several<T> = SmallVec<[T; INLINE]>;
+
+impl MemoryStore {
+    /// A store for up to `max_keys` keys, in total over all rules; `None` if there is no memory.
+    #[must_use]
+    pub fn new(max_keys: usize, when_full: WhenFull) -> Option<Self> {
+        Self::with_bounds(StoreBounds::new(max_keys, when_full))
+    }
+
+    /// A store with these bounds; `None` if there is no memory.
+    #[must_use]
+    pub fn with_bounds(bounds: StoreBounds) -> Option<Self> {
+        let StoreBounds { max_keys, when_full, .. } = bounds;
+        let narrow = SlotTable::<TaggedLine>::new(Capacity { max_keys, when_full }, None)?;
+        Some(Self {
+            wide: narrow.beside()?,
+            narrow,
+            history: RwLock::new(Arc::default()),
+            tables: Mutex::new(HoldTables::new(bounds)),
+            is_sharing: AtomicBool::new(false),
+            version: AtomicU64::new(0),
+            superseded_left: AtomicUsize::new(0),
+            rounds: Mutex::new(HashMap::new()),
+            hash: KeyedHash::new(),
+            ids: RandomState::new(),
+            sink: None,
+            least_durability: Durability::Memory,
+        })
+    }
+
+    /// Makes one whole decision.
+    #[inline(always)]
+    fn decide_now(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+        decisions: &mut Decisions,
+    ) -> Result<Decided, DecideError> {
+        self.in_force(plan)?;
+        if plan.is_plain()
+            && let Some(is_allowed) = self.decide_fast(plan, times.now, decisions)
+        {
+            return Ok(Decided { is_allowed, hold: None, is_repeat: false });
+        }
+        self.decide_any(plan, times, decisions)
+    }
+
+    /// Whether the plan was made from the rules that are in force.
+    #[inline(always)]
+    fn in_force(&self, plan: &Plan<'_>) -> Result<(), DecideError> {
+        match self.version.load(Ordering::SeqCst).cmp(&plan.version) {
+            cmp::Ordering::Equal => Ok(()),
+            cmp::Ordering::Greater => Err(DecideError::Superseded),
+            cmp::Ordering::Less => Err(DecideError::NotAdopted),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_any(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+        decisions: &mut Decisions,
+    ) -> Result<Decided, DecideError> {
+        let is_plain = plan.is_plain() || (plan.act == Operation::Look && plan.name.is_none());
+        if is_plain {
+            for _ in 0..UNLOCKED_TRIES {
+                if let Some(is_allowed) = self.decide_unlocked(plan, times.now, decisions)? {
+                    return Ok(Decided { is_allowed, hold: None, is_repeat: false });
+                }
+            }
+            match self.decide_locked(plan, times, None, decisions) {
+                Ok(outcome) => {
+                    let is_allowed = outcome.is_allowed;
+                    return Ok(Decided { is_allowed, hold: None, is_repeat: false });
+                }
+                Err(Fallback::Superseded) => return Err(self.undecided(plan)),
+                Err(Fallback::NeedsHoldTables) => {}
+            }
+        }
+        self.decide_with_holds(plan, times, decisions)
+    }
+
+    /// Makes one whole decision with the hold tables locked.
+    pub(crate) fn decide_with_holds(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+        decisions: &mut Decisions,
+    ) -> Result<Decided, DecideError> {
+        if let Err(why) = self.in_force(plan) {
+            // Another path may have claimed slots for it.
+            self.release_claims(plan);
+            return Err(why);
+        }
+        let mut tables = self.tables();
+        if !plan.looks_ahead {
+            self.expire_holds(&mut tables, times);
+        }
+        if let Some(named) = plan.name {
+            match tables.recall(named, times.now) {
+                Ok(Some(CachedResponse::Charged { hold, decisions: earlier })) => {
+                    // The rules may have changed; each gets its own earlier decision.
+                    decisions.clear();
+                    decisions.extend(plan.charges.iter().map(|charge| {
+                        let decision = earlier.iter().find(|(hash, _)| *hash == charge.hash);
+                        decision.map_or_else(|| charge.peek_fresh(times.now), |(_, it)| *it)
+                    }));
+                    return Ok(Decided { is_allowed: true, hold: *hold, is_repeat: true });
+                }
+                Ok(Some(CachedResponse::Refunded { .. })) => return Err(DecideError::OtherBody),
+                Ok(None) => {}
+                Err(BodyMismatch) => return Err(DecideError::OtherBody),
+            }
+        }
+        if let Some(hold) = plan.hold {
+            // Slots have a maximum of their own.
+            let counted = |it: &&Charge<'_>| !matches!(it.limit, AnyLimit::Slots(_));
+            let keys = plan.charges.iter().filter(counted).map(|charge| charge.hash);
+            if let Some(bound) = tables.bound_of_holds(hold.domain, keys) {
+                return Err(DecideError::TooManyHolds(bound));
+            }
+        }
+        let kind =
+            if plan.act == Operation::Hold { ActionKind::Reserve } else { ActionKind::Check };
+        let mut entry = JournalEntry::new(kind, times.now);
+        self.name_keys(&mut entry, plan);
+        let with = Some((&mut *tables, &mut entry));
+        let outcome = match self.decide_locked(plan, times, with, decisions) {
+            Ok(outcome) => outcome,
+            Err(_) => return Err(self.undecided(plan)),
+        };
+        let is_allowed = outcome.is_allowed;
+        let mut decided = Decided { is_allowed, hold: None, is_repeat: false };
+        if is_allowed {
+            if let Some(hold) = plan.hold {
+                let name = plan.name.map(|named| named.name);
+                let new = self.write_hold(&mut tables, outcome.items, (hold, name), &mut entry);
+                decided.hold = Some(new);
+            }
+            if let Some(named) = plan.name {
+                let hashes = plan.charges.iter().map(|charge| charge.hash);
+                let decisions = hashes.zip(decisions.iter().copied()).collect();
+                let response = CachedResponse::Charged { hold: decided.hold, decisions };
+                entry.names.push(named.name);
+                entry.note(self.durable(Durability::Memory));
+                for charge in &plan.charges {
+                    entry.note(self.durability(charge));
+                }
+                tables.cache_result(named, response, times.now);
+            }
+            entry.note = plan.note.map(Into::into);
+        }
+        self.record(&tables, entry);
+        Ok(decided)
+    }
+
+    /// Makes the keys of a plan known, and returns how many were not.
+    fn enrol_now(&self, plan: &Plan<'_>, times: Times) -> Result<u64, EnrolFailure> {
+        if self.in_force(plan).is_err() {
+            return Err(EnrolFailure::Superseded);
+        }
+        let mut tables = self.tables();
+        self.expire_holds(&mut tables, times);
+        let mut entry = JournalEntry::new(ActionKind::Enrol, times.now);
+        self.name_keys(&mut entry, plan);
+        let with = Some((&mut *tables, &mut entry));
+        let Ok(outcome) = self.decide_locked(plan, times, with, &mut Decisions::new()) else {
+            self.release_claims(plan);
+            return Err(EnrolFailure::Superseded);
+        };
+        if !outcome.is_allowed {
+            return Err(EnrolFailure::NoRoom);
+        }
+        entry.note = plan.note.map(Into::into);
+        self.record(&tables, entry);
+        Ok(outcome.units.iter().sum())
+    }
+
+    /// The hold tables, locked.
+    fn tables(&self) -> MutexGuard<'_, HoldTables> {
+        lock(&self.tables)
+    }
+
+    /// Adds the names of a plan's new keys to the journal.
+    fn name_keys(&self, entry: &mut JournalEntry, plan: &Plan<'_>) {
+        let (Some(sink), Some(requests)) = (&self.sink, plan.requests) else { return };
+        for charge in &plan.charges {
+            if self.durability(charge) > Durability::Memory && !sink.knows(charge.hash) {
+                entry.keys.push((charge.hash, requests.key_name(charge)));
+            }
+        }
+    }
+
+    /// The denial that a plan would get, without changing anything; `None` if it would be allowed, or
+    /// repeats a request that was.
+    #[cfg(feature = "durable")]
+    pub(crate) fn known_denial(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+        decisions: &mut Decisions,
+    ) -> Option<Decided> {
+        if let Some(named) = plan.name
+            && !matches!(lock(&self.tables).recall(named, times.now), Ok(None))
+        {
+            return None;
+        }
+        let peek = Plan { act: Operation::Look, hold: None, name: None, ..plan.clone() };
+        self.decide_now(&peek, times, decisions).ok().filter(|decided| !decided.is_allowed)
+    }
+
+    fn no_earlier_than_reuse(&self, limit: &AnyLimit, now: Timestamp) -> Timestamp {
+        match Width::of(limit) {
+            Width::Narrow => self.narrow.no_earlier_than_reuse(now),
+            Width::Wide => self.wide.no_earlier_than_reuse(now),
+            Width::None => now,
+        }
+    }
+}
+
+/// Shared by all paths.
+impl MemoryStore {
+    fn uncount(&self, width: Width) {
+        match width {
+            Width::Narrow => self.narrow.uncount_keys(1),
+            Width::Wide => self.wide.uncount_keys(1),
+            Width::None => {}
+        }
+    }
+
+    /// Frees the slots of all keys that are idle at `now`.
+    fn sweep(&self, now: Timestamp) {
+        self.narrow.sweep(now, self);
+        self.wide.sweep(now, self);
+    }
+
+    /// Calls a function with a key's slot, under its lock, if it has one.
+    fn with_slot<R>(
+        &self,
+        limit: &AnyLimit,
+        hash: u64,
+        then: impl FnOnce(&mut AnyLocked<'_>, usize) -> R,
+    ) -> Option<R> {
+        match Width::of(limit) {
+            Width::Narrow => {
+                let (_, mut chain) = self.narrow.lock_chain(hash);
+                let at = chain.find(hash)?;
+                Some(then(&mut AnyLocked::Narrow(chain.take_line(at.line)), at.slot))
+            }
+            Width::Wide => {
+                let (_, mut chain) = self.wide.lock_chain(hash);
+                let at = chain.find(hash)?;
+                Some(then(&mut AnyLocked::Wide(chain.take_line(at.line)), at.slot))
+            }
+            Width::None => None,
+        }
+    }
+
+    /// How many overflow counters there may be, for all rules: an eighth of the smaller table.
+    fn overflow_cells(&self) -> usize {
+        Overflow::cells_in(self.narrow.max_bytes() / 8)
+    }
+}
+
+impl<L: SlotLine> SlotPolicy<L> for MemoryStore {
+    fn is_idle(&self, line: &Locked<'_, L>, slot: usize, since: Timestamp) -> bool {
+        let tag = line.line().tag(slot);
+        let history = read(&self.history);
+        let Some(limit) = history.rule_of(tag).map(|rule| rule.common()) else { return true };
+        let stored = StoredState { tag, state: line.line().load_state(slot, limit) };
+        let ends = Timestamp::from_nanos(line.line().ends_ns(slot));
+        history.is_idle(stored, line.fingerprint(slot), since, ends)
+    }
+
+    /// Every slot has the number of its limit.
+    fn level(&self, _lines: &mut [Locked<'_, L>], _now: Timestamp) {}
+
+    fn sweep_others(&self, now: Timestamp) -> bool {
+        match L::WIDTH {
+            Width::Narrow => self.wide.sweep_some(now, self),
+            Width::Wide => self.narrow.sweep_some(now, self),
+            Width::None => false,
+        }
+    }
+}
+
+impl sealed::Store for MemoryStore {
+    const IS_IMMEDIATE: bool = true;
+
+    #[inline(always)]
+    fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {
+        Deciding::Now(self.decide_now(plan, times, decisions))
+    }
+
+    fn settle(
+        &self,
+        id: HoldId,
+        settlement: (Settlement, Option<&str>),
+        times: Times,
+    ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
+        NowOrLater::Now(self.settle_now(id, settlement, times))
+    }
+
+    fn refund(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, RefundFailure>> {
+        NowOrLater::Now(
+            self.refund_now(plan, times).map_err(|BodyMismatch| RefundFailure::OtherBody),
+        )
+    }
+
+    fn enrol(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, EnrolFailure>> {
+        NowOrLater::Now(self.enrol_now(plan, times))
+    }
+
+    fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>> {
+        NowOrLater::Now(Ok(self.forget_now(plan, times)))
+    }
+
+    fn forget_all(
+        &self,
+        scope: ForgetScope<'_>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
+        NowOrLater::Now(Ok(self.forget_all_now(scope, times)))
+    }
+
+    fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {
+        self.adopt_now(adoption, times);
+    }
+
+    fn expire(&self, times: Times) -> bool {
+        self.expire_holds(&mut self.tables(), times)
+    }
+
+    fn next_due(&self) -> Option<Timestamp> {
+        lock(&self.tables).next_due()
+    }
+
+    fn rounds(&self, domain: &str) -> Arc<AtomicU64> {
+        Arc::clone(lock(&self.rounds).entry(domain.into()).or_default())
+    }
+
+    fn close_round(
+        &self,
+        domain: &str,
+        _note: Option<&str>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
+        NowOrLater::Now(Ok(self.close_round_now(domain, times)))
+    }
+
+    fn hash(&self) -> &KeyedHash {
+        &self.hash
+    }
+
+    fn history(&self) -> Arc<History> {
+        Arc::clone(&read(&self.history))
+    }
+
+    fn len(&self) -> usize {
+        // Both tables count into one total.
+        self.narrow.len()
+    }
+
+    fn evicted_idempotency_keys(&self) -> u64 {
+        lock(&self.tables).evicted_names()
+    }
+
+    fn bytes(&self) -> usize {
+        let tables = lock(&self.tables).bytes();
+        let history = read(&self.history).bytes();
+        self.narrow.bytes() + self.wide.bytes() + tables + history
+    }
+}
+
+/// How often decisions are tried on unlocked lines.
+const UNLOCKED_TRIES: usize = 2;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,535 @@
+//! Holds, and changes to single keys.
+
+use std::hash::BuildHasher;
+
+use tidegate_core::Timestamp;
+use tidegate_policy::policy::Durability;
+use tidegate_table::locks::read;
+use tidegate_table::table::{KeyLocation, WideLine};
+
+use super::hold_tables::REMEMBERED_FOR;
+use super::slot::{AnyLine, AnyLocked, SlotLine};
+use super::unlocked::look_up_in;
+use super::{
+    ActionKind, Author, BodyMismatch, CachedResponse, Charge, EndKind, FreedQueues, Hold, HoldEnd,
+    HoldId, HoldItem, HoldTables, JournalBooking, JournalEntry, JournalTransfer, MemoryStore,
+    NewHold, Plan, SettleFailure, Settled, Settlement, Several, Width,
+};
+use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
+use crate::cycle::Times;
+use crate::history::{History, StoredState};
+use crate::store::{HoldFor, IdempotencyKey};
+use crate::transition::{self, KeyState, View};
+
+/// A key whose state is to be changed.
+#[derive(Clone, Copy, Debug)]
+struct KeyToChange {
+    hash: u64,
+    width: Width,
+    durability: Durability,
+}
+
+impl MemoryStore {
+    pub(super) fn write_hold(
+        &self,
+        tables: &mut HoldTables,
+        items: Several<HoldItem>,
+        (hold, name): (HoldFor, Option<[u64; 2]>),
+        entry: &mut JournalEntry,
+    ) -> NewHold {
+        let now = entry.at;
+        let HoldFor { length, domain } = hold;
+        let fence = tables.next_fence(now);
+        let expires = now.saturating_add(length);
+        if items.is_empty() && name.is_none() && entry.kind == ActionKind::Reserve {
+            // No rule limits it: its id is all there is to know. A lease can be renewed.
+            return NewHold { id: HoldId::unlimited(fence, expires), expires, fence };
+        }
+        let id = [self.ids.hash_one((fence, 1)), self.ids.hash_one((fence, 2))];
+        let id = HoldId([id[0] | HoldId::LIMITED, id[1]]);
+        self.note_hold(entry, id, &items);
+        let end = None;
+        tables.insert_hold(id, Hold { items, length, expires, fence, end, name, domain });
+        NewHold { id, expires, fence }
+    }
+
+    /// Notes that a hold has changed.
+    fn note_hold(&self, entry: &mut JournalEntry, id: HoldId, items: &[HoldItem]) {
+        // One that no rule limits has no items.
+        entry.note(self.durable(Durability::Memory));
+        for item in items {
+            entry.note(self.durable(item.durability));
+        }
+        entry.hold = Some(id);
+        entry.holds.push(id);
+    }
+
+    /// Ends a hold, or extends it.
+    pub(super) fn settle_now(
+        &self,
+        id: HoldId,
+        (settlement, note): (Settlement, Option<&str>),
+        times: Times,
+    ) -> Result<Settled, SettleFailure> {
+        self.settle_as(id, settlement, (Author::Host, note), times)
+    }
+
+    /// Settles a hold, with a note of the caller or of the engine.
+    pub(super) fn settle_as(
+        &self,
+        id: HoldId,
+        settlement: Settlement,
+        (author, note): (Author, Option<&str>),
+        times: Times,
+    ) -> Result<Settled, SettleFailure> {
+        let mut tables = self.tables();
+        self.expire_holds(&mut tables, times);
+        if let Some(units) = refunded_before(&mut tables, settlement.name(), times.now)? {
+            return Ok(Settled { units, is_repeat: true, ..Settled::NOTHING });
+        }
+        if let Some(expires) = id.expiry_of_unlimited() {
+            let is_refund = matches!(settlement, Settlement::Refund { .. });
+            let is_open = times.now < expires && !is_refund;
+            let settled = Settled { expires, ..Settled::NOTHING };
+            return if is_open { Ok(settled) } else { Err(SettleFailure::Gone) };
+        }
+        let mut hold = tables.hold(id).ok_or(SettleFailure::Gone)?.clone();
+        if let Some(before) = settled_before(&hold, settlement, times.now)? {
+            return Ok(before);
+        }
+        let mut entry = JournalEntry::new(ActionKind::of(settlement), times.now);
+        (entry.author, entry.note) = (author, note.map(Into::into));
+        self.note_hold(&mut entry, id, &hold.items);
+        let queues = self.freed_queues(&hold);
+        let mut settled = Settled { fence: hold.fence, queues, ..Settled::NOTHING };
+        if settlement == Settlement::Renew {
+            hold.expires = times.now.saturating_add(hold.length);
+            tables.renew(id, hold.expires);
+        } else {
+            let how = (settlement, times);
+            settled = self.settle_items(&mut tables, &mut hold.items, how, (settled, &mut entry));
+            self.end_hold(&mut tables, (id, hold.clone()), (settlement, settled), &mut entry);
+        }
+        self.record(&tables, entry);
+        Ok(Settled { expires: hold.expires, ..settled })
+    }
+
+    /// Keeps what is needed of a hold that was settled.
+    fn end_hold(
+        &self,
+        tables: &mut HoldTables,
+        (id, hold): (HoldId, Hold),
+        (settlement, settled): (Settlement, Settled),
+        entry: &mut JournalEntry,
+    ) {
+        let Settled { units, debt, forgiven, .. } = settled;
+        let settlement = match settlement {
+            Settlement::Refund { name, .. } => {
+                let hashes = hold.items.iter().map(|item| item.hash);
+                cache_refund(tables, (name, hashes), units, entry);
+                return tables.set_items(id, hold.items);
+            }
+            Settlement::Renew => return,
+            Settlement::Commit { actual } => EndKind::Commit { actual },
+            Settlement::Cancel | Settlement::Void => EndKind::Cancel,
+        };
+        if settlement == EndKind::Cancel {
+            entry.names.extend(hold.name);
+            let history = read(&self.history);
+            // A lease that was released is gone.
+            if hold.items.iter().any(|item| history.width_of(item) == Width::None) {
+                tables.drop_hold(id);
+                return;
+            }
+            tables.drop_name(hold.name);
+        }
+        tables.settle(id, hold.items, HoldEnd { at: entry.at, settlement, units, debt, forgiven });
+    }
+
+    /// Settles all items of a hold.
+    fn settle_items(
+        &self,
+        tables: &mut HoldTables,
+        items: &mut [HoldItem],
+        (settlement, times): (Settlement, Times),
+        (mut settled, entry): (Settled, &mut JournalEntry),
+    ) -> Settled {
+        let before: Several<HoldItem> = items.iter().cloned().collect();
+        let mut least = None;
+        self.change(tables, (&before, times), entry, |view, entry| {
+            for (index, item) in items.iter_mut().enumerate() {
+                let held = item.units;
+                let outcome = transition::settle_item(view, index, item, settlement);
+                let units = outcome.units;
+                settled.units = settled.units.max(units);
+                settled.debt = settled.debt.max(outcome.debt);
+                if item.is_by_request && outcome.counts_units {
+                    least = Some(least.map_or(units, |least: u64| least.min(units)));
+                    settled.forgiven = settled.forgiven.max(outcome.forgiven);
+                }
+                if view.history.counts_units(item) {
+                    let forgiven = (JournalTransfer::Forgiven, outcome.forgiven);
+                    for (transfer, units) in booked(settlement, held, units).chain([forgiven]) {
+                        let booking = JournalBooking { hash: item.hash, entry: transfer, units };
+                        entry.book(self.durable(item.durability), booking);
+                    }
+                }
+            }
+        });
+        // The host has to account for what a limit did not charge.
+        let is_commit = matches!(settlement, Settlement::Commit { .. });
+        let units = least.filter(|_| is_commit).unwrap_or(settled.units);
+        Settled { units, ..settled }
+    }
+
+    /// How durable a settlement of a hold has to be.
+    #[cfg(feature = "durable")]
+    pub(crate) fn durability_of_hold(&self, id: HoldId) -> Option<Durability> {
+        let tables = self.tables();
+        let most = tables.hold(id)?.items.iter().map(|item| self.durable(item.durability)).max();
+        most.max(Some(self.least_durability))
+    }
+
+    /// The queues that wait for what a hold releases.
+    pub(super) fn freed_queues(&self, hold: &Hold) -> FreedQueues {
+        let history = read(&self.history);
+        let is_slots = |item: &&HoldItem| history.width_of(item) == Width::None;
+        let mut slots = hold.items.iter().filter(is_slots);
+        match (slots.next(), slots.next()) {
+            (Some(only), None) => FreedQueues::One(only.hash),
+            _ => FreedQueues::All,
+        }
+    }
+
+    /// Releases expired holds, each at its own time, whenever this is called.
+    pub(super) fn expire_holds(&self, tables: &mut HoldTables, times: Times) -> bool {
+        let mut expired = false;
+        while let Some((id, hold)) = tables.next_expired(times.now) {
+            let at = times.at(hold.expires);
+            let mut entry = JournalEntry::new(ActionKind::Expire, at.now);
+            self.note_hold(&mut entry, id, &hold.items);
+            entry.names.extend(hold.name);
+            self.change(tables, (&hold.items, at), &mut entry, |view, entry| {
+                for (index, item) in hold.items.iter().enumerate() {
+                    transition::expire_item(view, index, item);
+                    let units = if view.history.counts_units(item) { item.units } else { 0 };
+                    let booking =
+                        JournalBooking { hash: item.hash, entry: JournalTransfer::Expired, units };
+                    entry.book(self.durable(item.durability), booking);
+                }
+            });
+            self.record(tables, entry);
+            expired = true;
+        }
+        expired
+    }
+
+    /// Changes the states of a hold's items, with all of them locked.
+    pub(super) fn change<R>(
+        &self,
+        tables: &mut HoldTables,
+        (items, times): (&[HoldItem], Times),
+        entry: &mut JournalEntry,
+        change: impl FnOnce(&mut View<'_>, &mut JournalEntry) -> R,
+    ) -> R {
+        let history = read(&self.history);
+        let key = |item: &HoldItem| KeyToChange {
+            hash: item.hash,
+            width: history.width_of(item),
+            durability: self.durable(item.durability),
+        };
+        let keys: Several<KeyToChange> = items.iter().map(key).collect();
+        // Limits are locked after lines, never before: see the order of locks.
+        drop(history);
+        self.with_states(tables, (&keys, times), entry, change)
+    }
+
+    /// Locks the states of keys, calls a function with them, and writes back what it has changed.
+    fn with_states<R>(
+        &self,
+        tables: &mut HoldTables,
+        (keys, times): (&[KeyToChange], Times),
+        entry: &mut JournalEntry,
+        change: impl FnOnce(&mut View<'_>, &mut JournalEntry) -> R,
+    ) -> R {
+        let (mut lines, slots) = self.lock_keys(keys);
+        // Limits are read after lines are locked, never before: see the order of locks.
+        let history = read(&self.history);
+        let mut states: Several<KeyState> = (keys.iter().zip(&slots))
+            .map(|(key, slot)| KeyState::new(load(&history, &lines, (key, *slot), tables)))
+            .collect();
+        let result = change(&mut View { history: &history, times, keys: &mut states }, entry);
+        let mut new: Several<(u64, StoredState, DecisionTime)> = Several::new();
+        for (index, (key, state)) in keys.iter().zip(&states).enumerate() {
+            if !state.is_changed {
+                continue;
+            }
+            tables.set_held(key.hash, state.stored.map_or(0, |stored| stored.state.held()));
+            match (slots[index], state.stored, state.decided_at) {
+                (Some((line, slot)), Some(StoredState { tag, state }), Some(decided_at)) => {
+                    lines[line].store(slot, tag, &state, decided_at);
+                }
+                (Some((line, slot)), ..) => {
+                    lines[line].clear(slot);
+                    self.uncount(key.width);
+                }
+                (None, Some(stored), Some(decided_at)) if key.width == Width::Wide => {
+                    new.push((key.hash, stored, decided_at));
+                }
+                (None, ..) => {}
+            }
+            entry.note_state(key.durability, key.hash, key.width);
+        }
+        drop((history, lines));
+        for (hash, stored, decided_at) in new {
+            self.add_key(hash, stored, decided_at);
+        }
+        result
+    }
+
+    /// Gives a key a slot for what it was charged, if there is one: a full table drops what cannot
+    /// be denied any more.
+    fn add_key(&self, hash: u64, stored: StoredState, decided_at: DecisionTime) {
+        let mut location = self.wide.enter(hash, decided_at.now, self);
+        if let KeyLocation::Full(chain) = location {
+            drop(chain);
+            self.sweep(decided_at.now);
+            location = self.wide.enter(hash, decided_at.now, self);
+        }
+        if let KeyLocation::Claimed(mut chain, at) | KeyLocation::Known(mut chain, at) = location {
+            let line = chain.line(at.line);
+            line.set_fingerprint(at.slot, hash);
+            line.store(at.slot, WideLine::pack(stored.tag, &stored.state, decided_at));
+        }
+    }
+
+    /// Locks the lines of keys in the order of their addresses. Unknown keys have none.
+    fn lock_keys(
+        &self,
+        keys: &[KeyToChange],
+    ) -> (Several<AnyLocked<'_>>, Several<Option<(usize, usize)>>) {
+        'again: loop {
+            let mut found: Several<(AnyLine<'_>, usize)> = Several::new();
+            for (index, key) in keys.iter().enumerate() {
+                found.extend(self.line_of(key).map(|line| (line, index)));
+            }
+            found.sort_unstable_by_key(|(line, _)| line.address());
+            let mut lines: Several<AnyLocked<'_>> = Several::new();
+            let mut slots: Several<Option<(usize, usize)>> = Several::from_elem(None, keys.len());
+            for (line, index) in found {
+                if lines.last().is_none_or(|last| last.address() != line.address()) {
+                    lines.push(line.lock());
+                }
+                let last = lines.len() - 1;
+                // Another thread may have moved it.
+                let Some(slot) = lines[last].find(keys[index].hash) else { continue 'again };
+                slots[index] = Some((last, slot));
+            }
+            return (lines, slots);
+        }
+    }
+
+    /// The line of a known key.
+    fn line_of(&self, key: &KeyToChange) -> Option<AnyLine<'_>> {
+        match key.width {
+            Width::Narrow => {
+                if let Some(seen) = look_up_in(&self.narrow, key.hash, AnyLine::Narrow)
+                    && seen.slot.is_some()
+                {
+                    return Some(seen.line);
+                }
+                let (_, mut chain) = self.narrow.lock_chain(key.hash);
+                let at = chain.find(key.hash)?;
+                Some(AnyLine::Narrow(chain.line(at.line).line()))
+            }
+            Width::Wide => {
+                if let Some(seen) = look_up_in(&self.wide, key.hash, AnyLine::Wide)
+                    && seen.slot.is_some()
+                {
+                    return Some(seen.line);
+                }
+                let (_, mut chain) = self.wide.lock_chain(key.hash);
+                let at = chain.find(key.hash)?;
+                Some(AnyLine::Wide(chain.line(at.line).line()))
+            }
+            Width::None => None,
+        }
+    }
+
+    /// Refunds the cost of a plan at every limit, and returns the most that any refunded.
+    pub(super) fn refund_now(&self, plan: &Plan<'_>, times: Times) -> Result<u64, BodyMismatch> {
+        let mut tables = self.tables();
+        self.expire_holds(&mut tables, times);
+        if let Some(units) = refunded_before(&mut tables, plan.name, times.now)? {
+            return Ok(units);
+        }
+        let items: Several<HoldItem> =
+            plan.charges.iter().map(|charge| HoldItem::new(plan, charge, charge.tag)).collect();
+        let mut entry = JournalEntry::new(ActionKind::Refund, times.now);
+        entry.note = plan.note.map(Into::into);
+        let units = self.refund_items(&mut tables, (&items, times), &mut entry);
+        let hashes = plan.charges.iter().map(|charge| charge.hash);
+        cache_refund(&mut tables, (plan.name, hashes), units, &mut entry);
+        self.record(&tables, entry);
+        Ok(units)
+    }
+
+    /// Refunds the units of items to their keys, and returns the most that any refunded.
+    pub(super) fn refund_items(
+        &self,
+        tables: &mut HoldTables,
+        (items, times): (&[HoldItem], Times),
+        entry: &mut JournalEntry,
+    ) -> u64 {
+        let most = self.change(tables, (items, times), entry, |view, entry| {
+            let refund = |(index, item): (usize, &HoldItem)| {
+                let units = transition::refund(view, index, item);
+                let transfer = JournalTransfer::Refunded;
+                let booking = JournalBooking { hash: item.hash, entry: transfer, units };
+                entry.book(self.durable(item.durability), booking);
+                units
+            };
+            items.iter().enumerate().map(refund).max()
+        });
+        most.unwrap_or(0)
+    }
+
+    /// Drops the states of a plan's keys; true if there were any. Holds stay.
+    pub(super) fn forget_now(&self, plan: &Plan<'_>, times: Times) -> bool {
+        let mut tables = self.tables();
+        self.expire_holds(&mut tables, times);
+        let key = |charge: &Charge<'_>| KeyToChange {
+            hash: charge.hash,
+            width: Width::of(charge.limit),
+            durability: self.durability(charge),
+        };
+        let keys: Several<KeyToChange> = plan.charges.iter().map(key).collect();
+        let mut entry = JournalEntry::new(ActionKind::Forget, times.now);
+        entry.note = plan.note.map(Into::into);
+        let forget = |view: &mut View<'_>, _: &mut JournalEntry| {
+            let forget = |(index, charge): (usize, &Charge<'_>)| {
+                !matches!(charge.limit, AnyLimit::Slots(_)) && transition::forget(view, index, plan)
+            };
+            plan.charges.iter().enumerate().map(forget).filter(|is_known| *is_known).count()
+        };
+        let count = self.with_states(&mut tables, (&keys, times), &mut entry, forget);
+        self.record(&tables, entry);
+        count > 0
+    }
+}
+
+/// The state of a key, with its units on hold.
+fn load(
+    history: &History,
+    lines: &[AnyLocked<'_>],
+    (key, slot): (&KeyToChange, Option<(usize, usize)>),
+    tables: &HoldTables,
+) -> Option<StoredState> {
+    let held = tables.held(key.hash);
+    if key.width == Width::None {
+        return Some(StoredState { tag: 0, state: AnyState::Slots { held } });
+    }
+    let (line, slot) = slot?;
+    let tag = lines[line].tag(slot);
+    let limit = history.rule_of(tag)?.common();
+    Some(StoredState { tag, state: lines[line].load_state(slot, limit).with_held(held) })
+}
+
+impl History {
+    /// The width of the states of an item's rule.
+    pub(super) fn width_of(&self, item: &HoldItem) -> Width {
+        self.rule_of(item.tag).map_or(Width::None, |rule| Width::of(rule.common()))
+    }
+
+    /// Whether an item counts units, unlike cooldowns and slots.
+    fn counts_units(&self, item: &HoldItem) -> bool {
+        let limit = self.rule_of(item.tag).map(|rule| rule.common());
+        !matches!(limit, None | Some(AnyLimit::Cooldown(_) | AnyLimit::Slots(_)))
+    }
+}
+
+/// The result of the same settlement before; an error if it was another one.
+fn settled_before(
+    hold: &Hold,
+    settlement: Settlement,
+    now: Timestamp,
+) -> Result<Option<Settled>, SettleFailure> {
+    let is_refund = matches!(settlement, Settlement::Refund { .. });
+    let Some(end) = hold.end else {
+        return if is_refund { Err(SettleFailure::Gone) } else { Ok(None) };
+    };
+    let is_same = match (settlement, end.settlement) {
+        (Settlement::Commit { actual }, EndKind::Commit { actual: before }) => actual == before,
+        (Settlement::Cancel | Settlement::Void, EndKind::Cancel) => true,
+        _ => false,
+    };
+    match end.settlement {
+        _ if end.at < now.saturating_sub(REMEMBERED_FOR) => Err(SettleFailure::Gone),
+        _ if is_same => {
+            let HoldEnd { units, debt, forgiven, .. } = end;
+            let (expires, fence) = (hold.expires, hold.fence);
+            let repeat = Settled { units, debt, forgiven, is_repeat: true, ..Settled::NOTHING };
+            Ok(Some(Settled { expires, fence, ..repeat }))
+        }
+        _ if settlement == Settlement::Renew => Err(SettleFailure::Gone),
+        EndKind::Commit { .. } if is_refund => Ok(None),
+        EndKind::Commit { .. } => Err(SettleFailure::Committed { units: end.units }),
+        EndKind::Cancel => Err(SettleFailure::Cancelled),
+    }
+}
+
+/// The cached result of a refund under an idempotency key, if there is one.
+fn refunded_before(
+    tables: &mut HoldTables,
+    name: Option<IdempotencyKey>,
+    now: Timestamp,
+) -> Result<Option<u64>, BodyMismatch> {
+    let Some(named) = name else { return Ok(None) };
+    Ok(match tables.recall(named, now)? {
+        Some(CachedResponse::Refunded { units, .. }) => Some(*units),
+        Some(CachedResponse::Charged { .. }) => return Err(BodyMismatch),
+        None => None,
+    })
+}
+
+/// Caches the result of a refund, so that it is not refunded twice.
+fn cache_refund(
+    tables: &mut HoldTables,
+    (name, hashes): (Option<IdempotencyKey>, impl Iterator<Item = u64>),
+    units: u64,
+    entry: &mut JournalEntry,
+) {
+    if let Some(named) = name.filter(|_| units > 0) {
+        entry.names.push(named.name);
+        let response = CachedResponse::Refunded { units, hashes: hashes.collect() };
+        tables.cache_result(named, response, entry.at);
+    }
+}
+
+/// How units on hold are booked when `units` of them were charged or returned.
+fn booked(
+    settlement: Settlement,
+    held: u64,
+    units: u64,
+) -> impl Iterator<Item = (JournalTransfer, u64)> {
+    let entries = match settlement {
+        // A charge beyond the hold is granted at the same time, so that the totals balance.
+        Settlement::Commit { .. } => [
+            (JournalTransfer::Committed, units.min(held)),
+            (JournalTransfer::Cancelled, held.saturating_sub(units)),
+            (JournalTransfer::Charged, units.saturating_sub(held)),
+        ],
+        Settlement::Cancel | Settlement::Void => [
+            (JournalTransfer::Cancelled, held),
+            (JournalTransfer::Held, 0),
+            (JournalTransfer::Held, 0),
+        ],
+        Settlement::Refund { .. } => [
+            (JournalTransfer::Refunded, units),
+            (JournalTransfer::Held, 0),
+            (JournalTransfer::Held, 0),
+        ],
+        Settlement::Renew => [(JournalTransfer::Held, 0); 3],
+    };
+    entries.into_iter().filter(|(_, units)| *units > 0)
+}

@@ -1,0 +1,231 @@
+//! How any state is packed into a slot, and lines of either width.
+
+use tidegate_core::{CooldownState, Period, QuotaState, Timestamp, WindowState};
+use tidegate_table::keyed::{pack_bucket, pack_sliding, unpack_bucket, unpack_sliding};
+use tidegate_table::table::{
+    Line, LineHeader, Locked, Narrow, Tagged, TaggedLine, Wide, WideLine, is_unchanged,
+};
+
+use super::Width;
+use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
+
+/// A line whose slots hold states of several limits.
+///
+/// Units on hold are not in the slot; a slot whose key has a hold is pinned.
+pub(crate) trait SlotLine: Line {
+    /// Which table it is of.
+    const WIDTH: Width;
+
+    fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState;
+
+    fn tag(&self, slot: usize) -> u32;
+
+    fn pack(tag: u32, state: &AnyState, decided_at: DecisionTime) -> Self::Packed;
+
+    /// When the period of a quota in a slot ends.
+    fn ends_ns(&self, _slot: usize) -> u64 {
+        u64::MAX
+    }
+
+    /// A time with which [`pack`](Self::pack) writes the same end again.
+    fn decided_at(&self, slot: usize) -> DecisionTime {
+        let ends_ns = self.ends_ns(slot);
+        let ends = (ends_ns != u64::MAX).then(|| Timestamp::from_nanos(ends_ns));
+        DecisionTime { now: Timestamp::ZERO, period: Period { index: 0, ends } }
+    }
+}
+
+impl SlotLine for TaggedLine {
+    const WIDTH: Width = Width::Narrow;
+
+    #[inline(always)]
+    fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState {
+        let packed = self.load(slot).packed;
+        match limit {
+            AnyLimit::Window(_) => AnyState::Window(WindowState {
+                ends_ns: packed.low,
+                used: u64::from(packed.high),
+                held: 0,
+            }),
+            AnyLimit::Cooldown(_) => {
+                AnyState::Cooldown(CooldownState { since_ns_plus_1: packed.low })
+            }
+            _ => AnyState::Bucket(unpack_bucket(packed)),
+        }
+    }
+
+    #[inline(always)]
+    fn tag(&self, slot: usize) -> u32 {
+        self.load(slot).tag
+    }
+
+    #[inline(always)]
+    fn pack(tag: u32, state: &AnyState, _decided_at: DecisionTime) -> Tagged<Narrow> {
+        let packed = match state {
+            AnyState::Bucket(state) => pack_bucket(state),
+            AnyState::Window(state) => {
+                Narrow { high: u32::try_from(state.used).unwrap_or(u32::MAX), low: state.ends_ns }
+            }
+            AnyState::Cooldown(state) => Narrow { high: 0, low: state.since_ns_plus_1 },
+            AnyState::Sliding(_) | AnyState::Quota(_) | AnyState::Slots { .. } => Narrow::default(),
+        };
+        Tagged { tag, packed }
+    }
+}
+
+impl SlotLine for WideLine {
+    const WIDTH: Width = Width::Wide;
+
+    fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState {
+        let words = self.load(slot).packed;
+        match limit {
+            AnyLimit::Quota(_) => AnyState::Quota(QuotaState {
+                period: words[0],
+                used: words[1],
+                carried: words[2],
+                held: 0,
+                debt: words[4],
+                held_from: words[5],
+            }),
+            _ => AnyState::Sliding(unpack_sliding(words)),
+        }
+    }
+
+    fn tag(&self, slot: usize) -> u32 {
+        self.load(slot).tag
+    }
+
+    /// A quota also stores when its period ends, so that one without carry can be dropped then.
+    fn pack(tag: u32, state: &AnyState, decided_at: DecisionTime) -> Tagged<Wide> {
+        let mut packed = Wide::default();
+        match state {
+            AnyState::Sliding(state) => packed = pack_sliding(state),
+            AnyState::Quota(state) => {
+                let ends_ns = decided_at.period.ends.map_or(u64::MAX, Timestamp::as_nanos);
+                let QuotaState { period, used, carried, debt, held_from, .. } = *state;
+                packed[..6].copy_from_slice(&[period, used, carried, ends_ns, debt, held_from]);
+            }
+            _ => {}
+        }
+        Tagged { tag, packed }
+    }
+
+    fn ends_ns(&self, slot: usize) -> u64 {
+        self.load(slot).packed[3]
+    }
+}
+
+/// A line of either width.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AnyLine<'a> {
+    Narrow(&'a TaggedLine),
+    Wide(&'a WideLine),
+}
+
+/// Calls the same function on a line of either width.
+macro_rules! either {
+    ($any:expr, $line:ident => $then:expr) => {
+        match $any {
+            Self::Narrow($line) => $then,
+            Self::Wide($line) => $then,
+        }
+    };
+}
+
+impl<'a> AnyLine<'a> {
+    pub(crate) fn address(self) -> usize {
+        either!(self, line => std::ptr::from_ref(line).addr())
+    }
+
+    pub(crate) fn is_unchanged(self, header: LineHeader) -> bool {
+        either!(self, line => is_unchanged(line, header))
+    }
+
+    pub(crate) fn tag(self, slot: usize) -> u32 {
+        either!(self, line => line.tag(slot))
+    }
+
+    pub(crate) fn load_state(self, slot: usize, limit: &AnyLimit) -> AnyState {
+        either!(self, line => line.load_state(slot, limit))
+    }
+
+    pub(crate) fn lock(self) -> AnyLocked<'a> {
+        match self {
+            Self::Narrow(line) => AnyLocked::Narrow(Locked::new(line)),
+            Self::Wide(line) => AnyLocked::Wide(Locked::new(line)),
+        }
+    }
+
+    pub(crate) fn lock_if_unchanged(self, header: LineHeader) -> Option<AnyLocked<'a>> {
+        match self {
+            Self::Narrow(line) => Locked::if_unchanged(line, header).map(AnyLocked::Narrow),
+            Self::Wide(line) => Locked::if_unchanged(line, header).map(AnyLocked::Wide),
+        }
+    }
+}
+
+/// A locked line of either width.
+#[derive(Debug)]
+pub(crate) enum AnyLocked<'a> {
+    Narrow(Locked<'a, TaggedLine>),
+    Wide(Locked<'a, WideLine>),
+}
+
+impl AnyLocked<'_> {
+    pub(crate) fn address(&self) -> usize {
+        either!(self, line => line.address())
+    }
+
+    pub(crate) fn find(&self, hash: u64) -> Option<usize> {
+        either!(self, line => line.find(hash))
+    }
+
+    pub(crate) fn is_pinned(&self, slot: usize) -> bool {
+        either!(self, line => line.header.is_pinned(slot))
+    }
+
+    pub(crate) fn tag(&self, slot: usize) -> u32 {
+        either!(self, line => line.load(slot).tag)
+    }
+
+    pub(crate) fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState {
+        either!(self, line => line.line().load_state(slot, limit))
+    }
+
+    /// Stores a state; the caller stores its held units.
+    pub(crate) fn store(
+        &mut self,
+        slot: usize,
+        tag: u32,
+        state: &AnyState,
+        decided_at: DecisionTime,
+    ) {
+        let is_pinned = state.held() > 0;
+        match self {
+            Self::Narrow(line) => {
+                line.store(slot, TaggedLine::pack(tag, state, decided_at));
+                line.header.set_pinned(slot, is_pinned);
+            }
+            Self::Wide(line) => {
+                let mut packed = WideLine::pack(tag, state, decided_at);
+                if let AnyState::Quota(state) = state
+                    && state.period != decided_at.period.index
+                {
+                    // The request came late: the state's own period has another end.
+                    let before = line.load(slot).packed;
+                    packed.packed[3] = if before[0] == state.period { before[3] } else { u64::MAX };
+                }
+                line.store(slot, packed);
+                line.header.set_pinned(slot, is_pinned);
+            }
+        }
+    }
+
+    pub(crate) fn set_pinned(&mut self, slot: usize, pinned: bool) {
+        either!(self, line => line.header.set_pinned(slot, pinned));
+    }
+
+    pub(crate) fn clear(&mut self, slot: usize) {
+        either!(self, line => line.clear(slot));
+    }
+}

@@ -1,0 +1,163 @@
+//! States as they are in their slots: to be written, and to be restored.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use tidegate_core::Timestamp;
+use tidegate_table::hash::KeyedHash;
+use tidegate_table::locks::{lock, read};
+use tidegate_table::table::{KeyLocation, Narrow, SlotTable, Tagged, WIDE_WORDS};
+
+use super::slot::SlotLine;
+use super::{CachedResult, Hold, HoldId, Locked, MemoryStore, Several, TaggedLine, WideLine};
+use crate::any_limit::AnyLimit;
+use crate::history::{History, StoredState};
+
+/// A state as it is in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StateImage {
+    Narrow(Tagged<Narrow>),
+    Wide(Tagged<[u64; WIDE_WORDS]>),
+}
+
+/// There is no slot for a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoSlotForState;
+
+impl MemoryStore {
+    /// Sets the key hash.
+    pub(crate) fn set_hash(&mut self, hash: KeyedHash) {
+        self.hash = hash;
+    }
+
+    pub(crate) fn history_mut(&mut self) -> &mut History {
+        Arc::make_mut(self.history.get_mut().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Restores a state, as of some time; one with a hold is pinned.
+    pub(crate) fn restore_image(
+        &self,
+        (hash, image): (u64, StateImage),
+        now: Timestamp,
+        is_held: bool,
+    ) -> Result<(), NoSlotForState> {
+        match image {
+            StateImage::Narrow(packed) => {
+                self.restore_into(&self.narrow, (hash, packed), now, is_held)
+            }
+            StateImage::Wide(packed) => self.restore_into(&self.wide, (hash, packed), now, is_held),
+        }
+    }
+
+    fn restore_into<L: SlotLine>(
+        &self,
+        table: &SlotTable<L>,
+        (hash, packed): (u64, L::Packed),
+        now: Timestamp,
+        is_held: bool,
+    ) -> Result<(), NoSlotForState> {
+        let mut location = table.enter(hash, now, self);
+        if let KeyLocation::Full(chain) = location {
+            drop(chain);
+            // During recovery idle keys need not stay.
+            self.sweep(now);
+            location = table.enter(hash, now, self);
+        }
+        match location {
+            KeyLocation::Claimed(mut chain, at) | KeyLocation::Known(mut chain, at) => {
+                let line = chain.line(at.line);
+                line.set_fingerprint(at.slot, hash);
+                line.store(at.slot, packed);
+                line.header.set_pinned(at.slot, is_held);
+                Ok(())
+            }
+            KeyLocation::Full(_) => Err(NoSlotForState),
+        }
+    }
+
+    /// Restores holds and cached results, after all states.
+    pub(crate) fn restore_hold_tables(
+        &self,
+        holds: Vec<(HoldId, Hold)>,
+        names: Vec<([u64; 2], CachedResult)>,
+        last_fence: u64,
+    ) {
+        let (open, settled) = holds.into_iter().partition(|(_, hold)| hold.end.is_none());
+        self.restore_holds(open, last_fence);
+        let mut tables = lock(&self.tables);
+        tables.restore_settled(settled);
+        tables.restore_names(names);
+    }
+
+    fn restore_holds(&self, holds: Vec<(HoldId, Hold)>, last_fence: u64) {
+        let mut tables = lock(&self.tables);
+        for (id, hold) in holds {
+            for item in &hold.items {
+                let units = tables.held(item.hash).saturating_add(item.units);
+                let limit = read(&self.history).rule_of(item.tag).map(|rule| *rule.common());
+                let is_held = match limit {
+                    // A cooldown holds nothing.
+                    Some(AnyLimit::Cooldown(_)) | None => false,
+                    Some(AnyLimit::Slots(_)) => true,
+                    // The hold of a period that has closed is not among the held units.
+                    Some(limit) => self
+                        .with_slot(&limit, item.hash, |line, slot| {
+                            let (tag, state) = (line.tag(slot), line.load_state(slot, &limit));
+                            item.is_held_in(&read(&self.history), StoredState { tag, state })
+                        })
+                        .unwrap_or(false),
+                };
+                if is_held {
+                    tables.set_held(item.hash, units);
+                }
+                if let Some(limit) = limit {
+                    let is_pinned = tables.held(item.hash) > 0;
+                    self.with_slot(&limit, item.hash, |line, slot| {
+                        line.set_pinned(slot, is_pinned);
+                    });
+                }
+            }
+            tables.restore_hold(id, hold);
+        }
+        tables.set_last_fence(last_fence);
+    }
+
+    /// The latest times at which slots were reused.
+    pub(crate) fn reuse(&self) -> [Timestamp; 2] {
+        let zero = Timestamp::ZERO;
+        [self.narrow.no_earlier_than_reuse(zero), self.wide.no_earlier_than_reuse(zero)]
+    }
+
+    pub(crate) fn note_reuse(&self, [narrow, wide]: [Timestamp; 2]) {
+        self.narrow.note_reuse(narrow);
+        self.wide.note_reuse(wide);
+    }
+
+    /// Calls a function with every state.
+    ///
+    /// Decisions may continue; each state is as of some time during the call.
+    pub(crate) fn for_each_image(&self, mut then: impl FnMut(u64, StateImage)) {
+        let mut found: Several<(u64, StateImage)> = Several::new();
+        let of_narrow = |line: &Locked<'_, TaggedLine>, slot| {
+            (line.fingerprint(slot), StateImage::Narrow(line.load(slot)))
+        };
+        let of_wide = |line: &Locked<'_, WideLine>, slot| {
+            (line.fingerprint(slot), StateImage::Wide(line.load(slot)))
+        };
+        self.narrow.for_each_line(|line| {
+            found.extend(line.occupied().map(|slot| of_narrow(line, slot)));
+            found.drain(..).for_each(|(hash, image)| then(hash, image));
+        });
+        self.wide.for_each_line(|line| {
+            found.extend(line.occupied().map(|slot| of_wide(line, slot)));
+            found.drain(..).for_each(|(hash, image)| then(hash, image));
+        });
+    }
+
+    /// How many rounds were closed, by domain.
+    pub(crate) fn all_rounds(&self) -> Vec<(Box<str>, u64)> {
+        let rounds = lock(&self.rounds);
+        let rounds = rounds.iter();
+        rounds.map(|(domain, closed)| (domain.clone(), closed.load(Ordering::Acquire))).collect()
+    }
+}

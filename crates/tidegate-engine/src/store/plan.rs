@@ -1,0 +1,149 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{Decision, Period, Timestamp};
+use tidegate_policy::policy::{Condition, Durability, Mode};
+
+use crate::any_limit::{AnyLimit, AnyState, DecisionTime, INLINE, LimitRequest, Operation};
+use crate::transition::KeyAttributes;
+
+/// The plan of one request: which limits are charged, under which keys, how much.
+///
+/// Overrides, bans, groups, shadow mode and costs are resolved; one decision is left.
+#[derive(Clone, Debug)]
+pub struct Plan<'a> {
+    /// The version of the rules that it was made from. Later ones have larger numbers.
+    pub(crate) version: u64,
+    pub(crate) act: Operation,
+    pub(crate) charges: SmallVec<[Charge<'a>; INLINE]>,
+    pub(crate) hold: Option<HoldFor>,
+    pub(crate) name: Option<IdempotencyKey>,
+    /// The caller's note, to be written with it.
+    pub(crate) note: Option<&'a str>,
+    /// Whether its time lies ahead; only a peek can do that. Nothing expires for it.
+    pub(crate) looks_ahead: bool,
+    /// The requests that it was made from.
+    pub(crate) requests: Option<&'a dyn PlannedRequests>,
+}
+
+/// What only the requests of a plan know.
+pub(crate) trait PlannedRequests: fmt::Debug {
+    /// Whether a charge's key meets the conditions of an override.
+    fn meets(&self, charge: &Charge<'_>, conditions: &[Condition]) -> bool;
+
+    /// The name of a charge's key.
+    fn key_name(&self, charge: &Charge<'_>) -> KeyName;
+
+    /// The attributes of a charge's key.
+    fn key_attributes(&self, charge: &Charge<'_>) -> Arc<KeyAttributes>;
+}
+
+/// The name of a key: the rule, and the attributes of its key with their values.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyName {
+    pub(crate) domain: Box<str>,
+    pub(crate) rule: Box<str>,
+    pub(crate) parts: Vec<(Box<str>, Option<Box<str>>)>,
+}
+
+impl KeyName {
+    /// The domain of the rule.
+    #[must_use]
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// The name of the rule.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// The attributes of the key, with their values as they count; `None` where one was missing.
+    pub fn parts(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.parts.iter().map(|(attribute, value)| (&**attribute, value.as_deref()))
+    }
+}
+
+/// One limit's part in a plan.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charge<'a> {
+    /// The number of the rule in its rule set.
+    pub(crate) rule: u32,
+    /// The number of the limit: a new one for every edit.
+    pub(crate) tag: u32,
+    pub(crate) mode: Mode,
+    /// Whether a denied request is charged as well.
+    pub(crate) charge_refused: bool,
+    pub(crate) durability: Durability,
+    /// The rule that the state belongs to, as long as its key and algorithm are unchanged.
+    pub(crate) family: u64,
+    /// The hash of the family and the key, which identifies the state.
+    pub(crate) hash: u64,
+    pub(crate) cost: u64,
+    /// Whether the cost is the request's, and not the rule's.
+    pub(crate) is_by_request: bool,
+    pub(crate) limit: &'a AnyLimit,
+    pub(crate) period: Period,
+}
+
+/// How long units are on hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoldFor {
+    pub(crate) length: Duration,
+    /// The domain that it counts for.
+    pub(crate) domain: u64,
+}
+
+/// The name under which a request may be repeated without being charged again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// The domain that it counts for; 0 for those of settlements.
+    pub(crate) domain: u64,
+    pub(crate) name: [u64; 2],
+    /// A hash of the rest of the request.
+    pub(crate) body: u64,
+}
+
+impl Plan<'_> {
+    /// Whether the key of one of its charges meets the conditions of an override.
+    pub(crate) fn meets(&self, charge: &Charge<'_>, conditions: &[Condition]) -> bool {
+        self.requests.is_some_and(|requests| requests.meets(charge, conditions))
+    }
+
+    /// Whether it only charges limits.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.act == Operation::Charge && self.name.is_none() && self.hold.is_none()
+    }
+}
+
+impl<'a> Charge<'a> {
+    /// What the limit would decide for a new key.
+    pub(crate) fn peek_fresh(&self, now: Timestamp) -> Decision {
+        let LimitRequest { limit, cost, decided_at, .. } = self.limit_request(now);
+        limit.peek(&limit.fresh(self.period), cost, decided_at)
+    }
+
+    /// A state that counts this charge and `after`, which it changed the estimate of the overflow
+    /// counters to: a window that another key opened ends earlier than the key's own would.
+    pub(crate) fn with_own_window(&self, after: &AnyState, now: Timestamp) -> AnyState {
+        let LimitRequest { limit, cost, decided_at, .. } = self.limit_request(now);
+        let mut alone = limit.fresh(self.period);
+        let _ = limit.check(&mut alone, cost, decided_at);
+        limit.join(after, &alone)
+    }
+
+    pub(crate) fn limit_request(&self, now: Timestamp) -> LimitRequest<'a> {
+        LimitRequest {
+            limit: self.limit,
+            cost: self.cost,
+            mode: self.mode,
+            charge_refused: self.charge_refused,
+            has_room: true,
+            decided_at: DecisionTime { now, period: self.period },
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! Every change of state, as functions over a view of what a store has.
+//!
+//! A store fetches the states of the keys concerned, calls one of these functions, and writes back
+//! what has changed. There are no clocks, locks or I/O here, so that all stores decide alike. The
+//! history of the limits is part of the view: states are brought up to date on the way.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tidegate_core::{Committed, Decision, HeldUnits, Period, Timestamp};
+use tidegate_policy::Attributes;
+use tidegate_policy::policy::{Condition, Durability};
+
+use crate::any_limit::decide as decide_limits;
+use crate::any_limit::{
+    AnyCharge, AnyLimit, AnyState, DecisionTime, Decisions, INLINE, LimitRequest, Operation,
+};
+use crate::cycle::Times;
+use crate::history::{Current, History, KeyRef, RuleHistory, StoredState};
+use crate::store::{Charge, Plan, Settlement};
+
+type Several<T> = SmallVec<[T; INLINE]>;
+
+/// What a store has, as far as one operation needs it.
+#[derive(Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) history: &'a History,
+    pub(crate) times: Times,
+    /// The states of the keys concerned, in the order of the operation.
+    pub(crate) keys: &'a mut [KeyState],
+}
+
+/// The state of a key, before an operation and after it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyState {
+    /// `None` if the key is unknown.
+    pub(crate) stored: Option<StoredState>,
+    /// An unknown key may have been forgotten at this time.
+    pub(crate) forgotten: Timestamp,
+    /// Whether a new state can be stored; if not, the request is denied.
+    pub(crate) has_room: bool,
+    pub(crate) is_changed: bool,
+    /// When it was decided: a quota's slot keeps the end of its period.
+    pub(crate) decided_at: Option<DecisionTime>,
+}
+
+/// Units of one key that are on hold, or were charged by a hold.
+#[derive(Clone, Debug)]
+pub(crate) struct HoldItem {
+    /// The version of the limits when they were held.
+    pub(crate) tag: u32,
+    pub(crate) hash: u64,
+    /// What is on hold, or once the hold is settled, what of its charge can be refunded.
+    pub(crate) units: u64,
+    /// What of a quota's charge is owed by the next periods.
+    pub(crate) debt: u64,
+    /// The period of a quota's state after the hold was made.
+    pub(crate) period: u64,
+    /// Whether the rule charges the request's cost, and not its own.
+    pub(crate) is_by_request: bool,
+    pub(crate) durability: Durability,
+    /// The state after the charge, from which follows how much of it still counts; of a cooldown
+    /// the one that the hold began.
+    pub(crate) charged: Option<Box<StoredState>>,
+    /// The attributes of the key, which overrides by pattern need.
+    pub(crate) key: Arc<KeyAttributes>,
+}
+
+/// The attributes of a key, with their values.
+pub(crate) type KeyAttributes = [(Box<str>, Box<str>)];
+
+/// The result of a decision over all charges of a plan.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) is_allowed: bool,
+    /// What is on hold now.
+    pub(crate) items: Several<HoldItem>,
+    /// How much each charge has charged or held.
+    pub(crate) units: Several<u64>,
+}
+
+/// The result of a change to one item of a hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ItemOutcome {
+    /// Units charged or refunded.
+    pub(crate) units: u64,
+    /// Whether a state that counts units took them.
+    pub(crate) counts_units: bool,
+    /// What of a commit's charge is owed by the next periods.
+    pub(crate) debt: u64,
+    /// What a commit did not charge.
+    pub(crate) forgiven: u64,
+}
+
+impl KeyState {
+    pub(crate) const fn new(stored: Option<StoredState>) -> Self {
+        let (forgotten, decided_at) = (Timestamp::ZERO, None);
+        Self { stored, forgotten, has_room: true, is_changed: false, decided_at }
+    }
+
+    fn write(&mut self, stored: StoredState, decided_at: DecisionTime) {
+        self.is_changed |= self.stored != Some(stored);
+        (self.stored, self.decided_at) = (Some(stored), Some(decided_at));
+    }
+}
+
+/// Decides over all charges of a plan: all are charged, or none.
+pub(crate) fn decide(view: &mut View<'_>, plan: &Plan<'_>, decisions: &mut Decisions) -> Outcome {
+    let now = view.times.now;
+    let mut current: Several<Current> = Several::new();
+    for (charge, key) in plan.charges.iter().zip(&*view.keys) {
+        let meets = |conditions: &[Condition]| plan.meets(charge, conditions);
+        let key_ref = KeyRef { hash: charge.hash, meets: &meets };
+        current.push(match key.stored {
+            Some(stored) => view.history.current_of_charge(stored, charge, key_ref, now),
+            None => Current {
+                tag: charge.tag,
+                limit: *charge.limit,
+                state: charge.limit.fresh(charge.period),
+                stuck: None,
+            },
+        });
+    }
+    let mut states: Several<AnyState> = current.iter().map(Current::decided_state).collect();
+    let limits: Several<AnyLimit> = current.iter().map(Current::limit_in_force).collect();
+    let requests: Several<LimitRequest<'_>> = (plan.charges.iter().zip(&limits).zip(&*view.keys))
+        .map(|((charge, limit), key)| LimitRequest {
+            limit,
+            has_room: key.has_room,
+            ..charge.limit_request(now.max(key.forgotten))
+        })
+        .collect();
+    let is_allowed = decide_limits(plan.act, &requests, &mut states, decisions);
+    let mut outcome = Outcome { is_allowed, ..Outcome::default() };
+    for (index, charge) in plan.charges.iter().enumerate() {
+        let (before, after, request) = (&current[index], states[index], &requests[index]);
+        let is_known = view.keys[index].stored.is_some()
+            || after != before.state
+            || (charge.limit.knows_from_first_request() && plan.act != Operation::Look);
+        if plan.act != Operation::Look && before.stuck.is_none() && is_known {
+            let stored = StoredState { tag: before.tag, state: after };
+            view.keys[index].write(stored, request.decided_at);
+        }
+        let is_held = plan.act == Operation::Hold || matches!(charge.limit, AnyLimit::Slots(_));
+        if is_held && plan.act != Operation::Look && is_allowed && decisions[index].is_allowed() {
+            let item = HoldItem::new(plan, charge, before.tag);
+            // A cooldown begins with the hold; voiding the hold ends this one and no later one.
+            let begun = matches!(after, AnyState::Cooldown(_))
+                .then(|| Box::new(StoredState { tag: before.tag, state: after }));
+            outcome.items.push(HoldItem { period: after.period(), charged: begun, ..item });
+        }
+        let decided = (&decisions[index], is_allowed);
+        outcome.units.push(charged_units(request, &before.state, decided));
+    }
+    outcome
+}
+
+/// Makes the keys of a plan known, all of them or, where one has no room, none. Charges nothing.
+///
+/// Of unused units that carry over, those count that a key has had since it is known. What the
+/// outcome has as units is 1 for a key that was not known before, and else 0.
+pub(crate) fn enrol(view: &mut View<'_>, plan: &Plan<'_>) -> Outcome {
+    let is_allowed = view.keys.iter().all(|key| key.stored.is_some() || key.has_room);
+    let mut outcome = Outcome { is_allowed, ..Outcome::default() };
+    for (charge, key) in plan.charges.iter().zip(&mut *view.keys) {
+        let is_new = is_allowed && key.stored.is_none() && charge.limit.knows_from_first_request();
+        if is_new {
+            let state = charge.limit.fresh(charge.period);
+            let decided_at = charge.limit_request(view.times.now.max(key.forgotten)).decided_at;
+            key.write(StoredState { tag: charge.tag, state }, decided_at);
+        }
+        outcome.units.push(u64::from(is_new));
+    }
+    outcome
+}
+
+/// How many units a limit charged, for a request that it or another one may have denied.
+fn charged_units(
+    request: &LimitRequest<'_>,
+    before: &AnyState,
+    (decision, is_allowed): (&Decision, bool),
+) -> u64 {
+    match (decision.is_allowed(), is_allowed) {
+        (true, true) => request.cost,
+        (true, false) if request.charge_refused => request.cost,
+        (false, _) if request.charge_refused && request.has_room => {
+            request.limit.charge_refused(&mut before.clone(), request.cost, request.decided_at)
+        }
+        _ => 0,
+    }
+}
+
+/// Commits, cancels or refunds one item of a hold. The item is as it is afterwards.
+pub(crate) fn settle_item(
+    view: &mut View<'_>,
+    index: usize,
+    item: &mut HoldItem,
+    settlement: Settlement,
+) -> ItemOutcome {
+    let mut charge = view.history.charge_of(item, view.times);
+    // What can be refunded afterwards.
+    let (mut left, mut debt) = (item.units, item.debt);
+    let mut done = Committed::default();
+    let begun = item.charged.as_deref().map(|charged| charged.state);
+    let is_by_request = item.is_by_request;
+    let change = |limit: &AnyLimit, state: &mut AnyState, (held, decided_at)| match settlement {
+        Settlement::Commit { actual } => {
+            let HeldUnits { units, .. } = held;
+            let actual = actual.filter(|_| is_by_request).unwrap_or(units);
+            done = limit.commit(state, held, actual, decided_at);
+            (left, debt) = (done.charged - done.closed, done.debt);
+            done.charged
+        }
+        Settlement::Refund { units, .. } => charge.as_mut().map_or(0, |charge| {
+            charge.refund((limit, state), (units, &mut left, &mut debt), decided_at)
+        }),
+        Settlement::Void => {
+            limit.void(state, (held, begun.as_ref()), decided_at);
+            0
+        }
+        Settlement::Cancel | Settlement::Renew => {
+            limit.cancel(state, held, decided_at);
+            0
+        }
+    };
+    let newest = |rule: &RuleHistory, times| rule.tag_at(times);
+    let (units, after) = update(view, (index, newest), item, change);
+    let counts_units = after.is_some_and(|stored| stored.state.counts_units());
+    let of_refund = charge.map(|it| StoredState { tag: it.tag, state: it.state });
+    let is_refund = matches!(settlement, Settlement::Refund { .. });
+    item.charged = if is_refund { of_refund } else { after }.map(Box::new);
+    (item.units, item.debt) = (left, debt);
+    ItemOutcome { units, counts_units, debt: done.debt, forgiven: done.forgiven }
+}
+
+/// Releases an item of an expired hold; the view's time is that of the expiry.
+pub(crate) fn expire_item(view: &mut View<'_>, index: usize, item: &HoldItem) {
+    // Edits since then come after it.
+    let back_then = |rule: &RuleHistory, times| rule.tag_back_then(times);
+    update(view, (index, back_then), item, |limit, state, (held, decided_at)| {
+        // Whether the hold is released before a period closes, or after it, is the same. Which
+        // round was open then is not known.
+        let period = Period { index: state.period(), ..decided_at.period };
+        limit.cancel(state, held, DecisionTime { period, ..decided_at });
+        0
+    });
+}
+
+/// Refunds up to `units` that a key was charged, and returns how many; 0 for an unknown key.
+pub(crate) fn refund(view: &mut View<'_>, index: usize, item: &HoldItem) -> u64 {
+    let newest = |rule: &RuleHistory, times| rule.tag_at(times);
+    let (units, after) = update(view, (index, newest), item, |limit, state, (_, decided_at)| {
+        limit.refund(state, item.units, decided_at)
+    });
+    if after.is_some() { units } else { 0 }
+}
+
+/// Makes a key unknown, but for its units on hold. Returns whether it was known.
+pub(crate) fn forget(view: &mut View<'_>, index: usize, plan: &Plan<'_>) -> bool {
+    let (charge, now) = (&plan.charges[index], view.times.now);
+    let Some(stored) = view.keys[index].stored else { return false };
+    let meets = |conditions: &[Condition]| plan.meets(charge, conditions);
+    let key = KeyRef { hash: charge.hash, meets: &meets };
+    let current = view.history.current_of_charge(stored, charge, key, now);
+    let state = current.limit.forgotten(&current.state, charge.period);
+    let key = &mut view.keys[index];
+    key.stored = (state.held() > 0).then_some(StoredState { tag: charge.tag, state });
+    key.decided_at = Some(DecisionTime { now: Timestamp::ZERO, period: charge.period });
+    key.is_changed = true;
+    true
+}
+
+/// Makes the key of a hold's item unknown, but for its units on hold. Returns whether it was known.
+pub(crate) fn forget_item(view: &mut View<'_>, index: usize, item: &HoldItem) -> bool {
+    if view.keys[index].stored.is_none() {
+        return false;
+    }
+    let newest = |rule: &RuleHistory, times| rule.tag_at(times);
+    let _ = update(view, (index, newest), item, |limit, state, (_, decided_at)| {
+        *state = limit.forgotten(state, decided_at.period);
+        0
+    });
+    true
+}
+
+/// Changes the state of a hold's item as of now, and returns it. For an unknown key only the
+/// result is computed.
+fn update(
+    view: &mut View<'_>,
+    (index, position): (usize, impl Fn(&RuleHistory, Times) -> u32),
+    item: &HoldItem,
+    mut change: impl FnMut(&AnyLimit, &mut AnyState, (HeldUnits, DecisionTime)) -> u64,
+) -> (u64, Option<StoredState>) {
+    let Some(rule) = view.history.rule_of(item.tag) else { return (0, None) };
+    let tag = position(rule, view.times);
+    let decided_at = rule.decided_at(tag, view.times);
+    let attributes = item.attributes();
+    let meets = |conditions: &[Condition]| {
+        conditions.iter().all(|condition| condition.holds(&Attributes::new(&attributes)))
+    };
+    let key = KeyRef { hash: item.hash, meets: &meets };
+    let Some(stored) = view.keys[index].stored else {
+        let limit = rule.limit_at(tag, key).limit;
+        let fresh = limit.fresh(decided_at.period);
+        let mut state = fresh;
+        let units = change(limit, &mut state, (item.on_hold(rule, tag), decided_at));
+        let after = StoredState { tag, state };
+        // The key of a quota may be forgotten after the period of its hold: what a commit charges
+        // beyond the hold counts now.
+        let is_quota = matches!(state, AnyState::Quota(_));
+        if is_quota && state != fresh {
+            view.keys[index].write(after, decided_at);
+        }
+        return (units, is_quota.then_some(after));
+    };
+    let current = rule.advance(stored, key, tag, view.times.now);
+    // Where the limit in force cannot express the state, it is changed as of the time before.
+    let now = current.stuck.map_or(decided_at.now, |stuck| stuck.since);
+    let mut state = current.state;
+    let held = item.on_hold(rule, current.tag);
+    let units = change(&current.limit, &mut state, (held, DecisionTime { now, ..decided_at }));
+    let after = StoredState { tag: current.tag, state };
+    view.keys[index].write(after, decided_at);
+    (units, Some(after))
+}
+
+impl History {
+    /// A state as a charge finds it.
+    pub(crate) fn current_of_charge(
+        &self,
+        stored: StoredState,
+        charge: &Charge<'_>,
+        key: KeyRef<'_>,
+        now: Timestamp,
+    ) -> Current {
+        let StoredState { tag, state } = stored;
+        let found = self.rule(charge.family).filter(|_| tag != charge.tag);
+        let mut current = match found {
+            Some(rule) => rule.advance(stored, key, charge.tag, now),
+            None => Current { tag: charge.tag, limit: *charge.limit, state, stuck: None },
+        };
+        if current.tag == charge.tag && current.stuck.is_none() {
+            // A request may bring its own limit.
+            current.limit = *charge.limit;
+        }
+        current
+    }
+
+    /// The state that the commit of an item left, as of now: it knows how much of the charge is
+    /// outstanding.
+    fn charge_of(&self, item: &HoldItem, times: Times) -> Option<Current> {
+        let stored = item.charged.as_deref().copied()?;
+        let rule: &RuleHistory = self.rule_of(stored.tag)?;
+        let attributes = item.attributes();
+        let meets = |conditions: &[Condition]| {
+            conditions.iter().all(|condition| condition.holds(&Attributes::new(&attributes)))
+        };
+        let key = KeyRef { hash: item.hash, meets: &meets };
+        Some(rule.advance(stored, key, rule.tag_at(times), times.now))
+    }
+}
+
+impl Current {
+    pub(crate) fn limit_in_force(&self) -> AnyLimit {
+        self.stuck.map_or(self.limit, |stuck| stuck.limit)
+    }
+
+    /// The state for a decision: one that cannot be expressed is overdrawn as far as can be.
+    pub(crate) fn decided_state(&self) -> AnyState {
+        match self.stuck {
+            None => self.state,
+            Some(stuck) => {
+                let at = DecisionTime { now: stuck.since, period: crate::any_limit::NO_PERIOD };
+                stuck.limit.carry_over(&self.limit, &self.state, at)
+            }
+        }
+    }
+
+    /// Refunds up to `units` of the charge that left this state, from the state of its key.
+    fn refund(
+        &mut self,
+        (limit, state): (&AnyLimit, &mut AnyState),
+        (units, left, debt): (u64, &mut u64, &mut u64),
+        at: DecisionTime,
+    ) -> u64 {
+        let mut charge = AnyCharge { state: self.state, units: *left, debt: *debt };
+        // Equal buckets may count in different ticks; their words tell.
+        let refunded = if self.limit.to_words() == limit.to_words() {
+            limit.refund_charge(state, &mut charge, units, at)
+        } else {
+            // The key has come under another limit since.
+            let outstanding =
+                self.limit.refund_charge(&mut self.state.clone(), &mut charge.clone(), units, at);
+            let refunded = limit.refund(state, outstanding, at);
+            self.limit.refund_charge(&mut self.state.clone(), &mut charge, refunded, at)
+        };
+        (self.state, *left, *debt) = (charge.state, charge.units, charge.debt);
+        refunded
+    }
+}
+
+impl HoldItem {
+    /// A charge's part of a hold.
+    pub(crate) fn new(plan: &Plan<'_>, charge: &Charge<'_>, tag: u32) -> Self {
+        let Charge { hash, cost: units, is_by_request, durability, .. } = *charge;
+        let key = plan.requests.map_or_else(|| Arc::new([]) as _, |it| it.key_attributes(charge));
+        let (debt, period, charged) = (0, charge.period.index, None);
+        Self { tag, hash, units, debt, period, is_by_request, durability, charged, key }
+    }
+
+    /// What it has on hold, with its period as a version numbers them.
+    fn on_hold(&self, rule: &RuleHistory, tag: u32) -> HeldUnits {
+        let period = rule.renumbered((self.tag, self.period), tag);
+        HeldUnits { units: self.units, period }
+    }
+
+    /// Whether its units are among those that a state has on hold.
+    pub(crate) fn is_held_in(&self, history: &History, stored: StoredState) -> bool {
+        match (stored.state, history.rule_of(stored.tag)) {
+            (AnyState::Quota(state), Some(rule)) => {
+                self.on_hold(rule, stored.tag).period >= state.held_from
+            }
+            _ => true,
+        }
+    }
+
+    /// Brings what it refers to up to date, so that older versions of its limits can be dropped.
+    pub(crate) fn bring_up_to_date(&mut self, history: &History, times: Times) {
+        if let (Some(charged), Some(current)) =
+            (self.charged.as_deref().copied(), history.charge_of(self, times))
+            && current.stuck.is_none()
+            && history.rule_of(charged.tag).is_some()
+        {
+            let stored = StoredState { tag: current.tag, state: current.state };
+            self.charged = Some(Box::new(stored));
+        }
+        if let Some(rule) = history.rule_of(self.tag) {
+            self.period = rule.renumbered((self.tag, self.period), rule.newest().tag);
+            self.tag = rule.newest().tag;
+        }
+    }
+
+    /// Whether its key meets the conditions of an override.
+    pub(crate) fn meets(&self, conditions: &[Condition]) -> bool {
+        let attributes = self.attributes();
+        conditions.iter().all(|condition| condition.holds(&Attributes::new(&attributes)))
+    }
+
+    fn attributes(&self) -> SmallVec<[(&str, &str); 4]> {
+        self.key.iter().map(|(name, value)| (&**name, &**value)).collect()
+    }
+}

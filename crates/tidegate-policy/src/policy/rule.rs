@@ -1,0 +1,390 @@
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::rule_builder::RuleBuilder;
+use super::text::TextError;
+use super::{Condition, CostTable, Grant, Key, Limit, Metadata, Override, RuleId};
+use crate::attributes::Attributes;
+
+/// A rule: which requests it matches, their key, and the limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    pub(crate) id: RuleId,
+    /// All of them must hold; without any the rule applies to its whole domain.
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) key: Key,
+    pub(crate) limit: Limit,
+    pub(crate) cost: Option<CostTable>,
+    pub(crate) deny: Option<Box<str>>,
+    pub(crate) mode: Mode,
+    pub(crate) group: Option<Box<str>>,
+    pub(crate) overrides: Vec<Override>,
+    /// `None` is the default of the limit: see [`Rule::without_store`].
+    pub(crate) on_error: Option<OnError>,
+    pub(crate) missing: Missing,
+    pub(crate) empty: Empty,
+    /// `None`: the store's default for the limit.
+    pub(crate) durability: Option<Durability>,
+    pub(crate) reserve_for: Duration,
+    pub(crate) charge_refused: bool,
+    pub(crate) quota_mode: bool,
+    /// Names of rules of its domain.
+    pub(crate) replaces: Vec<Box<str>>,
+    pub(crate) effective: Effective,
+    /// Never empty.
+    pub(crate) metadata: Option<Arc<Metadata>>,
+}
+
+impl Rule {
+    /// The default time for which a reservation holds units.
+    pub const DEFAULT_RESERVE_FOR: Duration = Duration::from_secs(600);
+
+    /// The domain of rules and requests without one.
+    pub const DEFAULT_DOMAIN: &str = "default";
+
+    /// Builds a rule for all requests of the domain `default`, with one key for all.
+    ///
+    /// ```
+    /// use tidegate::policy::{Limit, Policy, Rule};
+    /// use tidegate::{Bucket, Rate};
+    ///
+    /// let limit = Limit::Bucket(Bucket::new(Rate::per_second(10)?, 20)?);
+    /// let rule = Rule::builder("search", limit)
+    ///     .domain("api")
+    ///     .matching("path", ["/search/*"])
+    ///     .key(["ip"])
+    ///     .build()?;
+    /// let policy = Policy::new([rule])?;
+    /// assert_eq!(policy.rules()[0].name(), "search");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder(name: &str, limit: Limit) -> RuleBuilder {
+        RuleBuilder::new(name, limit)
+    }
+
+    /// A rule for all requests of the domain `default`, with one key for all.
+    pub(crate) fn new(name: &str, limit: Limit) -> Self {
+        Self {
+            id: RuleId::named(name),
+            conditions: Vec::new(),
+            key: Key::default(),
+            limit,
+            cost: None,
+            deny: None,
+            mode: Mode::default(),
+            group: None,
+            overrides: Vec::new(),
+            on_error: None,
+            missing: Missing::default(),
+            empty: Empty::default(),
+            durability: None,
+            reserve_for: Self::DEFAULT_RESERVE_FOR,
+            charge_refused: false,
+            quota_mode: false,
+            replaces: Vec::new(),
+            effective: Effective::default(),
+            metadata: None,
+        }
+    }
+
+    /// The same rule with these overrides in place of its own. For the engine.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_overrides(self, overrides: Vec<Override>) -> Self {
+        Self { overrides, ..self }
+    }
+
+    /// Whether an override fits the rule: it names attributes of its key, and its limit differs in
+    /// numbers only.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn takes(&self, given: &Override) -> bool {
+        let is_in_key = |condition: &Condition| {
+            self.key.parts.iter().any(|part| part.attribute() == condition.attribute())
+        };
+        let is_alike = match &given.grant {
+            Grant::Unlimited => true,
+            Grant::Limit(given) => given.is_like(&self.limit),
+        };
+        is_alike && given.key.iter().all(is_in_key)
+    }
+
+    /// Whether it limits nothing, and only keeps requests from the later rules of its group. An
+    /// imported file makes such rules where a request must not fall through; they are not listed.
+    #[must_use]
+    pub fn is_placeholder(&self) -> bool {
+        self.key.is_of_placeholder()
+    }
+
+    /// Whether it uses an attribute: in its conditions, its key or its costs.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn reads(&self, attribute: &str) -> bool {
+        self.conditions.iter().any(|it| &*it.attribute == attribute)
+            || self.key.parts.iter().any(|part| part.attribute() == attribute)
+            || self.cost.as_ref().is_some_and(|cost| &*cost.by == attribute)
+    }
+
+    /// What names it in calls, errors and reports.
+    #[must_use]
+    pub const fn id(&self) -> &RuleId {
+        &self.id
+    }
+
+    /// Its name, unique in its domain.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.id.name
+    }
+
+    /// The domain it belongs to.
+    #[must_use]
+    pub fn domain(&self) -> &str {
+        &self.id.domain
+    }
+
+    /// The conditions on a request; all must hold.
+    #[must_use]
+    pub fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    /// The key.
+    #[must_use]
+    pub const fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The constraint.
+    #[must_use]
+    pub const fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// The costs of requests, if the rule has its own.
+    #[must_use]
+    pub const fn cost(&self) -> Option<&CostTable> {
+        self.cost.as_ref()
+    }
+
+    /// The reason in its denials.
+    #[must_use]
+    pub fn deny_reason(&self) -> Option<&str> {
+        self.deny.as_deref()
+    }
+
+    /// What responses say about the rule; never empty.
+    #[doc(hidden)]
+    #[inline]
+    #[must_use]
+    pub const fn metadata(&self) -> Option<&Arc<Metadata>> {
+        self.metadata.as_ref()
+    }
+
+    /// The group it is in.
+    #[must_use]
+    pub fn group(&self) -> Option<&str> {
+        self.group.as_deref()
+    }
+
+    /// Other limits for some keys; the first that matches applies.
+    #[must_use]
+    pub fn overrides(&self) -> &[Override] {
+        &self.overrides
+    }
+
+    /// Whether denials are enforced.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whether it is in shadow mode.
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
+        self.mode == Mode::Shadow
+    }
+
+    /// The decision when the store is unavailable. By default a quota denies, because it stands for
+    /// money, and any other limit allows.
+    #[must_use]
+    pub fn without_store(&self) -> OnError {
+        let by_limit = match self.limit {
+            Limit::Quota(..) => OnError::Deny,
+            _ => OnError::Allow,
+        };
+        self.on_error.unwrap_or(by_limit)
+    }
+
+    /// What happens to a request that lacks an attribute of the key.
+    #[must_use]
+    pub const fn missing(&self) -> Missing {
+        self.missing
+    }
+
+    /// What happens to a request whose attribute of the key is empty.
+    #[must_use]
+    pub const fn empty(&self) -> Empty {
+        self.empty
+    }
+
+    /// How durable charges are; `None`: the store's default for the limit.
+    #[must_use]
+    pub const fn durability(&self) -> Option<Durability> {
+        self.durability
+    }
+
+    /// How durable its charges are on a durable store: quotas are synced, unless the rule sets
+    /// another durability.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn durability_on_disk(&self) -> Durability {
+        self.durability.unwrap_or(match self.limit {
+            Limit::Quota(..) => Durability::Fsync,
+            _ => Durability::Memory,
+        })
+    }
+
+    /// How long reservations hold units.
+    #[must_use]
+    pub const fn reserve_for(&self) -> Duration {
+        self.reserve_for
+    }
+
+    /// Whether it also charges denied requests.
+    #[must_use]
+    pub const fn charges_refused(&self) -> bool {
+        self.charge_refused
+    }
+
+    /// Whether it is in Envoy's quota mode.
+    #[must_use]
+    pub const fn is_in_quota_mode(&self) -> bool {
+        self.quota_mode
+    }
+
+    /// The rules of its domain that do not apply where it does.
+    pub fn replaces(&self) -> impl Iterator<Item = &str> {
+        self.replaces.iter().map(|name| &**name)
+    }
+
+    /// From when an edit applies.
+    #[must_use]
+    pub const fn effective(&self) -> Effective {
+        self.effective
+    }
+
+    /// Whether a request of its domain meets all conditions.
+    #[must_use]
+    pub fn matches(&self, attributes: &Attributes<'_>) -> bool {
+        self.conditions.iter().all(|condition| condition.holds(attributes))
+    }
+}
+
+/// Why a rule could not be built: what is wrong, and what to write instead.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RuleError(TextError);
+
+impl From<TextError> for RuleError {
+    fn from(error: TextError) -> Self {
+        Self(error)
+    }
+}
+
+impl RuleError {
+    /// What is wrong.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// What to write instead.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+}
+
+impl fmt::Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)?;
+        match &self.0.hint {
+            Some(hint) => write!(f, " ({hint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Error for RuleError {}
+
+/// Whether denials are enforced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// A denial denies the request.
+    #[default]
+    Enforce,
+    /// A denial is counted and reported, and the request is allowed.
+    Shadow,
+}
+
+/// The decision on a request when the store is unavailable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnError {
+    /// It is allowed.
+    Allow,
+    /// It is denied.
+    Deny,
+}
+
+/// What happens to a request without an attribute that the key needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    /// It is denied.
+    #[default]
+    Refuse,
+    /// The rule does not apply to it.
+    Skip,
+    /// All such requests share one key.
+    Share,
+}
+
+/// What happens to a request with an empty text for an attribute of the key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Empty {
+    /// An empty text is a key like any other.
+    #[default]
+    Accept,
+    /// The request is an error, and no rule is charged: an identity that could not be determined
+    /// must not share a key with others.
+    Reject,
+}
+
+/// How durable a charge is before the decision is returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// It is in memory.
+    Memory,
+    /// The operating system has it.
+    Flush,
+    /// The disk has it.
+    Fsync,
+}
+
+/// When an edit of the limit takes effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Effective {
+    /// At once.
+    #[default]
+    Now,
+    /// With the next window, period or round of each key.
+    Next,
+}

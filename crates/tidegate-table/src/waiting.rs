@@ -1,0 +1,425 @@
+//! Queues of waiters, in arrival order.
+//!
+//! They know neither slots nor buckets. The head of a queue makes *attempts*, all other waiters
+//! sleep. What an attempt does is up to the caller.
+//!
+//! - **Arrival is the call of [`WaitQueues::wait`]**, not the first poll. The check for earlier
+//!   waiters, the first attempt and the joining happen under one lock, so no waiter is overtaken by
+//!   a later call, unless its rank is higher.
+//! - **A new head attempts.** After a success, a cancellation, a time-out or a panic the next
+//!   waiter attempts too, so a wake-up is passed on until an attempt finds no more.
+//! - **The lock is held during an attempt.** A wake-up comes before it or after it, never between a
+//!   failed attempt and the sleep. An attempt must therefore not call the queues, nor drop anything
+//!   that does; it panics if it tries.
+//! - A head that is not polled blocks its queue, until its future is dropped.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::{self, AssertUnwindSafe};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tidegate_core::Timestamp;
+
+use crate::clock::Clock;
+
+mod park;
+mod queue;
+mod sync;
+mod timer;
+
+use park::Parker;
+pub use queue::WaitRequest;
+use queue::{Queues, Ticket, Turn, next_attempt};
+use sync::{AtomicUsize, Attempting, Mutex, MutexGuard, Ordering, fence, lock};
+use timer::{Alarms, Armed, SleepBudget, Timer};
+
+/// The result of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt<T> {
+    /// It succeeded.
+    Done(T),
+    /// Not now. It is repeated after a `wake` of the queue, or at `retry_at`.
+    NotYet { retry_at: Option<Timestamp> },
+}
+
+/// Why a wait ended without success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueError {
+    /// The queue is full.
+    QueueFull,
+    /// The deadline has passed.
+    DeadlinePassed,
+    /// The queues were closed.
+    Closed,
+}
+
+/// All queues.
+pub struct WaitQueues {
+    shared: Arc<WaitInner>,
+}
+
+impl WaitQueues {
+    /// Empty queues; deadlines and retry times are times of `clock`.
+    pub fn new(clock: Arc<dyn Clock + Send + Sync>) -> Self {
+        let shards = std::array::from_fn(|_| Mutex::new(Queues::new()));
+        let waiting = AtomicUsize::new(0);
+        Self { shared: Arc::new(WaitInner { shards, waiting, clock, timer: Timer::new() }) }
+    }
+
+    /// Whether a queue is empty. Costs one load when all are.
+    ///
+    /// A caller that does not want to wait may attempt without the queues then; otherwise it would
+    /// overtake. A caller that wants to wait calls [`wait`](Self::wait), which makes its first
+    /// attempt.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self, queue: u64) -> bool {
+        self.shared.is_unused() || self.shared.queues(queue).is_empty(queue)
+    }
+
+    /// Waits until an attempt succeeds. Await it, or [block](QueueWait::block) on it.
+    ///
+    /// With no waiter ahead, the first attempt is made now, and a success takes no ticket. A
+    /// deadline that has passed thus means: do not wait. Dropping the future leaves the queue.
+    pub fn wait<T, F>(&self, request: WaitRequest, mut attempt: F) -> QueueWait<'_, T, F>
+    where
+        F: FnMut(Timestamp) -> Attempt<T>,
+    {
+        let stage = self.enter(&request, &mut attempt);
+        QueueWait { queues: self, stage, attempt }
+    }
+
+    /// Wakes the head of a queue: an attempt may succeed now, because units were released.
+    ///
+    /// Call it after the release. One call is enough for any number of units. Costs one load
+    /// when all queues are empty.
+    pub fn wake(&self, queue: u64) {
+        if self.shared.is_unused() {
+            return;
+        }
+        let waker = self.shared.queues(queue).wake(queue);
+        wake_all(waker);
+    }
+
+    /// Wakes the heads of all queues: units of more than one key may have been released.
+    pub fn wake_all(&self) {
+        if self.shared.is_unused() {
+            return;
+        }
+        for shard in &self.shared.shards {
+            let wakers = lock(shard).wake_all();
+            wake_all(wakers);
+        }
+    }
+
+    /// Wakes all waiters whose deadline or retry time has come at `now`.
+    ///
+    /// For clocks that do not move by themselves: with any other the timer does it.
+    pub fn tick(&self, now: Timestamp) {
+        self.shared.tick(now);
+    }
+
+    /// When `tick` will have something to do.
+    #[cfg(test)]
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.shared.next_due()
+    }
+
+    /// How many wait, or are about to.
+    pub fn waiting(&self) -> usize {
+        self.shared.waiting.load(Ordering::Relaxed)
+    }
+
+    /// The number of queues that are not empty.
+    pub(crate) fn queue_count(&self) -> usize {
+        self.shared.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
+    /// Ends all current and later waits, ends the timer and waits for its end. The second call does
+    /// nothing.
+    pub fn close(&self) {
+        Attempting::assert_not();
+        for shard in &self.shared.shards {
+            let wakers = lock(shard).close();
+            wake_all(wakers);
+        }
+        self.shared.timer.close();
+    }
+
+    fn enter<T>(
+        &self,
+        request: &WaitRequest,
+        attempt: &mut impl FnMut(Timestamp) -> Attempt<T>,
+    ) -> WaitStage<'_, T> {
+        let counted = WaiterCount::new(&self.shared.waiting);
+        let mut queues = self.shared.queues(request.queue);
+        let now = self.shared.clock.now();
+        if queues.is_closed() {
+            return WaitStage::Settled(Err(QueueError::Closed));
+        }
+        let mut next_retry = None;
+        if queues.would_be_first(request) {
+            match try_once(attempt, now) {
+                Attempt::Done(value) => return WaitStage::Settled(Ok(value)),
+                Attempt::NotYet { retry_at } => next_retry = next_attempt(retry_at, now),
+            }
+        }
+        if request.deadline.is_some_and(|deadline| deadline <= now) {
+            return WaitStage::Settled(Err(QueueError::DeadlinePassed));
+        }
+        match queues.join(request, next_retry) {
+            Some(ticket) => {
+                WaitStage::Waits(TicketGuard { shared: &self.shared, ticket, _counted: counted })
+            }
+            None => WaitStage::Settled(Err(QueueError::QueueFull)),
+        }
+    }
+}
+
+impl Drop for WaitQueues {
+    fn drop(&mut self) {
+        self.shared.timer.stop();
+    }
+}
+
+impl fmt::Debug for WaitQueues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitQueues").field("queues", &self.queue_count()).finish_non_exhaustive()
+    }
+}
+
+/// A wait in a queue: a future, or a call that blocks.
+#[must_use = "it blocks its queue and makes no attempt unless it is awaited or blocked on"]
+pub struct QueueWait<'a, T, F> {
+    queues: &'a WaitQueues,
+    stage: WaitStage<'a, T>,
+    attempt: F,
+}
+
+impl<T, F: FnMut(Timestamp) -> Attempt<T>> QueueWait<'_, T, F> {
+    /// Blocks the thread until it is settled. Needs no timer.
+    pub fn block(mut self) -> Result<T, QueueError> {
+        let parker = Arc::new(Parker::new());
+        let waker = Waker::from(Arc::clone(&parker));
+        let mut budget = SleepBudget::new();
+        loop {
+            match self.step(&waker) {
+                WaitStep::Settled(outcome) => return outcome,
+                WaitStep::Sleeps { until: None } => {
+                    parker.park(None);
+                }
+                WaitStep::Sleeps { until: Some(until) } => {
+                    let timeout = budget.timeout(until, self.queues.shared.clock.now());
+                    budget.note(until, parker.park(Some(timeout)));
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, waker: &Waker) -> WaitStep<T> {
+        match std::mem::replace(&mut self.stage, WaitStage::Over) {
+            WaitStage::Settled(outcome) => WaitStep::Settled(outcome),
+            // If the attempt panics, the ticket is dropped.
+            WaitStage::Waits(guard) => match guard.attempt_turn(&mut self.attempt, waker) {
+                WaitStep::Settled(outcome) => WaitStep::Settled(outcome),
+                WaitStep::Sleeps { until } => {
+                    self.stage = WaitStage::Waits(guard);
+                    WaitStep::Sleeps { until }
+                }
+            },
+            WaitStage::Over => panic!("polled after completion"),
+        }
+    }
+}
+
+impl<T, F: FnMut(Timestamp) -> Attempt<T>> Future for QueueWait<'_, T, F> {
+    type Output = Result<T, QueueError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        match this.step(context.waker()) {
+            WaitStep::Settled(outcome) => Poll::Ready(outcome),
+            WaitStep::Sleeps { until } => {
+                if let Some(until) = until
+                    && Timer::arm(&this.queues.shared, until) == Armed::No
+                {
+                    // Without a timer it polls all the time.
+                    context.waker().wake_by_ref();
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Nothing in it is pinned.
+impl<T, F> Unpin for QueueWait<'_, T, F> {}
+
+impl<T, F> fmt::Debug for QueueWait<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wait").finish_non_exhaustive()
+    }
+}
+
+enum WaitStage<'a, T> {
+    Waits(TicketGuard<'a>),
+    /// Known, but not returned yet.
+    Settled(Result<T, QueueError>),
+    Over,
+}
+
+enum WaitStep<T> {
+    Settled(Result<T, QueueError>),
+    Sleeps { until: Option<Timestamp> },
+}
+
+/// A ticket, which leaves the queue on drop.
+struct TicketGuard<'a> {
+    shared: &'a WaitInner,
+    ticket: Ticket,
+    _counted: WaiterCount<'a>,
+}
+
+impl TicketGuard<'_> {
+    /// Makes an attempt if it is time for one; otherwise registers the waker, under the same lock.
+    fn attempt_turn<T>(
+        &self,
+        attempt: &mut impl FnMut(Timestamp) -> Attempt<T>,
+        waker: &Waker,
+    ) -> WaitStep<T> {
+        // Cloned before and dropped after the lock is held: both may run foreign code.
+        let waker = waker.clone();
+        let _old;
+        let mut late = WokenAtEnd(Vec::new());
+        let mut queues = self.shared.queues(self.ticket.queue());
+        loop {
+            let now = self.shared.clock.now();
+            let turn = queues.turn(self.ticket, now);
+            match turn {
+                Turn::Attempt | Turn::LastAttempt => match try_once(attempt, now) {
+                    Attempt::Done(value) => return WaitStep::Settled(Ok(value)),
+                    Attempt::NotYet { .. } if turn == Turn::LastAttempt => {
+                        return WaitStep::Settled(Err(QueueError::DeadlinePassed));
+                    }
+                    Attempt::NotYet { retry_at } => {
+                        late.0 = queues.put_off(self.ticket, next_attempt(retry_at, now));
+                    }
+                },
+                Turn::Sleep { until } => {
+                    _old = queues.listen(self.ticket, waker);
+                    return WaitStep::Sleeps { until };
+                }
+                Turn::TooLate => return WaitStep::Settled(Err(QueueError::DeadlinePassed)),
+                Turn::Closed => return WaitStep::Settled(Err(QueueError::Closed)),
+            }
+        }
+    }
+}
+
+impl Drop for TicketGuard<'_> {
+    fn drop(&mut self) {
+        let left = self.shared.queues(self.ticket.queue()).leave(self.ticket);
+        wake_all(left.next);
+        drop(left.own);
+    }
+}
+
+/// Wakers that are woken when the lock is no longer held.
+struct WokenAtEnd(Vec<Waker>);
+
+impl Drop for WokenAtEnd {
+    fn drop(&mut self) {
+        wake_all(self.0.drain(..));
+    }
+}
+
+/// Counts one that waits or is about to.
+///
+/// A waiter is counted before it attempts, and the count is read after a release, with a fence on
+/// both sides: at least one of them sees the other.
+struct WaiterCount<'a>(&'a AtomicUsize);
+
+impl<'a> WaiterCount<'a> {
+    fn new(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        Self(waiting)
+    }
+}
+
+impl Drop for WaiterCount<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Shared by the queues and their timer.
+struct WaitInner {
+    /// Unrelated queues rarely share a lock.
+    shards: [Mutex<Queues<Waker>>; SHARDS],
+    waiting: AtomicUsize,
+    clock: Arc<dyn Clock + Send + Sync>,
+    timer: Timer,
+}
+
+impl WaitInner {
+    fn queues(&self, queue: u64) -> MutexGuard<'_, Queues<Waker>> {
+        Attempting::assert_not();
+        // The remainder is less than SHARDS, so it fits whatever the width of usize.
+        lock(&self.shards[usize::try_from(queue % SHARDS as u64).unwrap_or(0)])
+    }
+
+    fn is_unused(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.waiting.load(Ordering::SeqCst) == 0
+    }
+
+    fn tick(&self, now: Timestamp) {
+        Attempting::assert_not();
+        for shard in &self.shards {
+            let wakers = lock(shard).tick(now);
+            wake_all(wakers);
+        }
+    }
+
+    fn next_due(&self) -> Option<Timestamp> {
+        self.shards.iter().filter_map(|shard| lock(shard).next_due()).min()
+    }
+}
+
+impl Alarms for WaitInner {
+    fn timer(&self) -> &Timer {
+        &self.timer
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn fire(&self, now: Timestamp) -> Option<Timestamp> {
+        self.tick(now);
+        self.next_due()
+    }
+}
+
+fn try_once<T>(attempt: &mut impl FnMut(Timestamp) -> Attempt<T>, now: Timestamp) -> Attempt<T> {
+    let _mark = Attempting::begin();
+    attempt(now)
+}
+
+/// Wakes wakers, under no lock. One that panics must not cost the others their turn, nor the timer
+/// its thread; the panic has been reported where it happened.
+fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    for waker in wakers {
+        let _ = panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    }
+}
+
+/// One in the model, which is about threads on one lock.
+const SHARDS: usize = if cfg!(shuttle) { 1 } else { 16 };
+
+#[cfg(all(test, shuttle))]
+mod shuttle_tests;
+#[cfg(all(test, not(shuttle)))]
+mod tests;
