@@ -135,7 +135,10 @@ fn grouped(folder: &Path, each: usize, results: &mut Results) {
 }
 
 fn open(folder: &Path) -> Engine<FileStore> {
-    Engine::open(Policy::from_toml(POLICY).expect("valid"), folder).expect("a new store")
+    Engine::builder(Policy::from_toml(POLICY).expect("valid"))
+        .folder(folder)
+        .build()
+        .expect("a new store")
 }
 
 fn by_threads(engine: &Engine<FileStore>, each: usize) -> Vec<f64> {
@@ -300,7 +303,11 @@ fn start(folder: &Path, keys: usize, results: &mut Results) {
 fn open_large(folder: &Path, keys: usize) -> Engine<FileStore> {
     let store = FileOptions::default().max_keys(2 * keys).open(folder).expect("a store");
     let clock = SystemClock::no_earlier_than(store.last_time());
-    Engine::with_store(Policy::from_toml(POLICY).expect("valid"), store, clock)
+    Engine::builder(Policy::from_toml(POLICY).expect("valid"))
+        .store(store)
+        .clock(clock)
+        .build()
+        .expect("there is memory")
 }
 
 /// Fills a store, and kills this process.
@@ -325,12 +332,13 @@ fn fill(folder: &Path, keys: usize) -> ! {
 /// Rules without durability, on either store.
 fn in_memory(folder: &Path, rounds: usize, results: &mut Results) {
     let policy = || Policy::from_toml(IN_MEMORY).expect("valid");
-    let memory = Engine::with_store(
-        policy(),
-        MemoryStore::new(1 << 20, WhenFull::Share).expect("memory"),
-        SystemClock::new(),
-    );
-    let on_disk = Engine::open(policy(), folder.join("passing")).expect("a new store");
+    let memory = Engine::builder(policy())
+        .store(MemoryStore::new(1 << 20, WhenFull::Share).expect("memory"))
+        .clock(SystemClock::new())
+        .build()
+        .expect("there is memory");
+    let on_disk =
+        Engine::builder(policy()).folder(folder.join("passing")).build().expect("a new store");
     let [mut in_memory, mut on_file] = [Vec::new(), Vec::new()];
     for _ in 0..rounds {
         in_memory.push(nanoseconds(|request| {

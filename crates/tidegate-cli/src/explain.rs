@@ -62,7 +62,7 @@ pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
 /// Whether the rules of a domain come from a tree of descriptors.
 fn has_descriptors(policy: &Policy, domain: &str) -> bool {
     let is_on_entries = |condition: &Condition| condition.attribute() == DescriptorNames::ENTRIES;
-    let mut rules = policy.rules().iter().filter(|rule| rule.domain_name() == domain);
+    let mut rules = policy.rules().iter().filter(|rule| rule.domain() == domain);
     rules.any(|rule| rule.conditions().iter().any(is_on_entries))
 }
 
@@ -152,7 +152,12 @@ impl ExplainInput<'_> {
         for it in rules {
             unmatched += usize::from(matches!(it.applies, Applies::NoMatch { .. }));
             if unmatched <= MOST_UNMATCHED || !matches!(it.applies, Applies::NoMatch { .. }) {
-                writeln!(io.stdout, "  {}: {}", it.rule, self.applies(&it.rule, &it.applies))?;
+                writeln!(
+                    io.stdout,
+                    "  {}: {}",
+                    it.rule.name(),
+                    self.applies(it.rule.name(), &it.applies)
+                )?;
             }
         }
         match unmatched.saturating_sub(MOST_UNMATCHED) {
@@ -263,7 +268,7 @@ impl ExplainInput<'_> {
         json.insert("cost".into(), json!(self.args.cost));
         json.insert("requests_before".into(), json!(self.args.repeat));
         json.insert("allowed_before".into(), json!(allowed_before));
-        let why = |it: &RuleExplanation| self.applies(&it.rule, &it.applies);
+        let why = |it: &RuleExplanation| self.applies(it.rule.name(), &it.applies);
         json.extend(explanation_fields(explanation, self.now, why));
         Value::Object(json)
     }

@@ -9,6 +9,7 @@ use tidegate::durable::{
     self, Booking, CheckReport, EntryKind, FileOptions, Filter, Ledger, LedgerEntry, OpenError,
     ReadableTotals, RepairAction, Totals, Transfer,
 };
+use tidegate::policy::RuleId;
 use tidegate::{Change, Clock, KeyName, SystemClock, Timestamp};
 
 use crate::args::{Attribute, Format, LedgerArgs, LedgerCommand, LedgerFilter, TotalsBy};
@@ -185,7 +186,7 @@ fn as_json(entry: &LedgerEntry) -> Value {
         }
         EntryKind::Edited(change) => {
             object.insert("actor".into(), (*change.actor).into());
-            object.insert("rule".into(), change.rule().into());
+            object.insert("rule".into(), change.rule().map(RuleId::name).into());
             object.insert("before".into(), change.before.as_deref().into());
             object.insert("after".into(), change.after.as_deref().into());
         }

@@ -16,7 +16,7 @@ impl<'p> RuleIndex<'p> {
     pub(crate) fn new(policy: &'p Policy) -> Self {
         let mut domains: BTreeMap<_, HashMap<_, _>> = BTreeMap::new();
         for rule in policy.rules() {
-            let rules = domains.entry(rule.domain_name()).or_default();
+            let rules = domains.entry(rule.domain()).or_default();
             if !rule.is_placeholder() {
                 rules.insert(rule.name(), rule);
             }

@@ -30,7 +30,13 @@ pub(crate) struct Simulator {
 impl Simulator {
     pub(crate) fn new(policy: Policy, now: Timestamp) -> Self {
         let clock = ManualClock::new(now);
-        Self { engine: Engine::with_clock(policy.enforced_for_all(), clock.clone()), clock }
+        Self {
+            engine: Engine::builder(policy.enforced_for_all())
+                .clock(clock.clone())
+                .build()
+                .expect("an empty store takes a few kilobytes"),
+            clock,
+        }
     }
 
     pub(crate) fn set_time(&self, now: Timestamp) {
@@ -40,7 +46,7 @@ impl Simulator {
 
     pub(crate) fn close_round(&self, domain: &str) {
         // The in-memory store does not fail.
-        let _ = self.engine.close_round(domain).block();
+        let _ = self.engine.close_round(domain, None).block();
     }
 
     /// Decides and charges a request. In a domain with slots it acquires one and keeps it.
@@ -75,6 +81,6 @@ impl Simulator {
     }
 
     pub(crate) fn explain(&self, request: &Request<'_>) -> Result<Explanation, CheckError> {
-        self.engine.explain(request)
+        self.engine.explain(request).block()
     }
 }

@@ -149,7 +149,7 @@ fn domains(policy: &Policy) -> Vec<DomainSummary<'_>> {
     let mut numbers = std::collections::HashMap::new();
     let mut domains: Vec<DomainSummary<'_>> = Vec::new();
     for rule in policy.rules() {
-        let name = rule.domain_name();
+        let name = rule.domain();
         let number = *numbers.entry(name).or_insert(domains.len());
         if number == domains.len() {
             domains.push(DomainSummary { name, rules: Vec::new() });
@@ -201,7 +201,7 @@ fn json(checked: &ValidatedFile, explain: bool) -> Value {
         set("domains", domains(policy).iter().map(domain).collect());
         if explain {
             let description = |rule: &Rule| {
-                let (domain, name) = (rule.domain_name(), rule.name());
+                let (domain, name) = (rule.domain(), rule.name());
                 json!({ "domain": domain, "rule": name, "description": rule.describe() })
             };
             set("explained", listed(policy).map(description).collect());

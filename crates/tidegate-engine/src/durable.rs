@@ -11,13 +11,13 @@
 //!     key   = ["user"]
 //!     quota = { max = 2, per = "day" }
 //! "#)?;
-//! let engine = Engine::open(policy.clone(), &folder)?;
+//! let engine = Engine::builder(policy.clone()).folder(&folder).build()?;
 //! let ada = Request::new("default", &[("user", "ada")]);
 //! assert!(engine.check(&ada).block()?.is_allowed());
 //! drop(engine);
 //!
 //! // After a restart, or a crash, the charge is still there.
-//! let engine = Engine::open(policy, &folder)?;
+//! let engine = Engine::builder(policy).folder(&folder).build()?;
 //! assert_eq!(engine.check(&ada).block()?.remaining(), Some(0));
 //! assert!(!engine.check(&ada).block()?.is_allowed());
 //! # drop(engine);
@@ -29,10 +29,9 @@
 //! unless their rule sets another durability, everything else is in memory unless its rule sets
 //! one.
 
-use std::path::Path;
+use std::convert::Infallible;
 
-use tidegate_policy::policy::Policy;
-use tidegate_table::clock::{Clock, SystemClock};
+use tidegate_table::clock::Clock;
 
 use crate::engine::Engine;
 use crate::store::{NowOrLater, Outage};
@@ -44,24 +43,9 @@ pub use crate::store::file::{
     RepairAction, Totals, TotalsBy, Transfer, check, check_on, repair, repair_on,
 };
 
-impl Engine<FileStore> {
-    /// An engine with its states in a folder, which continues from what is stored there.
-    ///
-    /// Its clock is the system's, but never earlier than the last stored time.
-    pub fn open(policy: Policy, path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        let options = FileOptions::default().bounds(policy.server().bounds());
-        Self::open_with(policy, path, options)
-    }
-
-    /// [`open`](Self::open), with options, which also set the maximum of keys.
-    pub fn open_with(
-        policy: Policy,
-        path: impl AsRef<Path>,
-        options: FileOptions,
-    ) -> Result<Self, OpenError> {
-        let store = options.open(path.as_ref())?;
-        let clock = SystemClock::no_earlier_than(store.last_time());
-        Ok(Self::with_store(policy, store, clock))
+impl From<Infallible> for OpenError {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 

@@ -5,11 +5,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
-use tidegate_core::Timestamp;
 use tidegate_policy::policy::Policy;
 use tidegate_table::clock::{Clock, SystemClock};
 use tidegate_table::waiting::WaitQueues;
 
+pub use at::EngineAt;
+pub use builder::{EngineBuilder, NoMemory};
 pub(crate) use change::MOST_CHANGES;
 pub use change::{Change, Changed, EditError, Edited, NoSuchRule};
 pub use domain::PreparedDomain;
@@ -17,18 +18,22 @@ pub use error::{CheckError, SettleError};
 pub use explain::{Applies, Explanation, RuleExplanation};
 pub use keys::Enrolment;
 pub use lease::{Lease, WaitError, Waiting};
+pub use options::{Commit, Note, Refund};
 pub use overlay::{Ban, Overlay};
 pub use report::{Report, RuleReport};
 pub use settle::CommitReport;
 pub use tally::RuleTally;
 
+#[cfg(feature = "durable")]
 use crate::cycle::Times;
 use crate::request::Request;
-use crate::store::{MemoryStore, NowOrLater, SnapshotError, Store, StoredEdits};
+use crate::store::{MemoryStore, NowOrLater, Store};
 use change::Changes;
 use decide::{Verb, When};
-use ruleset::{Ruleset, RulesetEdit, RulesetSource};
+use ruleset::Ruleset;
 
+mod at;
+mod builder;
 mod change;
 mod decide;
 mod domain;
@@ -37,6 +42,7 @@ mod explain;
 mod field_changes;
 mod keys;
 mod lease;
+mod options;
 mod overlay;
 mod overlay_text;
 mod planning;
@@ -50,7 +56,7 @@ mod waits;
 /// A policy at work: decides requests by its rules, all of them at once.
 ///
 /// ```
-/// use tidegate::policy::Policy;
+/// use tidegate::policy::{Policy, RuleId};
 /// use tidegate::{Engine, Request};
 ///
 /// let policy = Policy::from_toml(r#"
@@ -69,7 +75,7 @@ mod waits;
 /// assert!(engine.check(&ada).block()?.is_allowed());
 /// assert!(engine.check(&ada).block()?.is_allowed());
 /// let denied = engine.check(&ada).block()?;
-/// assert_eq!(denied.rule(), Some("per-user"));
+/// assert_eq!(denied.rule().map(RuleId::name), Some("per-user"));
 ///
 /// // The denied request charged neither rule.
 /// let bob = Request::new("default", &[("user", "bob")]);
@@ -99,79 +105,26 @@ impl<S, C> Clone for Engine<S, C> {
 }
 
 impl Engine {
-    /// An engine with an in-memory store.
+    /// An engine with an in-memory store and the system's clock: the short form of
+    /// [`builder`](Self::builder).
     ///
     /// # Panics
     ///
     /// If there is no memory for an empty table.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
-        Self::with_clock(policy, SystemClock::new())
+        Self::builder(policy).build().expect("an empty store takes a few kilobytes")
     }
 }
 
 impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
-    /// An engine with an in-memory store and this clock.
-    ///
-    /// # Panics
-    ///
-    /// If there is no memory for an empty table.
-    #[must_use]
-    pub fn with_clock(policy: Policy, clock: C) -> Self {
-        let store = MemoryStore::with_bounds(policy.server().bounds())
-            .expect("an empty store takes a few kilobytes");
-        Self::with_store(policy, store, clock)
-    }
-}
-
-impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
-    /// An engine that continues from a [snapshot](Self::snapshot), with its charges and its holds.
-    ///
-    /// The clock has to continue from the snapshot's, as [`SystemClock`] does. Rules are
-    /// recognised by domain and name.
-    pub fn restore(policy: Policy, clock: C, snapshot: &[u8]) -> Result<Self, SnapshotError> {
-        let store = MemoryStore::from_bytes(snapshot, policy.server().bounds())?;
-        Ok(Self::with_store(policy, store, clock))
-    }
-
-    /// All states, holds and idempotency keys, as bytes: for [`restore`](Self::restore) after a
-    /// restart.
+    /// All states, holds and idempotency keys, as bytes: for
+    /// [`EngineBuilder::snapshot`] after a restart.
     ///
     /// Keep it secret: it contains the seed of the key hashes.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
         self.shared.store.to_bytes(self.shared.clock.now())
-    }
-}
-
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
-    /// An engine over this store and this clock.
-    ///
-    /// The capacity for keys, and what happens beyond it, are settings of the store.
-    #[must_use]
-    pub fn with_store(policy: Policy, store: S, clock: C) -> Self {
-        let times = Times { now: clock.now(), wall: clock.wall() };
-        let StoredEdits { overlay, changes } = store.stored_edits();
-        let edit = RulesetEdit { times, effective: None };
-        let source = RulesetSource {
-            history: store.history(),
-            hash: store.hash(),
-            rounds: &|domain| store.rounds(domain),
-        };
-        let policy = Arc::new(policy);
-        let rules = Ruleset::new(Arc::clone(&policy), overlay, None, &source, edit);
-        store.adopt(&rules.adoption, &|| times);
-        let proposal = Mutex::new(store.shared().map(|_| policy));
-        let clock = Arc::new(clock);
-        let shared = EngineInner {
-            rules: ArcSwap::from_pointee(rules),
-            store,
-            waiting: WaitQueues::new(Arc::clone(&clock) as Arc<dyn Clock + Send + Sync>),
-            clock,
-            changes: Mutex::new(Changes::restored(changes)),
-            proposal,
-        };
-        Self { shared: Arc::new(shared) }
     }
 }
 
@@ -184,15 +137,6 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     #[inline]
     pub fn check(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
         self.decide(std::slice::from_ref(request), Verb::Check, When::Now)
-    }
-
-    /// [`check`](Self::check) at a given time, which is also the time of day.
-    pub fn check_at(
-        &self,
-        request: &Request<'_>,
-        now: Timestamp,
-    ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Check, When::At(now))
     }
 
     /// Decides several requests of one domain in one decision: all are charged, or none.
@@ -208,10 +152,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         &self,
         requests: &[Request<'_>],
     ) -> Vec<NowOrLater<'_, Result<Report, CheckError>>> {
-        let now = self.shared.clock.now();
-        let check =
-            |request| self.decide(std::slice::from_ref(request), Verb::Check, When::At(now));
-        requests.iter().map(check).collect()
+        self.at(self.shared.clock.now()).check_many(requests)
     }
 
     /// What [`check`](Self::check) would decide. Charges nothing, so `remaining` does not include
@@ -220,30 +161,12 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         self.decide(std::slice::from_ref(request), Verb::Peek, When::Now)
     }
 
-    /// [`peek`](Self::peek) at a given time.
-    pub fn peek_at(
-        &self,
-        request: &Request<'_>,
-        now: Timestamp,
-    ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Peek, When::At(now))
-    }
-
     /// Holds the cost of a request at every rule that applies, or at none.
     ///
     /// [Commit](Self::commit) or [cancel](Self::cancel) the [hold](Report::hold);
     /// it expires after the shortest `reserve_for` of the rules.
     pub fn reserve(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
         self.decide(std::slice::from_ref(request), Verb::Reserve, When::Now)
-    }
-
-    /// [`reserve`](Self::reserve) at a given time.
-    pub fn reserve_at(
-        &self,
-        request: &Request<'_>,
-        now: Timestamp,
-    ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Reserve, When::At(now))
     }
 
     /// Whether every [`NowOrLater`] is ready at once, so that waiting for one never blocks; true in

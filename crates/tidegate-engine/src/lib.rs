@@ -24,9 +24,10 @@ pub mod testing;
 mod transition;
 
 pub use engine::{
-    Applies, Ban, Change, Changed, CheckError, CommitReport, EditError, Edited, Engine, Enrolment,
-    Explanation, Lease, NoSuchRule, Overlay, PreparedDomain, Report, RuleExplanation, RuleReport,
-    RuleTally, SettleError, WaitError, Waiting,
+    Applies, Ban, Change, Changed, CheckError, Commit, CommitReport, EditError, Edited, Engine,
+    EngineAt, EngineBuilder, Enrolment, Explanation, Lease, NoMemory, NoSuchRule, Note, Overlay,
+    PreparedDomain, Refund, Report, RuleExplanation, RuleReport, RuleTally, SettleError, WaitError,
+    Waiting,
 };
 pub use request::Request;
 pub use request_limit::RequestLimit;

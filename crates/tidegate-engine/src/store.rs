@@ -67,12 +67,19 @@ impl fmt::Display for HoldId {
 }
 
 /// This text is not the id of a hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HoldIdError;
 
 impl fmt::Display for HoldIdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the id of a reservation or lease has 32 hexadecimal digits")
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for HoldIdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -134,7 +141,7 @@ impl fmt::Debug for Deciding<'_> {
 }
 
 /// Why a store did not complete an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outage {
     /// It cannot write: its disk is full or broken, or its server cannot be reached.
@@ -159,6 +166,13 @@ impl fmt::Display for Outage {
             Self::Corrupt(key) => write!(f, "the store has a foreign value under `{key}`"),
             Self::NotText => f.write_str("the policy cannot be shared: it has no form as text"),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for Outage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -481,6 +495,11 @@ pub(crate) mod sealed {
         /// Edits from before the restart.
         fn stored_edits(&self) -> StoredEdits {
             StoredEdits::default()
+        }
+
+        /// The latest time that the store knows from before the restart.
+        fn last_time(&self) -> Timestamp {
+            Timestamp::ZERO
         }
 
         /// The hash of the keys.

@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tidegate_core::Timestamp;
-use tidegate_policy::policy::{Override, Policy};
+use tidegate_policy::policy::{Override, Policy, RuleId};
 use tidegate_table::ManualClock;
 
 use crate::{CheckError, Engine, HoldId, Report, Request, Store};
@@ -126,7 +126,8 @@ impl<S: Store> TestEngine<S> {
 
     fn starting(make: Make<'_, S>, policy: &str, now: Timestamp) -> Self {
         let clock = ManualClock::new(now);
-        let engine = Engine::with_store(read(policy), make(), clock.clone());
+        let engine =
+            Engine::builder(read(policy)).store(make()).clock(clock.clone()).build().unwrap();
         Self { engine, clock }
     }
 
@@ -155,7 +156,8 @@ impl<S: Store> TestEngine<S> {
     /// What remains under a rule.
     fn left(&self, attributes: Attributes<'_>, rule: &str) -> u64 {
         let report = self.peek(attributes, 0);
-        let left = report.rules().find(|it| it.rule == rule).map(|it| it.decision.remaining());
+        let left =
+            report.rules().find(|it| it.rule.name() == rule).map(|it| it.decision.remaining());
         left.unwrap_or_else(|| panic!("no rule {rule} in {report:?}"))
     }
 
@@ -174,11 +176,11 @@ impl<S: Store> TestEngine<S> {
     }
 
     fn commit(&self, id: HoldId, actual: u64) -> u64 {
-        self.engine.commit(id, Some(actual)).block().unwrap()
+        self.engine.commit(id, Some(actual)).block().unwrap().charged
     }
 
     fn cancel(&self, id: HoldId) {
-        self.engine.cancel(id).block().unwrap();
+        self.engine.cancel(id, None).block().unwrap();
     }
 
     fn refund(&self, attributes: Attributes<'_>, units: u64) -> u64 {
@@ -194,7 +196,7 @@ impl<S: Store> TestEngine<S> {
         let policy =
             format!("[[rule]]\nname = \"r\"\nkey = [\"user\"]\n{algorithm}\noverride = [{given}]");
         let given = read(&policy).rules()[0].overrides()[0].clone();
-        self.engine.set_override("test", ("default", "r"), given.clone()).block().unwrap();
+        self.engine.set_override("test", &RuleId::named("r"), given.clone()).block().unwrap();
         given
     }
 }

@@ -155,12 +155,18 @@ impl<S> fmt::Debug for Http<S> {
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An error of a service or of its body. It ends the connection.
-#[derive(Debug)]
 pub struct ServiceError(BoxError);
 
 impl fmt::Display for ServiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for ServiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -113,7 +113,7 @@ fn check_level(directive: &str) -> Result<(), String> {
 }
 
 /// A value of `RUST_LOG` that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct FilterError {
     text: String,
     reason: String,
@@ -122,6 +122,13 @@ pub struct FilterError {
 impl fmt::Display for FilterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RUST_LOG is {:?}: {}", self.text, self.reason)
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for FilterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

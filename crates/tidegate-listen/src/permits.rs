@@ -125,7 +125,7 @@ pub struct Permits {
 }
 
 /// Why there is no permit for a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// The address has as many connections as one peer may have.
     AddressShare,
@@ -142,6 +142,13 @@ impl fmt::Display for Refusal {
             Self::UserShare => "too many connections of this user",
             Self::Full => "too many connections",
         })
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) mod paths;
 pub(crate) mod pattern;
 mod representable;
 mod rule;
+mod rule_builder;
+mod rule_id;
 mod schema;
 mod server;
 mod subsumption;
@@ -56,6 +58,8 @@ pub use metadata::{Metadata, MetadataNumber, MetadataValue};
 pub use overrides::{Grant, Override};
 pub use pattern::{Condition, Network, Pattern};
 pub use rule::{Durability, Effective, Empty, Missing, Mode, OnError, Rule, RuleError};
+pub use rule_builder::RuleBuilder;
+pub use rule_id::RuleId;
 pub use schema::schema;
 pub use server::{Listen, Secret, ServerConfig, Unmatched};
 
@@ -129,7 +133,7 @@ impl Policy {
         for rule in &rules {
             found.extend(representable::problem(rule).map(|message| {
                 let message =
-                    format!("rule `{}` of domain `{}`: {message}", rule.name, rule.domain);
+                    format!("rule `{}` of domain `{}`: {message}", rule.id.name, rule.id.domain);
                 diagnostic::without_position(Severity::Error, message, None)
             }));
         }
@@ -252,8 +256,8 @@ pub fn duration_to_text(duration: Duration) -> String {
 /// A finding without a position in a file, so it names the rule.
 fn diagnostic(finding: Finding, rules: &[Rule]) -> Diagnostic {
     let message = match finding.rule.and_then(|rule| rules.get(rule)) {
-        Some(Rule { name, domain, .. }) => {
-            format!("rule `{name}` of domain `{domain}`: {}", finding.message)
+        Some(rule) => {
+            format!("rule {}: {}", rule.id, finding.message)
         }
         None => finding.message,
     };

@@ -13,7 +13,7 @@ pub enum EncodedSlash {
 }
 
 /// Why a path is rejected: servers disagree on what it means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathError {
     /// It has a NUL, plain or as `%00`.
@@ -152,6 +152,13 @@ impl fmt::Display for PathError {
             Self::Nul => "the path has a NUL",
             Self::BrokenEscape => "the path has a `%` without two hexadecimal digits",
         })
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for PathError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

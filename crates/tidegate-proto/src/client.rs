@@ -24,7 +24,7 @@ pub enum ForwardedHeader {
 }
 
 /// A header that should contain one address and does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientError {
     /// The header occurs twice: nothing determines which one counts.
@@ -44,10 +44,17 @@ impl fmt::Display for ClientError {
     }
 }
 
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl std::error::Error for ClientError {}
 
 /// A name that is none of the headers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct UnknownHeader;
 
 impl fmt::Display for UnknownHeader {
@@ -62,6 +69,13 @@ impl fmt::Display for UnknownHeader {
             write!(f, "{separator}{}", header.name())?;
         }
         Ok(())
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for UnknownHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

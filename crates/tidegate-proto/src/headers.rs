@@ -212,13 +212,20 @@ impl fmt::Display for Dialect {
 }
 
 /// The text is not the name of a dialect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct DialectError;
 
 impl fmt::Display for DialectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = Dialect::ALL.iter().map(|(name, _)| *name).collect();
         write!(f, "unknown header dialect; expected one of {}", names.join(", "))
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for DialectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

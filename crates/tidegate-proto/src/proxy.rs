@@ -30,7 +30,7 @@ pub struct ParsedHeader {
 }
 
 /// The bytes do not begin with a valid PROXY header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProxyError {
     /// The bytes are not a PROXY header.
@@ -51,6 +51,13 @@ impl fmt::Display for ProxyError {
             Self::Version => "the PROXY header has an unknown version or command",
             Self::Addresses => "the PROXY header's addresses are invalid",
         })
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for ProxyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

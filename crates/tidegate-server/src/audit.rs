@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
+use tidegate::policy::RuleId;
 use tidegate::{Change, Changed, Timestamp};
 use tidegate_proto::times::time_text;
 
@@ -106,7 +107,7 @@ impl AuditEntry {
                 }
                 .into();
                 json["domain"] = change.domain().into();
-                json["rule"] = change.rule().into();
+                json["rule"] = change.rule().map(RuleId::name).into();
                 if !matches!(change.what, Changed::Server) {
                     json["before"] = change.before.clone().into();
                     json["after"] = change.after.clone().into();

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
-use tidegate::policy::Mode;
+use tidegate::policy::{Mode, RuleId};
 use tidegate::{Decision, Report};
 use tidegate_proto::times::{RetryFields, reset_after_ms};
 
@@ -56,7 +56,7 @@ impl<'a> DecisionBody<'a> {
         let RetryFields { retry_after_ms, retry } = RetryFields::new(report.retry_after());
         Self {
             allowed: report.is_allowed(),
-            rule: report.rule(),
+            rule: report.rule().map(RuleId::name),
             remaining: report.remaining(),
             limit: report.limit(),
             retry_after_ms,
@@ -64,7 +64,10 @@ impl<'a> DecisionBody<'a> {
             reset_after_ms: report.reset().and_then(reset_after_ms),
             reason: report.reason(),
             decision_id: DecisionId::next(),
-            rules: report.rules().map(|it| RuleBody::new(it.rule, it.mode, it.decision)).collect(),
+            rules: report
+                .rules()
+                .map(|it| RuleBody::new(it.rule.name(), it.mode, it.decision))
+                .collect(),
         }
     }
 }

@@ -7,7 +7,6 @@ use std::path::Path;
 use tidegate::policy::{Parsed, Policy, PolicyErrors, PolicyFile, YamlOptions};
 
 /// The error of a policy file that cannot be loaded.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {
     /// It cannot be read.
@@ -58,6 +57,13 @@ impl fmt::Display for LoadError {
             Self::Wrong(errors) => errors.fmt(f),
             Self::Failed { why } => write!(f, "cannot load the policy: {why}"),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

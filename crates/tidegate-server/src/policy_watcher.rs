@@ -223,14 +223,11 @@ fn log_warnings(warnings: &[Diagnostic], left_out: usize) {
 fn warn_of_edits(target: &ReloadTarget, policy: &Policy) {
     let overlay = target.engine.overlay();
     let is_in_file = |edited: &&Rule| {
-        let is_it = |rule: &Rule| {
-            (rule.domain_name(), rule.name()) == (edited.domain_name(), edited.name())
-        };
+        let is_it = |rule: &Rule| (rule.domain(), rule.name()) == (edited.domain(), edited.name());
         policy.rules().iter().any(is_it)
     };
     let hidden = overlay.rules().filter(is_in_file);
-    let hidden: Vec<_> =
-        hidden.map(|rule| format!("{}/{}", rule.domain_name(), rule.name())).collect();
+    let hidden: Vec<_> = hidden.map(|rule| format!("{}/{}", rule.domain(), rule.name())).collect();
     if !hidden.is_empty() {
         tracing::warn!(
             rules = hidden.join(", "),

@@ -129,7 +129,7 @@ async fn decide(
         Err(error) => {
             tracing::debug!(%error, "cannot be decided; over the limit");
             let is_unfit = |_, report: &Report| match &error {
-                CheckError::NeedsAcquire { rule } => report.rules().any(|it| *it.rule == **rule),
+                CheckError::NeedsAcquire { rule } => report.rules().any(|it| it.rule == rule),
                 _ => false,
             };
             over_limit(daemon, &requests, is_unfit).await

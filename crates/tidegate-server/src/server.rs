@@ -31,7 +31,6 @@ pub struct Server {
 }
 
 /// The error of a daemon that cannot start.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
     /// A listener cannot be bound to its address.
@@ -72,7 +71,9 @@ impl Server {
         settings.bounds = settings.bounds.within(descriptors(), public);
         // Requests of Envoy may carry limits of their own.
         let policy = settings.policy.clone().with_request_limits();
-        let engine = Engine::open_any(policy, settings.store_folder.as_deref())
+        let engine = Engine::builder(policy)
+            .folder_or_memory(settings.store_folder.as_deref())
+            .build()
             .map_err(StartError::Store)?;
         engine.on_disk().into_iter().for_each(store_health::warn_of_clock);
         let daemon = Arc::new(Daemon::new(engine, settings));
@@ -245,6 +246,13 @@ impl fmt::Display for StartError {
                  token\n  = hint: set `admin_token` in [server], or use --admin 127.0.0.1:9090"
             ),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tidegate::policy::RuleId;
 use tidegate::{Report, Request, Timestamp};
 use tidegate_proto::times::RetryFields;
 
@@ -122,7 +123,7 @@ impl Metrics {
         tracing::debug!(
             listener = listener.name(),
             domain = request.domain(),
-            rule = report.rule(),
+            rule = report.rule().map(RuleId::name),
             key = key.map(|key| key.describe()),
             retry_after_ms,
             retry,

@@ -99,9 +99,9 @@ impl Denial {
         let denies =
             |rule: &tidegate::RuleReport<'_>| is_enforced(rule) && !rule.decision.is_allowed();
         let mut rules: Vec<Box<str>> =
-            report.rules().filter(denies).map(|rule| rule.rule.into()).collect();
+            report.rules().filter(denies).map(|rule| rule.rule.name().into()).collect();
         if rules.is_empty() {
-            rules.extend(report.rule().map(Box::from));
+            rules.extend(report.rule().map(|rule| rule.name().into()));
         }
         Self {
             kind: if report.is_outage() {
@@ -253,7 +253,10 @@ pub(crate) fn headers_of(report: &Report, dialect: Dialect) -> Headers {
         if Some(rule.rule) == decisive {
             index = lines.len();
         }
-        lines.push(LimitFields { span: rule.span, ..LimitFields::new(rule.rule, rule.decision) });
+        lines.push(LimitFields {
+            span: rule.span,
+            ..LimitFields::new(rule.rule.name(), rule.decision)
+        });
     }
     dialect.write(&lines, index, |name, text| push(&mut headers, name, text));
     headers

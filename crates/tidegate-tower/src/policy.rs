@@ -110,7 +110,7 @@ impl PolicySettings {
 
     /// Logs the attributes that a rule matches on and requests never have.
     fn warn_of_missing(&self, rule: &Rule) {
-        if rule.domain_name() != &*self.domain {
+        if rule.domain() != &*self.domain {
             return;
         }
         for condition in rule.conditions().iter().filter(|it| !self.supplies(it.attribute())) {
@@ -177,7 +177,7 @@ impl PolicyLayer {
         C: Clock + Send + Sync + 'static,
     {
         let policy = engine.policy();
-        let known: BTreeSet<&str> = policy.rules().iter().map(Rule::domain_name).collect();
+        let known: BTreeSet<&str> = policy.rules().iter().map(Rule::domain).collect();
         if !known.contains(domain) {
             let known = known.into_iter().map(Box::from).collect();
             return Err(UnknownDomain { domain: domain.into(), known });

@@ -47,7 +47,7 @@ pub trait Attribute: Send + Sync + 'static {
 }
 
 /// Why the value of an attribute cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct AttributeError {
     message: Cow<'static, str>,
     is_misconfigured: bool,
@@ -75,6 +75,13 @@ impl AttributeError {
 impl fmt::Display for AttributeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for AttributeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -132,7 +132,7 @@ impl<K: ?Sized, C> fmt::Debug for GuardBuilder<K, C> {
 }
 
 /// An invalid guard.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GuardError {
     /// The rate or the burst is zero, or cannot be represented.
@@ -147,6 +147,13 @@ impl fmt::Display for GuardError {
             Self::Limit(error) => error.fmt(f),
             Self::Table(error) => error.fmt(f),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for GuardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

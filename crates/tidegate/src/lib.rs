@@ -17,7 +17,7 @@
 //!
 //! - [`Limiter`] is one limit over keys of your own type: [`Bucket`], [`Window`], [`Sliding`] or
 //!   [`Cooldown`]. It replaces a map behind a lock. With [`CallLimit`] every call brings its own
-//!   limit: for servers whose clients choose the limits.
+//!   limit: for servers whose clients choose the limits. [`DirectLimiter`] is one limit without keys.
 //! - [`Engine`] decides by a [policy]: many rules, matched by attributes of a request, in one
 //!   decision. It has quotas, reservations, concurrency slots, live changes and explanations.
 //!
@@ -62,7 +62,7 @@
 //!     cooldown = "60s"
 //! "#)?;
 //! let clock = ManualClock::default();
-//! let engine = Engine::with_clock(policy, clock.clone());
+//! let engine = Engine::builder(policy).clock(clock.clone()).build()?;
 //! let request = Request::new("default", &[("user", "ada")]);
 //! assert!(engine.check(&request).block()?.is_allowed());
 //! assert!(!engine.check(&request).block()?.is_allowed());
@@ -74,7 +74,7 @@
 //! ## 4. Several limits at once, all or nothing
 //!
 //! ```
-//! use tidegate::policy::Policy;
+//! use tidegate::policy::{Policy, RuleId};
 //! use tidegate::{Engine, Request};
 //!
 //! let engine = Engine::new(Policy::from_toml(r#"
@@ -90,7 +90,7 @@
 //!     bucket = { rate = "1000/s", burst = 1000 }
 //! "#)?);
 //! let report = engine.check(&Request::new("api", &[("user", "ada")]).cost(21)).block()?;
-//! assert_eq!(report.rule(), Some("user"));
+//! assert_eq!(report.rule().map(RuleId::name), Some("user"));
 //! assert_eq!(report.rules().nth(1).map(|rule| rule.decision.remaining()), Some(1000));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -225,8 +225,8 @@
 //! - [`Report`] is the engine's decision, [`Decision`] that of one limit; [`Verdict`] is what to
 //!   match on.
 //! - [`MonotonicClock`] is a limiter's default and [`SystemClock`] an engine's; [`ManualClock`] is
-//!   for tests, [`CachedClock`] for loops that update the time themselves. The verbs that decide
-//!   have twins that take the time.
+//!   for tests, [`CachedClock`] for loops that update the time themselves. [`Engine::at`] and
+//!   [`Limiter::at`] have the verbs at a given time.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -237,7 +237,8 @@
 mod limiter;
 
 pub use limiter::{
-    BuildError, Call, CallLimit, FullError, Limiter, LimiterBuilder, ReadyError, UntilReady,
+    BuildError, Call, CallLimit, DirectLimiter, DirectLimiterAt, FullError, Limiter, LimiterAt,
+    LimiterBuilder, ReadyError, UntilReady,
 };
 pub use tidegate_core::{
     Algorithm, Bucket, Carry, Cooldown, Debt, Decision, LimitError, LimitErrorKind, Period, Quota,
@@ -254,11 +255,11 @@ pub use tidegate_engine::testing;
 pub use tidegate_engine::{AnyStore, durable};
 #[cfg(feature = "engine")]
 pub use tidegate_engine::{
-    Applies, Ban, Change, Changed, CheckError, CommitReport, EditError, Edited, Engine, Enrolment,
-    Explanation, HoldBound, HoldId, HoldIdError, KeyName, Lease, MemoryStore, NoSuchRule,
-    NowOrLater, NowOrLaterFuture, Outage, Overlay, PreparedDomain, Report, Request, RequestLimit,
-    RuleExplanation, RuleReport, RuleTally, SettleError, SnapshotError, Store, WaitError, Waiting,
-    shared,
+    Applies, Ban, Change, Changed, CheckError, Commit, CommitReport, EditError, Edited, Engine,
+    EngineAt, EngineBuilder, Enrolment, Explanation, HoldBound, HoldId, HoldIdError, KeyName,
+    Lease, MemoryStore, NoMemory, NoSuchRule, Note, NowOrLater, NowOrLaterFuture, Outage, Overlay,
+    PreparedDomain, Refund, Report, Request, RequestLimit, RuleExplanation, RuleReport, RuleTally,
+    SettleError, SnapshotError, Store, WaitError, Waiting, shared,
 };
 #[cfg(feature = "engine")]
 pub use tidegate_policy::{

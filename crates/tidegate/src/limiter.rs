@@ -10,14 +10,18 @@ use tidegate_core::{Bucket, Decision, Timestamp};
 use tidegate_table::clock::{Clock, MonotonicClock};
 use tidegate_table::hash::{KeyedHash, spread};
 use tidegate_table::keyed::KeyedLimit;
-use tidegate_table::table::{Table, TableFull};
+use tidegate_table::table::Table;
 use tidegate_table::waiting::WaitQueues;
 
+mod at;
 mod builder;
+mod direct;
 mod per_call;
 mod ready;
 
+pub use at::LimiterAt;
 pub use builder::{BuildError, LimiterBuilder};
+pub use direct::{DirectLimiter, DirectLimiterAt};
 pub use per_call::{Call, CallLimit};
 pub use ready::{ReadyError, UntilReady};
 
@@ -47,8 +51,7 @@ pub use ready::{ReadyError, UntilReady};
 /// (35 with a [capacity hint](LimiterBuilder::capacity_hint), 48 at most at the capacity), four
 /// times as much for [`Sliding`](crate::Sliding).
 ///
-/// Every method that reads the clock has a twin that takes the time. Times of both kinds may be
-/// mixed when they come from the same clock.
+/// [`at`](Self::at) has the verbs at a given time.
 pub struct Limiter<K: ?Sized, A: KeyedLimit = Bucket, C = MonotonicClock, S = KeyedHash> {
     table: Table<A>,
     clock: C,
@@ -67,12 +70,19 @@ struct Eviction {
 }
 
 /// There is no slot for a key that needs one: the table is full of live keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FullError;
 
 impl fmt::Display for FullError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the limiter is full: it has max_keys live keys")
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for FullError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -134,39 +144,6 @@ where
         self.table.check(fetched, cost, self.clock.now(), |decision| decision)
     }
 
-    /// [`allow`](Self::allow) at a given time.
-    #[inline]
-    #[must_use]
-    pub fn allow_at<Q>(&self, key: &Q, now: Timestamp) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        let fetched = self.table.fetch(self.hash(key));
-        self.table.check(fetched, 1, now, |decision| decision.is_allowed())
-    }
-
-    /// [`check`](Self::check) at a given time.
-    #[inline]
-    pub fn check_at<Q>(&self, key: &Q, now: Timestamp) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        self.check_n_at(key, 1, now)
-    }
-
-    /// [`check_n`](Self::check_n) at a given time.
-    #[inline]
-    pub fn check_n_at<Q>(&self, key: &Q, cost: u64, now: Timestamp) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        let fetched = self.table.fetch(self.hash(key));
-        self.table.check(fetched, cost, now, |decision| decision)
-    }
-
     /// Charges one unit to each of many keys, independently, at the same time.
     ///
     /// The decisions replace the contents of `decisions`, in the order of the keys. About twice as
@@ -177,25 +154,7 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.check_many_at(keys, decisions, self.clock.now());
-    }
-
-    /// [`check_many`](Self::check_many) at a given time.
-    pub fn check_many_at<Q>(&self, keys: &[&Q], decisions: &mut Vec<Decision>, now: Timestamp)
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        decisions.clear();
-        decisions.reserve(keys.len());
-        for batch in keys.chunks(BATCH) {
-            let mut fetched = [None; BATCH];
-            for (fetched, key) in fetched.iter_mut().zip(batch) {
-                *fetched = Some(self.table.fetch(self.hash(key)));
-            }
-            let decide = |fetched| self.table.check(fetched, 1, now, |decision| decision);
-            decisions.extend(fetched.into_iter().flatten().map(decide));
-        }
+        self.at(self.clock.now()).check_many(keys, decisions);
     }
 
     /// Whether one unit is free for the key, and else how long to wait. Charges nothing, so
@@ -205,16 +164,7 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.peek_at(key, self.clock.now())
-    }
-
-    /// [`peek`](Self::peek) at a given time.
-    pub fn peek_at<Q>(&self, key: &Q, now: Timestamp) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        self.table.peek(self.hash(key), 1, now)
+        self.at(self.clock.now()).peek(key)
     }
 
     /// Refunds up to `units` that were charged to the key, and returns how many.
@@ -226,19 +176,7 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.refund_at(key, units, self.clock.now())
-    }
-
-    /// [`refund`](Self::refund) at a given time.
-    pub fn refund_at<Q>(&self, key: &Q, units: u64, now: Timestamp) -> u64
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        let hash = self.hash(key);
-        let refunded = self.table.refund(hash, units, now);
-        self.wake(hash);
-        refunded
+        self.at(self.clock.now()).refund(key, units)
     }
 
     /// Drops the state of the key: its next request finds it as new.
@@ -301,12 +239,6 @@ where
         self.wake_all();
     }
 
-    /// [`set_limit`](Self::set_limit) at a given time.
-    pub fn set_limit_at(&self, limit: A, now: Timestamp) {
-        self.table.set_limit(limit, || now);
-        self.wake_all();
-    }
-
     /// The limit in force for keys without their own.
     #[must_use]
     pub fn limit(&self) -> A {
@@ -322,19 +254,7 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.set_override_at(key, limit, self.clock.now())
-    }
-
-    /// [`set_override`](Self::set_override) at a given time.
-    pub fn set_override_at<Q>(&self, key: &Q, limit: A, now: Timestamp) -> Result<(), FullError>
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        let hash = self.hash(key);
-        self.table.set_override(hash, limit, now).map_err(|TableFull| FullError)?;
-        self.wake(hash);
-        Ok(())
+        self.at(self.clock.now()).set_override(key, limit)
     }
 
     /// Moves the key back to the common limit; false if it had no limit of its own.
@@ -343,19 +263,7 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.remove_override_at(key, self.clock.now())
-    }
-
-    /// [`remove_override`](Self::remove_override) at a given time.
-    pub fn remove_override_at<Q>(&self, key: &Q, now: Timestamp) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        let hash = self.hash(key);
-        let had_one = self.table.remove_override(hash, now);
-        self.wake(hash);
-        had_one
+        self.at(self.clock.now()).remove_override(key)
     }
 }
 
@@ -374,18 +282,7 @@ where
     /// then, about 30 ns per key, one line at a time; decisions go on meanwhile.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len_at(self.clock.now())
-    }
-
-    /// [`len`](Self::len) at a given time.
-    #[must_use]
-    pub fn len_at(&self, now: Timestamp) -> usize {
-        if let Some(eviction) = &self.eviction
-            && eviction.is_due(now)
-        {
-            self.evict_idle_at(now);
-        }
-        self.table.len()
+        self.at(self.clock.now()).len()
     }
 
     /// Whether the limiter stores no key.
@@ -405,12 +302,7 @@ where
     /// Calling it is optional; slots of idle keys are reused as new keys come. It visits the whole
     /// table, without stopping decisions.
     pub fn evict_idle(&self) {
-        self.evict_idle_at(self.clock.now());
-    }
-
-    /// [`evict_idle`](Self::evict_idle) at a given time.
-    pub fn evict_idle_at(&self, now: Timestamp) {
-        self.table.sweep(now);
+        self.at(self.clock.now()).evict_idle();
     }
 
     /// Ends all waits, stops the thread that wakes them, and returns when it has stopped.

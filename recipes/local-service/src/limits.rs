@@ -78,13 +78,14 @@ impl Limits {
             let reason = "the limit for all users is below that for one user".to_owned();
             return Err(SettingError::new(self.global_capacity_setting(), reason));
         }
-        let mut user = Rule::new("user", user).domain(DOMAIN).key(["user"]).map_err(in_policy)?;
         // A user without a name shares no budget with others.
-        user = user.empty(Empty::Reject);
+        let mut user =
+            Rule::builder("user", user).domain(DOMAIN).key(["user"]).empty(Empty::Reject);
         for exception in &self.overrides {
             user = user.overridden(self.overriding(exception, &global)?);
         }
-        let global = Rule::new("global", global).domain(DOMAIN);
+        let user = user.build().map_err(in_policy)?;
+        let global = Rule::builder("global", global).domain(DOMAIN).build().map_err(in_policy)?;
         let policy = Policy::new([user, global]).map_err(in_policy)?;
         // A limit for all that is slower than one for each is a warning elsewhere; the others are
         // about overrides that never apply.
@@ -158,19 +159,19 @@ pub fn policy_from_file(path: &Path) -> Result<Policy, SettingError> {
         .map_err(|errors| invalid(format!("invalid policy\n{errors}")))?;
     for rule in policy.rules() {
         let reject = |why: String| Err(invalid(format!("{name}: rule `{}` {why}", rule.name())));
-        if rule.domain_name() != DOMAIN {
+        if rule.domain() != DOMAIN {
             return reject(format!("is not in domain `{DOMAIN}`, so it would never apply"));
         }
         if matches!(rule.limit(), Limit::Slots(_)) {
             return reject("is a concurrency limit; use --max-connections".into());
         }
         let attributes = rule
-            .key_parts()
+            .key()
             .parts()
             .iter()
             .map(policy::KeyPart::attribute)
             .chain(rule.conditions().iter().map(Condition::attribute))
-            .chain(rule.cost_table().and_then(policy::CostTable::attribute));
+            .chain(rule.cost().and_then(policy::CostTable::attribute));
         for attribute in attributes {
             if !ATTRIBUTES.contains(&attribute) {
                 let known = ATTRIBUTES.join("`, `");

@@ -32,9 +32,20 @@ pub enum LimitOutcome {
 
 impl<C: Clock + Send + Sync + 'static> RequestLimiter<C> {
     /// A limiter with this policy and clock.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for an empty table.
     #[must_use]
     pub fn new(policy: Policy, clock: C) -> Self {
-        Self { engine: Some(Engine::with_clock(policy, clock)) }
+        Self {
+            engine: Some(
+                Engine::builder(policy)
+                    .clock(clock)
+                    .build()
+                    .expect("an empty store takes a few kilobytes"),
+            ),
+        }
     }
 
     /// A limiter that allows every request.
@@ -52,7 +63,8 @@ impl<C: Clock + Send + Sync + 'static> RequestLimiter<C> {
             return Ok(LimitOutcome::Allowed);
         }
         let retry_after_ms = report.retry_after().and_then(Wait::whole_ms);
-        Ok(LimitOutcome::Denied { limit: report.rule().map(str::to_owned), retry_after_ms })
+        let limit = report.rule().map(|rule| rule.name().to_owned());
+        Ok(LimitOutcome::Denied { limit, retry_after_ms })
     }
 
     /// The number of keys in the table.

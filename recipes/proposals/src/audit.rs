@@ -145,7 +145,9 @@ impl EventReader {
                 };
                 self.enrolled.iter().map(get).collect()
             }
-            (EntryKind::Edited(change), _) if change.rule() == Some(CAP) => {
+            (EntryKind::Edited(change), _)
+                if change.rule().is_some_and(|rule| rule.name() == CAP) =>
+            {
                 let reason =
                     change.after.as_ref().map(|after| format!("{}: {after}", change.actor));
                 vec![Event { reason, ..named("cap.changed") }]

@@ -44,7 +44,6 @@ pub fn client(address: &hyper::Uri) -> Result<Client, TrustError> {
 }
 
 /// The system's trusted certificates cannot be read.
-#[derive(Debug)]
 pub struct TrustError(io::Error);
 
 impl fmt::Display for TrustError {
@@ -55,6 +54,13 @@ impl fmt::Display for TrustError {
              (install the package ca-certificates, or name a file in SSL_CERT_FILE)",
             self.0
         )
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for TrustError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

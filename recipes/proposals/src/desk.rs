@@ -146,8 +146,8 @@ impl Desk {
         let note = Note::Cancelled { reason: reason.to_owned() };
         let (engine, text) = (&self.parts.engine, note.to_text());
         let result = match end {
-            HoldEnd::Cancel => engine.cancel_noting(id.0, &text),
-            HoldEnd::Void => engine.void_noting(id.0, &text),
+            HoldEnd::Cancel => engine.cancel(id.0, &text),
+            HoldEnd::Void => engine.void(id.0, &text),
         };
         settle(state, &result, Fact::held(FactKind::Cancel, id.0, Some(note)))?;
         Ok(result)
@@ -172,9 +172,9 @@ enum HoldEnd {
 
 /// Applies the settlement of a reservation to the state, if it succeeded. It takes effect when the
 /// engine returns, and is durable when the result resolves.
-fn settle(
+fn settle<T>(
     state: &mut State,
-    result: &NowOrLater<'_, Result<u64, SettleError>>,
+    result: &NowOrLater<'_, Result<T, SettleError>>,
     fact: Fact,
 ) -> Result<(), DeskError> {
     match (result, fact.hold) {

@@ -104,7 +104,7 @@ fn cooldown_rule(cooldown: Duration) -> String {
 pub(crate) fn denial(report: &Report) -> DeskError {
     let denied = report.rules().find(|rule| !rule.decision.is_allowed());
     let Some(denied) = denied.filter(|_| !report.is_outage()) else { return DeskError::Outage };
-    match denied.rule {
+    match denied.rule.name() {
         COOLDOWN => {
             let wait = denied.decision.retry_after();
             let seconds = wait.and_then(tidegate::Wait::whole_secs).unwrap_or(0);

@@ -9,7 +9,7 @@ use tidegate_proto::problem::{CONTENT_TYPE, Problem};
 use crate::limits::{CAP, CAP_REACHED, COOLDOWN, TOKENS, TOKENS_PER_WINDOW};
 
 /// Why a request to the desk failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeskError {
     /// The governor's last proposal is too recent.
@@ -105,6 +105,13 @@ impl fmt::Display for DeskError {
             }
             Self::Outage => f.write_str("The desk cannot write to its disk. Try again later."),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for DeskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

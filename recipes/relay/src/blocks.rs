@@ -51,7 +51,6 @@ struct BlockTable {
 }
 
 /// Why the blocks in a folder cannot be used.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum BlocksError {
     /// The folder or its file cannot be used.
@@ -87,6 +86,13 @@ impl fmt::Display for BlocksError {
                 write!(f, "{path} is damaged in line {line}: expected a block; remove that line")
             }
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for BlocksError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -79,7 +79,6 @@ pub(crate) struct Bounds {
 }
 
 /// Why a relay cannot be built.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum RelayError {
     /// The public host cannot be a part of addresses.
@@ -103,6 +102,13 @@ impl fmt::Display for RelayError {
             Self::OutOfRange { setting } => write!(f, "{setting} is zero or too large"),
             Self::Blocks(error) => error.fmt(f),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for RelayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -50,7 +50,7 @@ pub enum Guard {
 }
 
 /// An invalid setting: its name, and what was expected.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SettingError {
     name: &'static str,
     given: Option<String>,
@@ -71,6 +71,13 @@ impl fmt::Display for SettingError {
             Some(given) => write!(f, "{} is {given:?}: expected {}", self.name, self.expected),
             None => write!(f, "{} is not set: expected {}", self.name, self.expected),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

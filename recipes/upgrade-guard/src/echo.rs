@@ -16,7 +16,8 @@ use tokio::time::timeout;
 /// true, all are closed with 1001; the channel is closed when the last one has ended.
 pub fn echo(max_sockets: u32, stopping: watch::Receiver<bool>) -> Result<Router, PolicyErrors> {
     let slots = Slots::new(max_sockets.into()).queue(0).expires(FOR_EVER);
-    let sockets = Engine::new(Policy::new([Rule::new("sockets", Limit::Slots(slots))])?);
+    let rule = Rule::builder("sockets", Limit::Slots(slots)).build();
+    let sockets = Engine::new(Policy::new([rule.expect("there is no pattern")])?);
     let detail = format!("all {max_sockets} sockets are open; try again later");
     let no_wait = PolicyLayer::new(sockets, "default")
         .expect("the domain of the rule above")

@@ -64,12 +64,11 @@ impl Limits {
     /// durable.
     pub fn policy(&self) -> Result<Policy, LimitsError> {
         let limit = self.limit(self.max).map_err(LimitsError::all_users)?;
-        let mut rule = Rule::new(RULE, limit)
+        let mut rule = Rule::builder(RULE, limit)
             .domain(DOMAIN)
             .on_error(OnError::Allow)
             .durability(Durability::Flush)
-            .key([USER])
-            .map_err(LimitsError::all_users)?;
+            .key([USER]);
         for (index, UserLimit { user, max }) in self.users.iter().enumerate() {
             let wrong = |error: &dyn fmt::Display| LimitsError::of(*user, error);
             if self.users[..index].iter().any(|earlier| earlier.user == *user) {
@@ -82,6 +81,7 @@ impl Limits {
             let key = Condition::new(USER, [&*user.to_string()]).map_err(|error| wrong(&error))?;
             rule = rule.overridden(Override::new(vec![key], grant));
         }
+        let rule = rule.build().map_err(LimitsError::all_users)?;
         Policy::new([rule]).map_err(LimitsError::all_users)
     }
 
@@ -97,7 +97,7 @@ impl Limits {
 }
 
 /// Invalid limits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct LimitsError {
     user: Option<u64>,
     reason: String,
@@ -125,6 +125,13 @@ impl fmt::Display for LimitsError {
             Some(user) => write!(f, "user {user}: {}", self.reason),
             None => f.write_str(&self.reason),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for LimitsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

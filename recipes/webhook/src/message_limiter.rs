@@ -1,8 +1,8 @@
 use std::fmt;
 
 use tidegate::{
-    CheckError, Clock, CommitReport, Engine, HoldId, MemoryStore, Report, Request, SettleError,
-    Store, SystemClock,
+    CheckError, Clock, Commit, CommitReport, Engine, HoldId, MemoryStore, Report, Request,
+    SettleError, Store, SystemClock,
 };
 
 use crate::limits::{DENIALS, DOMAIN, USER};
@@ -116,8 +116,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> MessageLimiter<S, C> {
 
     async fn commit(&self, hold: HoldId, note: &str) -> Result<CommitReport, SettleError> {
         match note {
-            "" => self.engine.commit_report(hold, None).await,
-            note => self.engine.commit_report_noting(hold, None, note).await,
+            "" => self.engine.commit(hold, None).await,
+            note => self.engine.commit(hold, Commit::held().note(note)).await,
         }
     }
 
@@ -137,7 +137,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> MessageLimiter<S, C> {
     /// What an earlier check of the same message holds stays: that one may still claim it.
     pub async fn release(&self, checked: CheckResult) {
         if let CheckedCharge::Held { hold, is_repeat: false } = checked.charge
-            && let Err(error) = self.engine.void(hold).await
+            && let Err(error) = self.engine.void(hold, None).await
         {
             // It expires by itself.
             tracing::warn!("a message that was not accepted stays counted for a while: {error}");

@@ -212,9 +212,10 @@ fn call_limits(calls: u64, all: u64) -> Engine {
     let room = Slots::new(all).queue(0).expires(FOR_EVER);
     let turns = Slots::new(calls).queue(queue).expires(FOR_EVER);
     let rules = [
-        Rule::new(ROOM, Limit::Slots(room)).domain(ROOM),
-        Rule::new(CALLS, Limit::Slots(turns)).domain(CALLS),
-    ];
+        Rule::builder(ROOM, Limit::Slots(room)).domain(ROOM),
+        Rule::builder(CALLS, Limit::Slots(turns)).domain(CALLS),
+    ]
+    .map(|rule| rule.build().expect("there is no pattern"));
     Engine::new(Policy::new(rules).expect("these rules are valid"))
 }
 

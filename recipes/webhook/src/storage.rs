@@ -1,8 +1,8 @@
 use std::path::{Path, PathBuf};
 
+use tidegate::Engine;
 use tidegate::durable::{FileOptions, FileStore, OpenError};
 use tidegate::policy::{Durability, Policy};
-use tidegate::{Engine, SystemClock};
 
 /// Where counts are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +31,7 @@ impl Storage {
 /// they are not counted, but none is dispatched twice.
 pub fn opened(policy: Policy, folder: &Path) -> Result<Engine<FileStore>, OpenError> {
     let store = FileOptions::default().least_durability(Durability::Flush).open(folder)?;
-    let clock = SystemClock::no_earlier_than(store.last_time());
-    Ok(Engine::with_store(policy, store, clock))
+    Ok(Engine::builder(policy).store(store).build()?)
 }
 
 #[cfg(test)]

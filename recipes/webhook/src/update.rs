@@ -43,12 +43,18 @@ pub fn message_of(bytes: &[u8]) -> Result<Option<Message>, UpdateError> {
 }
 
 /// The bytes are not an update: the problem and its position.
-#[derive(Debug)]
 pub struct UpdateError(serde_json::Error);
 
 impl fmt::Display for UpdateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "not a Telegram update: {}", self.0)
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for UpdateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -215,7 +215,6 @@ impl<C: Clock + Send + Sync + 'static> Webhook<FileStore, C> {
 }
 
 /// Why a webhook cannot continue.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum ResumeError {
     /// The ledger cannot be read.
@@ -230,6 +229,13 @@ impl fmt::Display for ResumeError {
             Self::Ledger(error) => write!(f, "RATE_LIMIT_STORE: {error}"),
             Self::Trust(error) => error.fmt(f),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for ResumeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -53,7 +53,8 @@ impl<'s> CaseProblems<'s> {
     }
 
     pub(super) fn position(&self, span: Range<usize>) -> SourcePosition {
-        let at = self.text.floor_char_boundary(span.start);
+        let starts = |at: &usize| self.text.is_char_boundary(*at);
+        let at = (0..=span.start).rev().find(starts).unwrap_or(0);
         let line = self.lines.partition_point(|start| *start <= at).saturating_sub(1);
         let column = self.text[self.lines[line]..at].chars().count() + 1;
         SourcePosition { line: line + 1, column }

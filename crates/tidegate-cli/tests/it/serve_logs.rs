@@ -181,7 +181,7 @@ fn store_written_at(at: Timestamp, folder: &Folder) -> String {
     let path = folder.path("store");
     let store = FileOptions::default().open(path.as_ref()).unwrap();
     let policy = Policy::from_toml(policy).unwrap();
-    let engine = Engine::with_store(policy, store, ManualClock::new(at));
+    let engine = Engine::builder(policy).store(store).clock(ManualClock::new(at)).build().unwrap();
     assert!(engine.check(&Request::new("default", &[])).block().unwrap().is_allowed());
     format!("file:{path}")
 }

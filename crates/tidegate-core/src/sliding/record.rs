@@ -84,9 +84,8 @@ impl SlidingRecord {
 
     /// Adds `units` charged at `now` to a record that is current.
     pub(super) fn add(&mut self, limit: &Sliding, units: u64, now: Timestamp) {
-        if self.units() + units <= Sliding::LOG_UNITS as u64
-            && let Self::Log { times_ns_plus_1: times } = self
-        {
+        let fits = self.units() + units <= Sliding::LOG_UNITS as u64;
+        if let (Self::Log { times_ns_plus_1: times }, true) = (&mut *self, fits) {
             let added = usize::try_from(units).unwrap_or(0);
             let time = times[0].max(now.as_nanos() + 1);
             times.rotate_right(added);

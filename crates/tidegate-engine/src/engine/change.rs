@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidegate_core::Timestamp;
-use tidegate_policy::policy::{Condition, Effective, Override, Policy, PolicyErrors, Rule};
+use tidegate_policy::policy::{Condition, Effective, Override, Policy, PolicyErrors, Rule, RuleId};
 use tidegate_table::clock::Clock;
 use tidegate_table::locks::lock;
 
@@ -41,9 +41,9 @@ impl Change {
         match (&self.what, &self.before, &self.after) {
             // The text of the table may contain the password of a store.
             (Changed::Server, ..) => "the [server] table".into(),
-            (Changed::Rule { domain, name, .. }, Some(before), Some(after)) => {
+            (Changed::Rule { rule, .. }, Some(before), Some(after)) => {
                 let fields = field_changes::describe(before, after);
-                format!("rule `{name}` of domain `{domain}`: {fields}")
+                format!("rule {rule}: {fields}")
             }
             (_, Some(before), Some(after)) => format!("{before} → {after}"),
             (_, None, Some(after)) => format!("added: {after}"),
@@ -52,11 +52,11 @@ impl Change {
         }
     }
 
-    /// The name of the changed rule, if a rule was changed.
+    /// The changed rule, if a rule was changed.
     #[must_use]
-    pub fn rule(&self) -> Option<&str> {
+    pub fn rule(&self) -> Option<&RuleId> {
         match &self.what {
-            Changed::Rule { name, .. } => Some(name),
+            Changed::Rule { rule, .. } => Some(rule),
             Changed::Bans { .. } | Changed::Server => None,
         }
     }
@@ -65,7 +65,8 @@ impl Change {
     #[must_use]
     pub fn domain(&self) -> Option<&str> {
         match &self.what {
-            Changed::Rule { domain, .. } | Changed::Bans { domain } => Some(domain),
+            Changed::Rule { rule, .. } => Some(rule.domain()),
+            Changed::Bans { domain } => Some(domain),
             Changed::Server => None,
         }
     }
@@ -77,10 +78,8 @@ impl Change {
 pub enum Changed {
     /// A rule was added, changed or removed.
     Rule {
-        /// Its domain.
-        domain: Box<str>,
-        /// Its name.
-        name: Box<str>,
+        /// The rule.
+        rule: RuleId,
         /// Whether its keys start with fresh states, because its key or algorithm changed.
         starts_fresh: bool,
     },
@@ -94,15 +93,29 @@ pub enum Changed {
 }
 
 /// The error of an edit that names a rule which does not exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct NoSuchRule {
-    domain: Box<str>,
-    name: Box<str>,
+    rule: RuleId,
+}
+
+impl NoSuchRule {
+    /// The rule that was named.
+    #[must_use]
+    pub const fn rule(&self) -> &RuleId {
+        &self.rule
+    }
 }
 
 impl fmt::Display for NoSuchRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no rule `{}` in domain `{}`", self.name, self.domain)
+        write!(f, "no rule `{}` in domain `{}`", self.rule.name(), self.rule.domain())
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for NoSuchRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -129,15 +142,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     ///
     /// Edits that were made over the old one stay, over the new one.
     pub fn replace_policy(&self, actor: &str, policy: Policy) -> Edited<'_> {
-        self.replace_policy_at_times(actor, policy, None)
+        self.replace_policy_when(actor, policy, None)
     }
 
-    /// [`replace_policy`](Self::replace_policy) at a given time.
-    pub fn replace_policy_at(&self, actor: &str, policy: Policy, now: Timestamp) -> Edited<'_> {
-        self.replace_policy_at_times(actor, policy, Some(now))
-    }
-
-    fn replace_policy_at_times(
+    pub(super) fn replace_policy_when(
         &self,
         actor: &str,
         policy: Policy,
@@ -152,21 +160,19 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     ///
     /// It stays when the policy is replaced, until the overlay is [dropped](Self::drop_overlay).
     pub fn replace_rule(&self, actor: &str, rule: Rule) -> Edited<'_> {
-        self.replace_rule_at_times(actor, rule, None)
+        self.replace_rule_when(actor, rule, None)
     }
 
-    /// [`replace_rule`](Self::replace_rule) at a given time.
-    pub fn replace_rule_at(&self, actor: &str, rule: Rule, now: Timestamp) -> Edited<'_> {
-        self.replace_rule_at_times(actor, rule, Some(now))
-    }
-
-    fn replace_rule_at_times(&self, actor: &str, rule: Rule, now: Option<Timestamp>) -> Edited<'_> {
+    pub(super) fn replace_rule_when(
+        &self,
+        actor: &str,
+        rule: Rule,
+        now: Option<Timestamp>,
+    ) -> Edited<'_> {
         let rule = Arc::new(rule);
         self.edit(actor, (now, None), move |rules| {
             let mut overlay = rules.overlay.clone();
-            let is_same =
-                |it: &Arc<Rule>| (it.domain_name(), it.name()) == (rule.domain_name(), rule.name());
-            overlay.rules.retain(|it| !is_same(it));
+            overlay.rules.retain(|it| it.id() != rule.id());
             overlay.rules.push(Arc::clone(&rule));
             Policy::new(overlay.over(rules.policy.rules()))?;
             Ok((Arc::clone(&rules.policy), overlay))
@@ -177,32 +183,29 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     ///
     /// An override for the same keys is replaced. It counts from when the rule's edits count: see
     /// [`Rule::effective`].
-    pub fn set_override(&self, actor: &str, rule: (&str, &str), given: Override) -> Edited<'_> {
+    pub fn set_override(&self, actor: &str, rule: &RuleId, given: Override) -> Edited<'_> {
         self.set_override_from(actor, rule, given, None)
     }
 
     /// [`set_override`](Self::set_override), which counts at once whatever the rule says.
-    pub fn set_override_now(&self, actor: &str, rule: (&str, &str), given: Override) -> Edited<'_> {
+    pub fn set_override_now(&self, actor: &str, rule: &RuleId, given: Override) -> Edited<'_> {
         let rules = self.shared.rules.load();
-        let is_set = |it: &(Box<str>, Box<str>, Override)| {
-            (&*it.0, &*it.1, &it.2) == (rule.0, rule.1, &given)
-        };
-        let waits = |it: &Rule| it.effective_from() == Effective::Next;
-        let is_waiting = rules.overlay.overrides.iter().any(is_set)
-            && rules.must_have(rule.0, rule.1).is_ok_and(waits);
+        let is_set = |it: &(RuleId, Override)| (&it.0, &it.1) == (rule, &given);
+        let waits = |it: &Rule| it.effective() == Effective::Next;
+        let is_waiting =
+            rules.overlay.overrides.iter().any(is_set) && rules.must_have(rule).is_ok_and(waits);
         drop(rules);
         if !is_waiting {
             return self.set_override_from(actor, rule, given, Some(Effective::Now));
         }
         // The same again is no edit, and goes on waiting.
         let dropped = self.drop_override_now(actor, rule, given.key());
-        let (actor, domain, name): (Box<str>, Box<str>, Box<str>) =
-            (actor.into(), rule.0.into(), rule.1.into());
+        let (actor, rule): (Box<str>, RuleId) = (actor.into(), rule.clone());
         dropped.then(move |made| match made {
             Err(error) => NowOrLater::Now(Err(error)),
             Ok(mut made) => {
                 let now = Some(Effective::Now);
-                let set = self.set_override_from(&actor, (&domain, &name), given, now);
+                let set = self.set_override_from(&actor, &rule, given, now);
                 set.map(|set| {
                     made.extend(set?);
                     Ok(made)
@@ -214,50 +217,44 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     fn set_override_from(
         &self,
         actor: &str,
-        (domain, rule): (&str, &str),
+        rule: &RuleId,
         given: Override,
         effective: Option<Effective>,
     ) -> Edited<'_> {
-        let (domain, rule): (Box<str>, Box<str>) = (domain.into(), rule.into());
+        let rule = rule.clone();
         self.edit(actor, (None, effective), move |rules| {
-            let overridden = rules.must_have(&domain, &rule)?.clone();
+            let overridden = rules.must_have(&rule)?.clone();
             Policy::new([overridden.with_overrides(vec![given.clone()])])?;
             let mut overlay = rules.overlay.clone();
-            overlay.drop_override((&domain, &rule), given.key());
-            overlay.overrides.insert(0, (domain.clone(), rule.clone(), given.clone()));
+            overlay.drop_override(&rule, given.key());
+            overlay.overrides.insert(0, (rule.clone(), given.clone()));
             Ok((Arc::clone(&rules.policy), overlay))
         })
     }
 
     /// Removes an override that was [set](Self::set_override) at run time. It counts until the
     /// rule's edits count: see [`Rule::effective`].
-    pub fn drop_override(&self, actor: &str, rule: (&str, &str), key: &[Condition]) -> Edited<'_> {
+    pub fn drop_override(&self, actor: &str, rule: &RuleId, key: &[Condition]) -> Edited<'_> {
         self.drop_override_from(actor, rule, key, None)
     }
 
     /// [`drop_override`](Self::drop_override) at once, whatever the rule says.
-    pub fn drop_override_now(
-        &self,
-        actor: &str,
-        rule: (&str, &str),
-        key: &[Condition],
-    ) -> Edited<'_> {
+    pub fn drop_override_now(&self, actor: &str, rule: &RuleId, key: &[Condition]) -> Edited<'_> {
         self.drop_override_from(actor, rule, key, Some(Effective::Now))
     }
 
     fn drop_override_from(
         &self,
         actor: &str,
-        (domain, rule): (&str, &str),
+        rule: &RuleId,
         key: &[Condition],
         effective: Option<Effective>,
     ) -> Edited<'_> {
-        let (domain, rule): (Box<str>, Box<str>) = (domain.into(), rule.into());
-        let key = key.to_vec();
+        let (rule, key) = (rule.clone(), key.to_vec());
         self.edit(actor, (None, effective), move |rules| {
-            rules.must_have(&domain, &rule)?;
+            rules.must_have(&rule)?;
             let mut overlay = rules.overlay.clone();
-            overlay.drop_override((&domain, &rule), &key);
+            overlay.drop_override(&rule, &key);
             Ok((Arc::clone(&rules.policy), overlay))
         })
     }
@@ -391,7 +388,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
 pub type Edited<'a> = NowOrLater<'a, Result<Vec<Change>, EditError>>;
 
 /// The error of an edit that was not made.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum EditError {
     /// It names a rule that does not exist.
@@ -418,6 +415,13 @@ impl fmt::Display for EditError {
     }
 }
 
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for EditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl std::error::Error for EditError {}
 
 impl From<NoSuchRule> for EditError {
@@ -439,11 +443,10 @@ impl From<Outage> for EditError {
 }
 
 impl Ruleset {
-    fn must_have(&self, domain: &str, name: &str) -> Result<&Rule, NoSuchRule> {
-        let numbers = self.domain(domain).map_or(&[][..], |domain| &domain.rules);
+    fn must_have(&self, id: &RuleId) -> Result<&Rule, NoSuchRule> {
+        let numbers = self.domain(id.domain()).map_or(&[][..], |domain| &domain.rules);
         let mut rules = numbers.iter().map(|number| &self.rule(*number).rule);
-        let rule = rules.find(|rule| rule.name() == name);
-        rule.ok_or_else(|| NoSuchRule { domain: domain.into(), name: name.into() })
+        rules.find(|rule| rule.id() == id).ok_or_else(|| NoSuchRule { rule: id.clone() })
     }
 }
 
@@ -505,22 +508,17 @@ pub(super) type Difference = (Changed, Option<String>, Option<String>);
 
 /// The differences between two sets of rules.
 pub(super) fn differences(old: &Ruleset, new: &Ruleset) -> Vec<Difference> {
+    fn by_name(rules: &Ruleset) -> HashMap<&RuleId, usize> {
+        rules.rules.iter().map(|it| it.rule.id()).zip(0..).collect()
+    }
+
     let mut differences = Vec::new();
-    let by_name = |rules: &Ruleset| -> HashMap<(Box<str>, Box<str>), usize> {
-        let names =
-            rules.rules.iter().map(|it| (it.rule.domain_name().into(), it.rule.name().into()));
-        names.zip(0..).collect()
-    };
     let (old_names, new_names) = (by_name(old), by_name(new));
     let describe = |rules: &Ruleset, index: usize| rules.rules[index].rule.describe().to_string();
-    let changed = |rule: &Rule, starts_fresh| Changed::Rule {
-        domain: rule.domain_name().into(),
-        name: rule.name().into(),
-        starts_fresh,
-    };
+    let changed =
+        |rule: &Rule, starts_fresh| Changed::Rule { rule: rule.id().clone(), starts_fresh };
     for (index, it) in new.rules.iter().enumerate().filter(|(_, it)| !it.rule.is_placeholder()) {
-        let name = (it.rule.domain_name().into(), it.rule.name().into());
-        match old_names.get(&name) {
+        match old_names.get(it.rule.id()) {
             None => differences.push((changed(&it.rule, true), None, Some(describe(new, index)))),
             Some(&before) if old.rules[before].rule != it.rule => {
                 let starts_fresh = old.rules[before].family != it.family;
@@ -531,7 +529,7 @@ pub(super) fn differences(old: &Ruleset, new: &Ruleset) -> Vec<Difference> {
         }
     }
     for (index, it) in old.rules.iter().enumerate().filter(|(_, it)| !it.rule.is_placeholder()) {
-        if !new_names.contains_key(&(it.rule.domain_name().into(), it.rule.name().into())) {
+        if !new_names.contains_key(it.rule.id()) {
             differences.push((changed(&it.rule, true), Some(describe(old, index)), None));
         }
     }

@@ -316,7 +316,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 }
             },
             (Verb::Check | Verb::Reserve, Some(rule)) => {
-                return Err(CheckError::NeedsAcquire { rule: rule.rule.name().into() });
+                return Err(CheckError::NeedsAcquire { rule: rule.rule.id().clone() });
             }
             (Verb::Check, None) => planned.leave_slots(),
             (Verb::Reserve, None) => {
@@ -325,7 +325,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 }
                 planned.leave_slots();
                 let lengths =
-                    planned.plan.charges.iter().map(|it| rules.rule(it.rule).rule.held_for());
+                    planned.plan.charges.iter().map(|it| rules.rule(it.rule).rule.reserve_for());
                 let length = lengths.min().unwrap_or(RESERVED_FOR);
                 let domain = self.domain_hash(requests);
                 planned.plan.hold = Some(HoldFor { length, domain });

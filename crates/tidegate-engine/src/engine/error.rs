@@ -1,17 +1,19 @@
 use std::fmt;
 
+use tidegate_policy::policy::RuleId;
+
 use crate::store::{EnrolFailure, HoldBound, Outage, RefundFailure, SettleFailure};
 
 /// Why a request was not decided: it is invalid, or does not fit the policy.
 ///
 /// A denial is not an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckError {
     /// The domain limits requests in flight, so slots have to be acquired.
     NeedsAcquire {
         /// The rule with the slots.
-        rule: Box<str>,
+        rule: RuleId,
     },
     /// The domain does not limit requests in flight, so there are no slots to acquire.
     NoSlots {
@@ -21,7 +23,7 @@ pub enum CheckError {
     /// A rule's cost table does not cover the request.
     CostNotCovered {
         /// The rule.
-        rule: Box<str>,
+        rule: RuleId,
         /// The attribute that decides the cost.
         attribute: Box<str>,
         /// Its value, if the request has it.
@@ -30,7 +32,7 @@ pub enum CheckError {
     /// An attribute of a rule's key is empty, and the rule rejects that.
     EmptyAttribute {
         /// The rule.
-        rule: Box<str>,
+        rule: RuleId,
         /// The attribute.
         attribute: Box<str>,
     },
@@ -88,7 +90,8 @@ impl fmt::Display for CheckError {
         match self {
             Self::NeedsAcquire { rule } => write!(
                 f,
-                "rule `{rule}` limits requests in flight: use acquire and release instead"
+                "rule `{}` limits requests in flight: use acquire and release instead",
+                rule.name()
             ),
             Self::NoSlots { domain } => write!(
                 f,
@@ -96,12 +99,15 @@ impl fmt::Display for CheckError {
                  use check instead"
             ),
             Self::CostNotCovered { rule, attribute, value: Some(value) } => {
+                let rule = rule.name();
                 write!(f, "the cost table of rule `{rule}` does not cover {attribute} = {value:?}")
             }
             Self::CostNotCovered { rule, attribute, value: None } => {
+                let rule = rule.name();
                 write!(f, "the cost table of rule `{rule}` needs the attribute `{attribute}`")
             }
             Self::EmptyAttribute { rule, attribute } => {
+                let rule = rule.name();
                 write!(f, "rule `{rule}` needs a key: the attribute `{attribute}` is empty")
             }
             Self::OtherRequest => {
@@ -120,10 +126,17 @@ impl fmt::Display for CheckError {
     }
 }
 
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl std::error::Error for CheckError {}
 
 /// Why a reservation or lease was not settled, renewed or refunded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SettleError {
     /// It is gone: it expired, or never existed. A lease that was released is gone as well.
@@ -167,6 +180,13 @@ impl fmt::Display for SettleError {
             Self::OtherRequest => CheckError::OtherRequest.fmt(f),
             Self::Outage(outage) => outage.fmt(f),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for SettleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -2,7 +2,7 @@ use std::fmt;
 
 use tidegate_core::{Decision, Timestamp};
 use tidegate_policy::Attributes;
-use tidegate_policy::policy::{Missing, Mode, Rule};
+use tidegate_policy::policy::{Missing, Mode, Rule, RuleId};
 use tidegate_table::clock::Clock;
 
 use super::error::CheckError;
@@ -28,8 +28,8 @@ pub struct Explanation {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RuleExplanation {
-    /// The rule's name.
-    pub rule: Box<str>,
+    /// The rule.
+    pub rule: RuleId,
     /// Whether it applies, and else why not.
     pub applies: Applies,
 }
@@ -61,7 +61,7 @@ pub enum Applies {
     /// Another rule of its group comes first.
     Grouped {
         /// That rule.
-        first: Box<str>,
+        first: RuleId,
     },
     /// Another rule that applies [replaces](Rule::replaces) it.
     Replaced,
@@ -95,19 +95,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         &self,
         request: &Request<'_>,
     ) -> NowOrLater<'_, Result<Explanation, CheckError>> {
-        self.explain_at_times(request, None)
+        self.explain_when(request, None)
     }
 
-    /// [`explain`](Self::explain) at a given time.
-    pub fn explain_at(
-        &self,
-        request: &Request<'_>,
-        now: Timestamp,
-    ) -> NowOrLater<'_, Result<Explanation, CheckError>> {
-        self.explain_at_times(request, Some(now))
-    }
-
-    fn explain_at_times(
+    pub(super) fn explain_when(
         &self,
         request: &Request<'_>,
         now: Option<Timestamp>,
@@ -143,7 +134,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let replaced = replaced.unwrap_or_default();
         for &number in numbers {
             let compiled = rules.rule(number);
-            let (name, group) = (compiled.rule.name(), compiled.rule.group_name());
+            let (id, group) = (compiled.rule.id(), compiled.rule.group());
             let attributes = &request.attributes;
             let first = groups.iter().find(|(known, _)| Some(*known) == group);
             let applies = if let Some(failed) = compiled.failed(attributes) {
@@ -151,7 +142,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             } else if let Some((_, first)) = first {
                 match first.is_placeholder() {
                     true => Applies::Excluded,
-                    false => Applies::Grouped { first: first.name().into() },
+                    false => Applies::Grouped { first: first.id().clone() },
                 }
             } else {
                 groups.extend(group.map(|group| (group, &compiled.rule)));
@@ -163,7 +154,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             if compiled.rule.is_placeholder() {
                 continue;
             }
-            explained.push(RuleExplanation { rule: name.into(), applies });
+            explained.push(RuleExplanation { rule: id.clone(), applies });
         }
         Ok(Explanation { rules: explained, report })
     }
@@ -184,7 +175,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         match rules.charge(number, request, self.shared.store.hash(), times)? {
             Charged::Missing { part } => Ok(compiled.missing(part, true)),
             Charged::None => match compiled.missing_part(&request.attributes) {
-                Some(part) if compiled.rule.missing_attribute() != Missing::Share => {
+                Some(part) if compiled.rule.missing() != Missing::Share => {
                     Ok(compiled.missing(part, false))
                 }
                 _ => Ok(compiled.without_cost(&request.attributes)),
@@ -218,15 +209,12 @@ impl CompiledRule {
     }
 
     fn missing(&self, part: usize, denies: bool) -> Applies {
-        Applies::Missing {
-            attribute: self.rule.key_parts().parts()[part].attribute().into(),
-            denies,
-        }
+        Applies::Missing { attribute: self.rule.key().parts()[part].attribute().into(), denies }
     }
 
     /// Its cost table does not cover the request.
     fn without_cost(&self, attributes: &Attributes<'_>) -> Applies {
-        let attribute = self.rule.cost_table().and_then(|cost| cost.attribute());
+        let attribute = self.rule.cost().and_then(|cost| cost.attribute());
         let attribute = attribute.unwrap_or_default();
         let value = attributes.get(attribute).map(Into::into);
         Applies::NotCovered { attribute: attribute.into(), value }
@@ -236,10 +224,10 @@ impl CompiledRule {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for it in &self.rules {
-            writeln!(f, "{}: {}", it.rule, it.applies)?;
+            writeln!(f, "{}: {}", it.rule.name(), it.applies)?;
         }
         match (self.report.is_allowed(), self.report.rule()) {
-            (true, Some(rule)) => write!(f, "allowed; `{rule}` has the least remaining"),
+            (true, Some(rule)) => write!(f, "allowed; `{}` has the least remaining", rule.name()),
             (true, None) => f.write_str("allowed; no rule applies"),
             (false, _) => {
                 write!(f, "denied: {}", self.report.reason().unwrap_or_default())
@@ -288,7 +276,7 @@ impl fmt::Display for Applies {
             Self::NoMatch { attribute, value: None } => {
                 write!(f, "does not match: {attribute} is absent")
             }
-            Self::Grouped { first } => write!(f, "comes after `{first}` in its group"),
+            Self::Grouped { first } => write!(f, "comes after `{}` in its group", first.name()),
             Self::Replaced => f.write_str("does not apply: another rule replaces it"),
             Self::Excluded => f.write_str(
                 "does not apply: the file excludes the request, or has a more specific descriptor",

@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
+use tidegate_core::Timestamp;
 use tidegate_table::clock::Clock;
 
 use super::report::EarlyDenialReport;
 use super::shared::{OwnedRequests, Planning};
-use super::{CheckError, Engine};
+use super::{CheckError, Engine, Note};
 use crate::any_limit::Operation;
 use crate::request::Request;
 use crate::store::{EnrolFailure, ForgetScope, NowOrLater, Outage, RefundFailure, Store};
@@ -46,7 +47,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// "#)?);
     /// let ada = Request::new("default", &[("governor", "ada")]);
     /// assert_eq!(engine.enrol(&ada).block()?.enrolled, 1);
-    /// engine.close_round("default").block()?;
+    /// engine.close_round("default", None).block()?;
     /// assert_eq!(engine.peek(&ada).block()?.remaining(), Some(4));
     /// assert_eq!(engine.enrol(&ada).block()?.known, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -54,15 +55,23 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     ///
     /// With [`CheckError::Outage`] it may still have happened; the same again is no error.
     pub fn enrol(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Enrolment, CheckError>> {
+        self.enrol_when(request, None)
+    }
+
+    pub(super) fn enrol_when(
+        &self,
+        request: &Request<'_>,
+        now: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<Enrolment, CheckError>> {
         // What the keys are does not depend on the cost.
         let request = request.cost(0);
         if S::ANSWERS_LATER {
             let requests = OwnedRequests::new(std::slice::from_ref(&request));
             return self
-                .submit_planned(move |engine| requests.with(|it| engine.enrol_once(&it[0])));
+                .submit_planned(move |engine| requests.with(|it| engine.enrol_once(&it[0], now)));
         }
         loop {
-            match self.enrol_once(&request) {
+            match self.enrol_once(&request, now) {
                 NowOrLater::Now(Ok(Err(EnrolFailure::Superseded))) => {}
                 result => return result.map(|enrolment| Ok(enrolment??)),
             }
@@ -70,10 +79,14 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 
     /// Enrols, by the rules that are known here.
-    fn enrol_once(&self, request: &Request<'_>) -> Planning<'_, Enrolment, EnrolFailure> {
-        let (rules, times) = self.begin(None);
+    fn enrol_once(
+        &self,
+        request: &Request<'_>,
+        now: Option<Timestamp>,
+    ) -> Planning<'_, Enrolment, EnrolFailure> {
+        let (rules, times) = self.begin(now);
         // The store may not know the newest rules yet.
-        self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, None));
+        self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
         let names = self.planned_keys(&rules, request, times);
         let mut planned = match self.plan(&rules, request, times) {
             Ok(planned) => planned,
@@ -101,17 +114,29 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// Drops the states of a request's keys, at every rule that applies; true if there were any.
     /// Holds stay.
     pub fn forget(&self, request: &Request<'_>) -> NowOrLater<'_, Result<bool, CheckError>> {
+        self.forget_when(request, None)
+    }
+
+    pub(super) fn forget_when(
+        &self,
+        request: &Request<'_>,
+        now: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<bool, CheckError>> {
         if S::ANSWERS_LATER {
             let requests = OwnedRequests::new(std::slice::from_ref(request));
             return self
-                .submit_planned(move |engine| requests.with(|it| engine.forget_once(&it[0])));
+                .submit_planned(move |engine| requests.with(|it| engine.forget_once(&it[0], now)));
         }
-        self.forget_once(request).map(|forgotten| Ok(forgotten??))
+        self.forget_once(request, now).map(|forgotten| Ok(forgotten??))
     }
 
     /// Forgets, by the rules that are known here.
-    fn forget_once(&self, request: &Request<'_>) -> Planning<'_, bool, RefundFailure> {
-        let (rules, times) = self.begin(None);
+    fn forget_once(
+        &self,
+        request: &Request<'_>,
+        now: Option<Timestamp>,
+    ) -> Planning<'_, bool, RefundFailure> {
+        let (rules, times) = self.begin(now);
         let names = self.planned_keys(&rules, request, times);
         match self.plan(&rules, request, times) {
             Ok(mut planned) => {
@@ -145,45 +170,35 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// let ada = Request::new("default", &[("user", "ada")]);
     /// assert!(engine.check(&ada).block()?.is_allowed());
     /// assert!(!engine.check(&ada).block()?.is_allowed());
-    /// assert_eq!(engine.forget_all().block()?, 1);
+    /// assert_eq!(engine.forget_all(None).block()?, 1);
     /// assert!(engine.check(&ada).block()?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn forget_all(&self) -> NowOrLater<'_, Result<u64, Outage>> {
-        self.forget_scope(None, None)
+    pub fn forget_all<'n>(&self, note: impl Into<Note<'n>>) -> NowOrLater<'_, Result<u64, Outage>> {
+        self.forget_scope(None, note.into())
     }
 
     /// [`forget_all`](Self::forget_all) for the rules of one domain; 0 if the policy has no such
     /// domain.
-    pub fn forget_domain(&self, domain: &str) -> NowOrLater<'_, Result<u64, Outage>> {
-        self.forget_scope(Some(domain), None)
-    }
-
-    /// [`forget_all`](Self::forget_all), with a note for the ledger of a file store.
-    pub fn forget_all_noting(&self, note: &str) -> NowOrLater<'_, Result<u64, Outage>> {
-        self.forget_scope(None, Some(note))
-    }
-
-    /// [`forget_domain`](Self::forget_domain), with a note for the ledger of a file store.
-    pub fn forget_domain_noting(
+    pub fn forget_domain<'n>(
         &self,
         domain: &str,
-        note: &str,
+        note: impl Into<Note<'n>>,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
-        self.forget_scope(Some(domain), Some(note))
+        self.forget_scope(Some(domain), note.into())
     }
 
     fn forget_scope(
         &self,
         domain: Option<&str>,
-        note: Option<&str>,
+        note: Note<'_>,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
         let (rules, times) = self.begin(None);
         let families = domain.map(|domain| rules.families(domain));
         if families.as_ref().is_some_and(HashSet::is_empty) {
             return NowOrLater::Now(Ok(0));
         }
-        let scope = ForgetScope { families: families.as_ref(), note };
+        let scope = ForgetScope { families: families.as_ref(), note: note.0 };
         let forgotten = self.shared.store.forget_all(scope, times);
         self.shared.waiting.wake_all();
         forgotten
@@ -195,32 +210,28 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     ///
     /// In an [`Outage`] the round may still have been closed: before a retry, check whether
     /// [`rounds`](Self::rounds) has changed.
-    pub fn close_round(&self, domain: &str) -> NowOrLater<'_, Result<u64, Outage>> {
-        self.close_round_maybe_noting(domain, None)
-    }
-
-    /// [`close_round`](Self::close_round), with a note for the ledger of a file store.
-    pub fn close_round_noting(
+    pub fn close_round<'n>(
         &self,
         domain: &str,
-        note: &str,
+        note: impl Into<Note<'n>>,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
-        self.close_round_maybe_noting(domain, Some(note))
+        self.close_round_when(domain, note.into(), None)
     }
 
-    fn close_round_maybe_noting(
+    pub(super) fn close_round_when(
         &self,
         domain: &str,
-        note: Option<&str>,
+        note: Note<'_>,
+        now: Option<Timestamp>,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
-        let (rules, times) = self.begin(None);
+        let (rules, times) = self.begin(now);
         if rules.domain(domain).is_none() {
             return NowOrLater::Now(Ok(0));
         }
         if S::ANSWERS_LATER {
             return self.close_round_later(domain, times);
         }
-        let closed = self.shared.store.close_round(domain, note, times);
+        let closed = self.shared.store.close_round(domain, note.0, times);
         self.shared.waiting.wake_all();
         closed
     }

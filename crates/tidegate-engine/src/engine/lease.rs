@@ -246,14 +246,12 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
 
     /// Extends a lease or a reservation by its full length, from now. Returns its new end.
     pub fn renew(&self, id: HoldId) -> NowOrLater<'_, Result<Timestamp, SettleError>> {
-        let (_, times) = self.begin(None);
-        let settled = self.shared.store.settle(id, (Settlement::Renew, None), times);
-        settled.map(|settled| Ok(settled?.expires))
+        self.renew_when(id, None)
     }
 
     /// Releases a slot by the id of its lease.
     pub fn release(&self, id: HoldId) -> NowOrLater<'_, Result<(), SettleError>> {
-        self.settle(id, Settlement::Cancel, None).map(|settled| settled.map(drop))
+        self.settle(id, (Settlement::Cancel, None), None).map(|settled| settled.map(drop))
     }
 
     /// Does what is due by the clock: expires holds, and wakes waiters whose deadline has passed.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_core::Timestamp;
 use tidegate_policy::Attributes;
-use tidegate_policy::policy::{Condition, Override, Rule};
+use tidegate_policy::policy::{Condition, Override, Rule, RuleId};
 
 /// Edits over the policy. They stay when the policy is reloaded, until they are dropped.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,7 +13,7 @@ pub struct Overlay {
     /// Rules that replace rules of the policy, or are added to them.
     pub(crate) rules: Vec<Arc<Rule>>,
     /// Overrides, each with its rule: domain, name, override. They precede those of the policy.
-    pub(crate) overrides: Vec<(Box<str>, Box<str>, Override)>,
+    pub(crate) overrides: Vec<(RuleId, Override)>,
     pub(crate) bans: Vec<Ban>,
 }
 
@@ -74,8 +74,7 @@ impl Ban {
 impl Overlay {
     /// The rules of a policy with the edits applied.
     pub(crate) fn over<'a>(&'a self, file: &'a [Rule]) -> impl Iterator<Item = Rule> + 'a {
-        let is_same =
-            |a: &Rule, b: &Rule| (a.domain_name(), a.name()) == (b.domain_name(), b.name());
+        let is_same = |a: &Rule, b: &Rule| a.id() == b.id();
         let edited = move |rule: &Rule| self.rules.iter().find(|edited| is_same(edited, rule));
         let added =
             self.rules.iter().filter(move |added| !file.iter().any(|rule| is_same(added, rule)));
@@ -84,12 +83,10 @@ impl Overlay {
             let ours = self
                 .overrides
                 .iter()
-                .filter(|(domain, name, _)| {
-                    (&**domain, &**name) == (rule.domain_name(), rule.name())
-                })
+                .filter(|(id, _)| id == rule.id())
                 // An override that no longer fits the rule is inactive until it does again.
-                .filter(|(_, _, given)| rule.takes(given));
-            let mut overrides: Vec<_> = ours.map(|(_, _, given)| given.clone()).collect();
+                .filter(|(_, given)| rule.takes(given));
+            let mut overrides: Vec<_> = ours.map(|(_, given)| given.clone()).collect();
             overrides.extend_from_slice(rule.overrides());
             rule.clone().with_overrides(overrides)
         })
@@ -101,10 +98,8 @@ impl Overlay {
 }
 
 impl Overlay {
-    pub(crate) fn drop_override(&mut self, (domain, rule): (&str, &str), key: &[Condition]) {
-        self.overrides.retain(|(of_domain, of_rule, given)| {
-            (&**of_domain, &**of_rule, given.key()) != (domain, rule, key)
-        });
+    pub(crate) fn drop_override(&mut self, rule: &RuleId, key: &[Condition]) {
+        self.overrides.retain(|(of_rule, given)| (of_rule, given.key()) != (rule, key));
     }
 
     /// Rules that replace rules of the policy, or are added to them.
@@ -112,11 +107,11 @@ impl Overlay {
         self.rules.iter().map(|rule| &**rule)
     }
 
-    /// Overrides, each with the domain and the name of its rule, in their order of precedence.
+    /// Overrides, each with its rule, in their order of precedence.
     ///
     /// One that no longer fits its rule, because the policy was replaced, is not in force.
-    pub fn overrides(&self) -> impl Iterator<Item = (&str, &str, &Override)> {
-        self.overrides.iter().map(|(domain, rule, given)| (&**domain, &**rule, given))
+    pub fn overrides(&self) -> impl Iterator<Item = (&RuleId, &Override)> {
+        self.overrides.iter().map(|(rule, given)| (rule, given))
     }
 
     /// The bans.

@@ -8,7 +8,7 @@ use tidegate_policy::internal::overlay::{self, BanEntry, OverlayEdits};
 use tidegate_policy::internal::values::{
     TableWriter, conditions, conditions_in_tables, text, time,
 };
-use tidegate_policy::policy::{Grant, Override, PolicyErrors, Rule};
+use tidegate_policy::policy::{Grant, Override, PolicyErrors, Rule, RuleId};
 
 use super::overlay::{Ban, Overlay};
 
@@ -20,7 +20,7 @@ impl Overlay {
     /// denies.
     ///
     /// ```
-    /// use tidegate::policy::{Condition, Grant, Override, Policy};
+    /// use tidegate::policy::{Condition, Grant, Override, Policy, RuleId};
     /// use tidegate::{Ban, Engine, Overlay};
     ///
     /// let engine = Engine::new(Policy::from_toml(
@@ -28,7 +28,7 @@ impl Overlay {
     /// )?);
     /// let ip = |ip| Condition::new("ip", [ip]);
     /// let friend = Override::new(vec![ip("192.0.2.7")?], Grant::Unlimited);
-    /// engine.set_override("ada", ("default", "search"), friend)?;
+    /// engine.set_override("ada", &RuleId::named("search"), friend)?;
     /// engine.ban("ada", Ban::new("default", vec![ip("198.51.100.0/24")?]).reason("abuse"));
     ///
     /// let saved = engine.overlay().to_toml();
@@ -49,8 +49,7 @@ impl Overlay {
     #[must_use]
     pub fn to_toml(&self) -> String {
         let rules = self.rules().map(Rule::to_toml);
-        let overrides =
-            self.overrides().map(|(domain, rule, given)| override_table(domain, rule, given));
+        let overrides = self.overrides().map(|(rule, given)| override_table(rule, given));
         let bans = self.bans.iter().map(ban);
         rules.chain(overrides).chain(bans).collect::<Vec<_>>().join("\n")
     }
@@ -76,10 +75,10 @@ impl Overlay {
     }
 }
 
-fn override_table(domain: &str, rule: &str, given: &Override) -> String {
+fn override_table(rule: &RuleId, given: &Override) -> String {
     let mut lines = TableWriter::default();
-    lines.add("domain", text(domain));
-    lines.add("rule", text(rule));
+    lines.add("domain", text(rule.domain()));
+    lines.add("rule", text(rule.name()));
     lines.add("key", conditions(given.key()));
     match given.grant() {
         Grant::Unlimited => lines.add("unlimited", "true".into()),

@@ -232,24 +232,24 @@ impl<'a> Planning<'a, '_> {
         let compiled = self.rules.rule(number);
         let rule = &compiled.rule;
         let attributes = &request.attributes;
-        let (family, parts) = (compiled.family, rule.key_parts().parts());
+        let (family, parts) = (compiled.family, rule.key().parts());
         let key = KeyEncoder { family, parts, attributes, missing: Cell::new(None) };
         let hash = spread(self.hash.hash_one(&key)).max(1);
-        let is_enforced = rule.mode_of() == Mode::Enforce && self.rules.is_enforced(hash);
+        let is_enforced = rule.mode() == Mode::Enforce && self.rules.is_enforced(hash);
         if let Some(part) = key.missing.get() {
-            match rule.missing_attribute() {
+            match rule.missing() {
                 Missing::Skip => return Ok(Charged::None),
                 Missing::Refuse if is_enforced => return Ok(Charged::Missing { part }),
                 Missing::Refuse => return Ok(Charged::None),
                 Missing::Share => {}
             }
         }
-        if rule.empty_attribute() == Empty::Reject
+        if rule.empty() == Empty::Reject
             && let Some(error) = compiled.empty_attribute(attributes)
         {
             return if is_enforced { Err(error) } else { Ok(Charged::None) };
         }
-        let (cost, is_by_request) = match (rule.cost_table(), rule.limit()) {
+        let (cost, is_by_request) = match (rule.cost(), rule.limit()) {
             // A request takes one slot, whatever it costs.
             (_, Limit::Slots(_)) => (1, false),
             (None, _) => (request.cost, true),
@@ -288,7 +288,7 @@ impl<'a> Planning<'a, '_> {
         let compiled = self.rules.rule(number);
         let key = RequestLimitKey { family: compiled.family, request };
         let hash = spread(self.hash.hash_one(&key)).max(1);
-        let is_enforced = compiled.rule.mode_of() == Mode::Enforce && self.rules.is_enforced(hash);
+        let is_enforced = compiled.rule.mode() == Mode::Enforce && self.rules.is_enforced(hash);
         Some(Charge {
             rule: number,
             tag: compiled.tag,
@@ -338,7 +338,7 @@ impl PlannedRequests for PlannedKeys<'_> {
     fn key_attributes(&self, charge: &Charge<'_>) -> Arc<KeyAttributes> {
         let compiled = self.rules.rule(charge.rule);
         let Some(request) = self.request_of(charge) else { return Arc::new([]) };
-        let parts = compiled.rule.key_parts().parts().iter().map(KeyPart::attribute);
+        let parts = compiled.rule.key().parts().iter().map(KeyPart::attribute);
         let value = |name: &str| Some((name.into(), request.attributes.get(name)?.into()));
         parts.filter_map(value).collect()
     }
@@ -347,7 +347,7 @@ impl PlannedRequests for PlannedKeys<'_> {
         let compiled = self.rules.rule(charge.rule);
         let request = self.request_of(charge);
         KeyName {
-            domain: compiled.rule.domain_name().into(),
+            domain: compiled.rule.domain().into(),
             rule: compiled.rule.name().into(),
             parts: request.map_or_else(Vec::new, |it| compiled.key_of(&it.attributes)),
         }
@@ -424,7 +424,7 @@ impl CompiledRule {
     #[inline]
     pub(crate) fn missing_part(&self, attributes: &Attributes<'_>) -> Option<usize> {
         let is_missing = |part: &KeyPart| attributes.get(part.attribute()).is_none();
-        self.rule.key_parts().parts().iter().position(is_missing)
+        self.rule.key().parts().iter().position(is_missing)
     }
 
     /// The key: its attributes and their values, as they count.
@@ -442,12 +442,7 @@ impl CompiledRule {
                 },
             })
         };
-        self.rule
-            .key_parts()
-            .parts()
-            .iter()
-            .map(|part| (part.attribute().into(), value(part)))
-            .collect()
+        self.rule.key().parts().iter().map(|part| (part.attribute().into(), value(part))).collect()
     }
 
     /// The index of the override in force for a request.
@@ -457,7 +452,7 @@ impl CompiledRule {
         times: Times,
         hash: &KeyedHash,
     ) -> Option<usize> {
-        let key = key_hash((self.family, self.rule.key_parts().parts()), attributes, hash);
+        let key = key_hash((self.family, self.rule.key().parts()), attributes, hash);
         let period = self.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(times));
         self.override_index((key, attributes), period, times)
     }
@@ -465,17 +460,17 @@ impl CompiledRule {
     /// The error of a request whose key has an empty text.
     #[cold]
     fn empty_attribute(&self, attributes: &Attributes<'_>) -> Option<CheckError> {
-        let mut names = self.rule.key_parts().parts().iter().map(KeyPart::attribute);
+        let mut names = self.rule.key().parts().iter().map(KeyPart::attribute);
         let attribute = names.find(|name| attributes.get(name) == Some(""))?;
-        let rule = self.rule.name().into();
+        let rule = self.rule.id().clone();
         Some(CheckError::EmptyAttribute { rule, attribute: attribute.into() })
     }
 
     pub(crate) fn not_covered(&self, attributes: &Attributes<'_>) -> CheckError {
-        let attribute = self.rule.cost_table().and_then(|cost| cost.attribute());
+        let attribute = self.rule.cost().and_then(|cost| cost.attribute());
         let attribute = attribute.unwrap_or_default();
         CheckError::CostNotCovered {
-            rule: self.rule.name().into(),
+            rule: self.rule.id().clone(),
             attribute: attribute.into(),
             value: attributes.get(attribute).map(Into::into),
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use arc_swap::Guard;
 use smallvec::SmallVec;
 use tidegate_core::{Decision, Timestamp, Wait, Window};
-use tidegate_policy::policy::{Cycle, Limit, Metadata, Mode, OnError, duration_to_text};
+use tidegate_policy::policy::{Cycle, Limit, Metadata, Mode, OnError, RuleId, duration_to_text};
 
 use super::error::CheckError;
 use super::planning::{EarlyDenial, RuleHit};
@@ -58,11 +58,11 @@ pub(super) struct EarlyDenialReport {
 /// What one rule decided.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleReport<'a> {
-    /// The rule's name.
-    pub rule: &'a str,
+    /// The rule.
+    pub rule: &'a RuleId,
     /// Whether its denial is enforced.
     pub mode: Mode,
-    /// Whether it is in [quota mode](tidegate_policy::policy::Rule::quota_mode).
+    /// Whether it is in [quota mode](tidegate_policy::policy::RuleBuilder::quota_mode).
     pub is_quota: bool,
     /// Its decision.
     pub decision: &'a Decision,
@@ -89,12 +89,12 @@ impl Report {
     /// The decisive rule: the denying one with the longest wait, or else the one with the least
     /// remaining. `None` if no rule matches.
     #[must_use]
-    pub fn rule(&self) -> Option<&str> {
+    pub fn rule(&self) -> Option<&RuleId> {
         let number = match &self.denial {
             Some(denial) => denial.rule,
             None => self.decisive_rule().map(|index| self.evaluated[index].rule),
         };
-        number.map(|number| self.rules.rule(number).rule.name())
+        number.map(|number| self.rules.rule(number).rule.id())
     }
 
     /// The decision of the decisive rule.
@@ -231,13 +231,13 @@ impl Report {
             Limit::Quota(_, Cycle::Calendar(calendar)) => calendar.usual_length(),
             _ => None,
         };
-        let fixed = rule.cost_table().filter(|cost| cost.attribute().is_none());
+        let fixed = rule.cost().filter(|cost| cost.attribute().is_none());
         let ends = match rule.limit() {
             Limit::Window(window) => window_end(*window, decision),
             _ => None,
         };
         RuleReport {
-            rule: rule.name(),
+            rule: rule.id(),
             mode: evaluated.mode,
             is_quota: rule.is_in_quota_mode() && self.rules.server.enforce_ppm() > 0,
             decision,
@@ -257,7 +257,7 @@ impl Report {
         };
         let compiled = self.rules.rule(number?);
         Some(KeyName {
-            domain: compiled.rule.domain_name().into(),
+            domain: compiled.rule.domain().into(),
             rule: compiled.rule.name().into(),
             parts: compiled.key_of(&request.attributes),
         })
@@ -443,7 +443,7 @@ impl EarlyDenialReport {
         match denial {
             EarlyDenial::Missing { rule: number, part } => {
                 let rule = &rules.rule(number).rule;
-                let attribute = rule.key_parts().parts()[part].attribute();
+                let attribute = rule.key().parts()[part].attribute();
                 let reason =
                     format!("rule `{}` needs the attribute `{attribute}`", rule.name()).into();
                 Self {

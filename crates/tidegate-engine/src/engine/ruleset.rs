@@ -11,7 +11,7 @@ use tidegate_policy::WindowUnit;
 use tidegate_policy::internal::{CachedCalendar, LimitKind, PATH};
 use tidegate_policy::policy::{
     Condition, Cycle, Durability, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy,
-    Rule, ServerConfig,
+    Rule, RuleBuilder, ServerConfig,
 };
 use tidegate_table::hash::KeyedHash;
 
@@ -131,8 +131,8 @@ impl Ruleset {
         let mut by_name: HashMap<Box<str>, usize, _> = HashMap::with_hasher(store.hash.clone());
         for rule in overlay.over(policy.rules()) {
             let family = family(&rule, store.hash);
-            let domain = *by_name.entry(rule.domain_name().into()).or_insert_with(|| {
-                domains.push(Domain::new(rule.domain_name(), overlay.bans_in(rule.domain_name())));
+            let domain = *by_name.entry(rule.domain().into()).or_insert_with(|| {
+                domains.push(Domain::new(rule.domain(), overlay.bans_in(rule.domain())));
                 domains.len() - 1
             });
             let domain = &mut domains[domain];
@@ -146,6 +146,7 @@ impl Ruleset {
                 let family = store.hash.hash_one(("own limit", unit));
                 let rule = request_limit_rule(unit);
                 let rule = if policy.server().quota_mode() { rule.quota_mode() } else { rule };
+                let rule = rule.build().expect("it has no pattern");
                 compiler.compile(rule, family, store)
             })
             .collect();
@@ -193,7 +194,7 @@ impl Ruleset {
 
     /// The rules of a domain, by family.
     pub(crate) fn families(&self, domain: &str) -> HashSet<u64> {
-        let is_of_domain = |it: &&CompiledRule| *it.rule.domain_name() == *domain;
+        let is_of_domain = |it: &&CompiledRule| *it.rule.domain() == *domain;
         self.rules.iter().filter(is_of_domain).map(|it| it.family).collect()
     }
 
@@ -246,12 +247,12 @@ impl Domain {
     fn index(&mut self, rules: &[CompiledRule]) {
         let of_domain = || self.rules.iter().map(|&number| &rules[number as usize].rule);
         let is_unconditional =
-            of_domain().all(|rule| rule.conditions().is_empty() && rule.group_name().is_none());
+            of_domain().all(|rule| rule.conditions().is_empty() && rule.group().is_none());
         let matcher = Matcher::new(of_domain());
         let is_of_path = |condition: &Condition| condition.attribute() == PATH;
         self.reads_path = of_domain().any(|rule| rule.reads(PATH))
             || self.bans.iter().any(|ban| ban.conditions().iter().any(is_of_path));
-        if of_domain().any(|rule| rule.replaced().next().is_some()) {
+        if of_domain().any(|rule| rule.replaces().next().is_some()) {
             self.replaces = replaced_numbers(&self.rules, rules);
         }
         (self.matcher, self.is_unconditional) = (matcher, is_unconditional);
@@ -381,7 +382,7 @@ impl Compiler {
             cycle: cycle.clone(),
             overrides: rule.overrides().iter().map(override_limit).collect(),
         };
-        let effective = self.edit.effective.unwrap_or(rule.effective_from());
+        let effective = self.edit.effective.unwrap_or(rule.effective());
         let edit = RuleEdit { family, tag: self.next_tag, times: self.edit.times, effective };
         let edited = match &before {
             None => Some(RuleHistory::new(limits, edit)),
@@ -455,7 +456,7 @@ fn replaced_numbers(numbers: &[u32], rules: &[CompiledRule]) -> HashMap<u32, Vec
     let by_name: HashMap<&str, u32> =
         numbers.iter().map(|&number| (rule(number).name(), number)).collect();
     let replaced = numbers.iter().map(|&number| {
-        let names = rule(number).replaced();
+        let names = rule(number).replaces();
         (number, names.filter_map(|name| by_name.get(name).copied()).collect::<Vec<_>>())
     });
     replaced.filter(|(_, replaced)| !replaced.is_empty()).collect()
@@ -469,25 +470,24 @@ fn keys_of(rule: &Rule, family: u64, given: &Override, hash: &KeyedHash) -> Keys
         named.iter().flatten().map(|(name, value)| (*name, value.as_str())).collect();
     let attributes = Attributes::new(&attributes);
     let is_of_key = |(name, _): (&str, &str)| {
-        rule.key_parts().parts().iter().any(|part: &KeyPart| part.attribute() == name)
+        rule.key().parts().iter().any(|part: &KeyPart| part.attribute() == name)
     };
-    let is_whole =
-        rule.key_parts().parts().iter().all(|part| attributes.get(part.attribute()).is_some());
+    let is_whole = rule.key().parts().iter().all(|part| attributes.get(part.attribute()).is_some());
     let is_one = named.is_some() && is_whole && attributes.iter().all(is_of_key);
-    let only = is_one.then(|| key_hash((family, rule.key_parts().parts()), &attributes, hash));
+    let only = is_one.then(|| key_hash((family, rule.key().parts()), &attributes, hash));
     Keys { conditions: given.key().into(), only }
 }
 
 /// The rule for requests' own limits of a unit. Only the maximum comes from the request.
-fn request_limit_rule(unit: WindowUnit) -> Rule {
+fn request_limit_rule(unit: WindowUnit) -> RuleBuilder {
     let RequestLimit { limit, .. } = RequestLimit::new(u32::MAX, unit);
     let AnyLimit::Window(window) = limit else { unreachable!("it is a window") };
-    Rule::new(&format!("limit per {}", unit.name()), Limit::Window(window)).charge_refused()
+    Rule::builder(&format!("limit per {}", unit.name()), Limit::Window(window)).charge_refused()
 }
 
 /// The identity of a rule's states: its domain, name, key and algorithm.
 fn family(rule: &Rule, hash: &KeyedHash) -> u64 {
-    let parts: Vec<(&str, u8, u8)> = (rule.key_parts().parts().iter())
+    let parts: Vec<(&str, u8, u8)> = (rule.key().parts().iter())
         .map(|part| match part {
             KeyPart::Text(attribute) => (&**attribute, 0, 0),
             KeyPart::Address { attribute, v4_bits, v6_bits } => {
@@ -504,7 +504,7 @@ fn family(rule: &Rule, hash: &KeyedHash) -> u64 {
         LimitKind::Quota(_, Cycle::Round) => 6,
         LimitKind::Slots(_) => 7,
     };
-    hash.hash_one((rule.domain_name(), rule.name(), parts, algorithm))
+    hash.hash_one((rule.domain(), rule.name(), parts, algorithm))
 }
 
 /// The limit as decisions need it.
@@ -536,8 +536,8 @@ fn cycle_of(
                 CycleClock::Calendar(CachedCalendar::new(calendar.clone()))
             }
             Cycle::Round => CycleClock::Round {
-                domain: rule.domain_name().into(),
-                closed: (store.rounds)(rule.domain_name()),
+                domain: rule.domain().into(),
+                closed: (store.rounds)(rule.domain()),
             },
         })
     }))

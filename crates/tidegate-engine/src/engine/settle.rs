@@ -5,7 +5,7 @@ use tidegate_table::clock::Clock;
 
 use super::decide::RequestIdentity;
 use super::shared::{OwnedRequests, Planning};
-use super::{CheckError, Engine, SettleError};
+use super::{CheckError, Commit, Engine, Note, Refund, SettleError};
 use crate::request::Request;
 use crate::store::{HoldId, NowOrLater, RefundFailure, Settled, Settlement, Store};
 
@@ -32,73 +32,27 @@ impl From<Settled> for CommitReport {
 
 /// Settlements.
 impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
-    /// Charges a reservation: the units it holds, or `actual` units, which may be fewer or more.
+    /// Charges a reservation: the units it holds, or [other units](Commit::actual), which may be
+    /// fewer or more.
     ///
-    /// Returns the units charged: fewer than `actual` where a limit has no room for more. The same
-    /// again within 24 hours returns the same, and charges nothing.
-    pub fn commit(
+    /// `commit(id, None)` charges what it holds, `commit(id, Some(3))` three units, and
+    /// `commit(id, Commit::actual(3).note("chat 17"))` writes a note with them. The same again
+    /// within 24 hours returns the same, and charges nothing.
+    pub fn commit<'c>(
         &self,
         id: HoldId,
-        actual: Option<u64>,
-    ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        self.settle(id, Settlement::Commit { actual }, None)
-    }
-
-    /// [`commit`](Self::commit), with all that it came to.
-    pub fn commit_report(
-        &self,
-        id: HoldId,
-        actual: Option<u64>,
+        commit: impl Into<Commit<'c>>,
     ) -> NowOrLater<'_, Result<CommitReport, SettleError>> {
-        let settlement = (Settlement::Commit { actual }, None);
-        self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.into()))
-    }
-
-    /// [`commit_report`](Self::commit_report), with a note for the ledger of a file store. A repeat
-    /// writes no note.
-    pub fn commit_report_noting(
-        &self,
-        id: HoldId,
-        actual: Option<u64>,
-        note: &str,
-    ) -> NowOrLater<'_, Result<CommitReport, SettleError>> {
-        let settlement = (Settlement::Commit { actual }, Some(note));
-        self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.into()))
-    }
-
-    /// [`commit`](Self::commit) at a given time.
-    pub fn commit_at(
-        &self,
-        id: HoldId,
-        actual: Option<u64>,
-        now: Timestamp,
-    ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        self.settle(id, Settlement::Commit { actual }, Some(now))
+        self.commit_when(id, commit.into(), None)
     }
 
     /// Cancels a reservation: its units are available again. The same again is no error.
-    pub fn cancel(&self, id: HoldId) -> NowOrLater<'_, Result<u64, SettleError>> {
-        self.settle(id, Settlement::Cancel, None)
-    }
-
-    /// [`cancel`](Self::cancel) at a given time.
-    pub fn cancel_at(
+    pub fn cancel<'n>(
         &self,
         id: HoldId,
-        now: Timestamp,
+        note: impl Into<Note<'n>>,
     ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        self.settle(id, Settlement::Cancel, Some(now))
-    }
-
-    /// [`commit`](Self::commit), with a note for the ledger of a file store.
-    pub fn commit_noting(
-        &self,
-        id: HoldId,
-        actual: Option<u64>,
-        note: &str,
-    ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        let settlement = (Settlement::Commit { actual }, Some(note));
-        self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.units))
+        self.settle(id, (Settlement::Cancel, note.into().0), None)
     }
 
     /// Cancels a reservation as if it had never been made: a cooldown that it began is over as
@@ -106,53 +60,25 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     ///
     /// [`cancel`](Self::cancel) keeps cooldowns, because the request did happen. Both again, or one
     /// after the other, is no error and changes nothing.
-    pub fn void(&self, id: HoldId) -> NowOrLater<'_, Result<u64, SettleError>> {
-        self.settle(id, Settlement::Void, None)
-    }
-
-    /// [`void`](Self::void), with a note for the ledger of a file store.
-    pub fn void_noting(&self, id: HoldId, note: &str) -> NowOrLater<'_, Result<u64, SettleError>> {
-        let settlement = (Settlement::Void, Some(note));
-        self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.units))
-    }
-
-    /// [`cancel`](Self::cancel), with a note for the ledger of a file store.
-    pub fn cancel_noting(
+    pub fn void<'n>(
         &self,
         id: HoldId,
-        note: &str,
+        note: impl Into<Note<'n>>,
     ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        let settlement = (Settlement::Cancel, Some(note));
-        self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.units))
+        self.settle(id, (Settlement::Void, note.into().0), None)
     }
 
     /// Refunds units of a committed reservation, and returns how many.
     ///
-    /// Never more than was charged, and nothing from a window or period that has closed.
-    pub fn refund_hold(&self, id: HoldId, units: u64) -> NowOrLater<'_, Result<u64, SettleError>> {
-        self.settle(id, Settlement::Refund { units, name: None }, None)
-    }
-
-    /// [`refund_hold`](Self::refund_hold) at a given time.
-    pub fn refund_hold_at(
+    /// `refund_hold(id, 3)`, or `refund_hold(id, Refund::units(3).idempotency_key("order 17"))` to
+    /// do it once. Never more than was charged, and nothing from a window or period that has
+    /// closed.
+    pub fn refund_hold<'r>(
         &self,
         id: HoldId,
-        units: u64,
-        now: Timestamp,
+        refund: impl Into<Refund<'r>>,
     ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        self.settle(id, Settlement::Refund { units, name: None }, Some(now))
-    }
-
-    /// [`refund_hold`](Self::refund_hold) under an idempotency key: repeated, it refunds nothing
-    /// more and returns the same number.
-    pub fn refund_hold_once(
-        &self,
-        id: HoldId,
-        units: u64,
-        idempotency_key: &str,
-    ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        let name = Some(self.idempotency_key(0, (id, idempotency_key), ("refund", units)));
-        self.settle(id, Settlement::Refund { units, name }, None)
+        self.refund_hold_when(id, refund.into(), None)
     }
 
     /// Refunds the cost of a request at every rule that applies, and returns the most that any
@@ -162,19 +88,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// With [`CheckError::Outage`] the refund may still have happened: a [`peek`](Self::peek) shows
     /// it.
     pub fn refund(&self, request: &Request<'_>) -> NowOrLater<'_, Result<u64, CheckError>> {
-        self.refund_at_times(request, None)
+        self.refund_when(request, None)
     }
 
-    /// [`refund`](Self::refund) at a given time.
-    pub fn refund_at(
-        &self,
-        request: &Request<'_>,
-        now: Timestamp,
-    ) -> NowOrLater<'_, Result<u64, CheckError>> {
-        self.refund_at_times(request, Some(now))
-    }
-
-    fn refund_at_times(
+    pub(super) fn refund_when(
         &self,
         request: &Request<'_>,
         now: Option<Timestamp>,
@@ -215,16 +132,49 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         }
     }
 
+    pub(super) fn renew_when(
+        &self,
+        id: HoldId,
+        now: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<Timestamp, SettleError>> {
+        let (_, times) = self.begin(now);
+        let settled = self.shared.store.settle(id, (Settlement::Renew, None), times);
+        settled.map(|settled| Ok(settled?.expires))
+    }
+
+    pub(super) fn commit_when(
+        &self,
+        id: HoldId,
+        commit: Commit<'_>,
+        now: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<CommitReport, SettleError>> {
+        let Commit { actual, note } = commit;
+        let settled = self.settle_whole(id, (Settlement::Commit { actual }, note.0), now);
+        settled.map(|settled| Ok(settled?.into()))
+    }
+
+    pub(super) fn refund_hold_when(
+        &self,
+        id: HoldId,
+        refund: Refund<'_>,
+        now: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<u64, SettleError>> {
+        let Refund { units, idempotency_key } = refund;
+        let name = idempotency_key.map(|key| self.idempotency_key(0, (id, key), ("refund", units)));
+        self.settle(id, (Settlement::Refund { units, name }, None), now)
+    }
+
+    /// Settles a hold, and returns the units that are charged or were refunded.
     pub(super) fn settle(
         &self,
         id: HoldId,
-        settlement: Settlement,
+        settlement: (Settlement, Option<&str>),
         now: Option<Timestamp>,
     ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        self.settle_noting(id, (settlement, None), now).map(|settled| Ok(settled?.units))
+        self.settle_whole(id, settlement, now).map(|settled| Ok(settled?.units))
     }
 
-    pub(super) fn settle_noting(
+    fn settle_whole(
         &self,
         id: HoldId,
         settlement: (Settlement, Option<&str>),

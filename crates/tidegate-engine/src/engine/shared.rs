@@ -96,7 +96,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 // Its caller is gone, and could never settle it.
                 let id = decided.ok()?.hold()?;
                 Some(Box::pin(async move {
-                    let _ = engine.settle(id, Settlement::Cancel, None).await;
+                    let _ = engine.settle(id, (Settlement::Cancel, None), None).await;
                 }))
             },
             shared.finisher(),

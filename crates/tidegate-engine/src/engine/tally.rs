@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::Decision;
-use tidegate_policy::policy::Mode;
+use tidegate_policy::policy::{Mode, RuleId};
 use tidegate_table::clock::Clock;
 
 use super::Engine;
@@ -17,11 +17,9 @@ use crate::store::Store;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RuleTally {
-    /// The domain of the rule.
-    pub domain: Box<str>,
-    /// Its name.
-    pub rule: Box<str>,
-    /// Whether denials were enforced.
+    /// The rule.
+    pub rule: RuleId,
+    /// The mode in which it decided.
     pub mode: Mode,
     /// How often it allowed.
     pub allowed: u64,
@@ -57,10 +55,9 @@ const fn counter_index(mode: Mode, is_allowed: bool) -> usize {
 /// Gives each rule the counters of the earlier rule of the same name.
 pub(super) fn continue_counting(old: Option<&Ruleset>, rules: &mut [CompiledRule]) {
     let old = old.iter().flat_map(|old| &old.rules);
-    let tallies: HashMap<_, _> =
-        old.map(|it| ((it.rule.domain_name(), it.rule.name()), &it.tally)).collect();
+    let tallies: HashMap<_, _> = old.map(|it| (it.rule.id(), &it.tally)).collect();
     for rule in rules {
-        if let Some(tally) = tallies.get(&(rule.rule.domain_name(), rule.rule.name())) {
+        if let Some(tally) = tallies.get(rule.rule.id()) {
             rule.tally = Arc::clone(tally);
         }
     }
@@ -116,9 +113,9 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         for CompiledRule { rule, tally, .. } in listed {
             for mode in [Mode::Enforce, Mode::Shadow] {
                 let (allowed, denied) = (tally.count(mode, true), tally.count(mode, false));
-                if mode == rule.mode_of() || allowed > 0 || denied > 0 {
-                    let (domain, rule) = (rule.domain_name().into(), rule.name().into());
-                    tallies.push(RuleTally { domain, rule, mode, allowed, denied });
+                if mode == rule.mode() || allowed > 0 || denied > 0 {
+                    let rule = rule.id().clone();
+                    tallies.push(RuleTally { rule, mode, allowed, denied });
                 }
             }
         }

@@ -147,7 +147,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         times: Times,
     ) -> Option<Timestamp> {
         let newest = compiled.history.newest();
-        let parts = (compiled.family, compiled.rule.key_parts().parts());
+        let parts = (compiled.family, compiled.rule.key().parts());
         let hash = key_hash(parts, &request.attributes, self.shared.store.hash());
         let meets = |conditions: &[Condition]| {
             conditions.iter().all(|condition| condition.holds(&request.attributes))

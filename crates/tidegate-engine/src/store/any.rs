@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use tidegate_core::Timestamp;
-use tidegate_policy::policy::Policy;
-use tidegate_table::clock::SystemClock;
+use tidegate_policy::StoreBounds;
+use tidegate_table::clock::Clock;
 use tidegate_table::hash::KeyedHash;
 
 use super::file::{FileOptions, FileStore, OpenError};
@@ -31,26 +31,18 @@ pub enum AnyStore {
     File(FileStore),
 }
 
-impl Engine<AnyStore> {
-    /// An engine with its states in a folder, or in memory if there is none.
-    pub fn open_any(policy: Policy, folder: Option<&Path>) -> Result<Self, OpenError> {
-        let bounds = policy.server().bounds();
-        let (store, clock) = match folder {
-            Some(folder) => {
-                let store = FileOptions::default().bounds(bounds).open(folder)?;
-                let clock = SystemClock::no_earlier_than(store.last_time());
-                (AnyStore::File(store), clock)
-            }
-            None => {
-                let store = MemoryStore::with_bounds(bounds).ok_or_else(|| {
-                    OpenError::disk("make a table", io::ErrorKind::OutOfMemory.into())
-                })?;
-                (AnyStore::Memory(store), SystemClock::new())
-            }
-        };
-        Ok(Self::with_store(policy, store, clock))
+impl AnyStore {
+    /// The store of a folder, or one in memory if there is none.
+    pub(crate) fn open(folder: Option<&Path>, bounds: StoreBounds) -> Result<Self, OpenError> {
+        let no_memory = || OpenError::disk("make a table", io::ErrorKind::OutOfMemory.into());
+        match folder {
+            Some(folder) => FileOptions::default().bounds(bounds).open(folder).map(Self::File),
+            None => MemoryStore::with_bounds(bounds).map(Self::Memory).ok_or_else(no_memory),
+        }
     }
+}
 
+impl<C: Clock + Send + Sync + 'static> Engine<AnyStore, C> {
     /// The file store, if the engine has one.
     #[must_use]
     pub fn on_disk(&self) -> Option<&FileStore> {
@@ -144,6 +136,10 @@ impl sealed::Store for AnyStore {
 
     fn stored_edits(&self) -> StoredEdits {
         either!(self, it => it.stored_edits())
+    }
+
+    fn last_time(&self) -> Timestamp {
+        either!(self, it => sealed::Store::last_time(it))
     }
 
     #[inline]

@@ -588,6 +588,10 @@ impl sealed::Store for FileStore {
         lock(&self.shared.edits).stored.clone()
     }
 
+    fn last_time(&self) -> Timestamp {
+        Self::last_time(self)
+    }
+
     fn hash(&self) -> &KeyedHash {
         self.shared.memory.hash()
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{BucketState, CooldownState, Decision, QuotaState, Timestamp, WindowState};
-use tidegate_policy::policy::Durability;
+use tidegate_policy::policy::{Durability, RuleId};
 use tidegate_table::keyed::{pack_sliding, unpack_sliding};
 use tidegate_table::table::{Narrow, Tagged, WIDE_WORDS};
 
@@ -458,7 +458,7 @@ impl From<EditedItem> for Change {
         let EditedItem { number, at, actor, what, before, after } = it;
         let what = match what {
             EditedKind::Rule { domain, name, starts_fresh } => {
-                Changed::Rule { domain, name, starts_fresh }
+                Changed::Rule { rule: RuleId::named(&name).in_domain(&domain), starts_fresh }
             }
             EditedKind::Bans { domain } => Changed::Bans { domain },
             EditedKind::Server => Changed::Server,
@@ -478,7 +478,8 @@ impl From<&Change> for EditedItem {
     fn from(change: &Change) -> Self {
         let Change { number, at, actor, what, before, after } = change.clone();
         let what = match what {
-            Changed::Rule { domain, name, starts_fresh } => {
+            Changed::Rule { rule, starts_fresh } => {
+                let (domain, name) = (rule.domain().into(), rule.name().into());
                 EditedKind::Rule { domain, name, starts_fresh }
             }
             Changed::Bans { domain } => EditedKind::Bans { domain },

@@ -80,7 +80,7 @@ pub(super) fn next_waits_for_the_round<S: Store>(make: Make<'_, S>) {
         let mut now = 0;
         let mut close = || {
             now += 60_000;
-            desk.at(now).engine.close_round("default").block().unwrap()
+            desk.at(now).engine.close_round("default", None).block().unwrap()
         };
         assert!(desk.allows(ADA, 1));
         desk.edit(&quota(2, per));

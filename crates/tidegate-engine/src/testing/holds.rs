@@ -1,9 +1,10 @@
 //! Reservations, idempotency keys, and slots.
 
 use tidegate_core::{Timestamp, Wait};
+use tidegate_policy::policy::RuleId;
 
 use super::{ADA, BOB, Make, TestEngine, ms, rule};
-use crate::{CheckError, Request, SettleError, Store, WaitError};
+use crate::{CheckError, Refund, Request, SettleError, Store, WaitError};
 
 /// Limits of ten units that do not refill while a test runs.
 const TEN: [&str; 6] = [
@@ -38,7 +39,7 @@ pub(super) fn settlements_can_be_repeated<S: Store>(make: Make<'_, S>) {
     for limit in TEN {
         let desk = TestEngine::new(make, &rule(limit));
         let id = desk.hold(ADA, 5);
-        let commit = |actual| desk.engine.commit_report(id, actual).block();
+        let commit = |actual| desk.engine.commit(id, actual).block();
         let first = commit(Some(4)).unwrap();
         assert_eq!((first.charged, first.is_repeat), (4, false), "{limit}");
         let again = commit(Some(4)).unwrap();
@@ -46,12 +47,12 @@ pub(super) fn settlements_can_be_repeated<S: Store>(make: Make<'_, S>) {
         assert_eq!(desk.left(ADA, "r"), 6, "charged once: {limit}");
         let settled = Err(SettleError::Committed { units: 4 });
         assert_eq!(commit(Some(3)).map(|done| done.charged), settled);
-        assert_eq!(desk.engine.cancel(id).block(), settled);
+        assert_eq!(desk.engine.cancel(id, None).block(), settled);
         assert_eq!(desk.engine.refund_hold(id, 1).block(), Ok(1));
         assert_eq!(commit(Some(4)).unwrap(), again, "also after a refund");
         let id = desk.hold(ADA, 2);
         desk.cancel(id);
-        assert_eq!(desk.engine.cancel(id).block(), Ok(0));
+        assert_eq!(desk.engine.cancel(id, None).block(), Ok(0));
         assert_eq!(desk.engine.commit(id, None).block(), Err(SettleError::Cancelled));
         assert_eq!(desk.left(ADA, "r"), 7, "{limit}");
     }
@@ -67,7 +68,7 @@ pub(super) fn reserve_and_cancel_is_the_identity<S: Store>(make: Make<'_, S>) {
             desk.cancel(id);
             let after = desk.peek(ADA, 1);
             assert_eq!(before.decision(), after.decision(), "{limit} at {now}");
-            assert_eq!(desk.engine.cancel(id).block(), Ok(0), "the same again");
+            assert_eq!(desk.engine.cancel(id, None).block(), Ok(0), "the same again");
             assert_eq!(desk.engine.commit(id, None).block(), Err(SettleError::Cancelled));
         }
     }
@@ -87,7 +88,7 @@ pub(super) fn commits_of_less_and_more<S: Store>(make: Make<'_, S>) {
         assert_eq!(desk.commit(id, 9), charged, "no more than there is, but for debt: {limit}");
         assert_eq!(desk.admits(ADA), 0, "{limit}");
         let id = desk.hold(BOB, 4);
-        assert_eq!(desk.engine.commit(id, None).block(), Ok(4));
+        assert_eq!(desk.engine.commit(id, None).block().map(|done| done.charged), Ok(4));
         assert_eq!(desk.left(BOB, "r"), 6, "{limit}");
     }
     let desk = TestEngine::new(make, &rule("bucket = { rate = \"1/s\", burst = 10, debt = 5 }"));
@@ -173,7 +174,7 @@ pub(super) fn closed_windows_refund_nothing_to_holds<S: Store>(make: Make<'_, S>
         let desk = TestEngine::new(make, &rule(limit));
         let id = desk.at(0).hold(ADA, 6);
         assert_eq!(desk.commit(id, 6), 6);
-        desk.at(later).engine.close_round("default").block().unwrap();
+        desk.at(later).engine.close_round("default", None).block().unwrap();
         assert_eq!(desk.admits(ADA), 10, "{limit}");
         assert_eq!(desk.engine.refund_hold(id, 6).block(), Ok(0), "{limit}");
         assert_eq!(desk.admits(ADA), 0, "it was of another window: {limit}");
@@ -235,7 +236,9 @@ pub(super) fn idempotency_keys_make_refunds_happen_once<S: Store>(make: Make<'_,
     // Of a reservation, too.
     let id = desk.hold(ADA, 5);
     assert_eq!(desk.commit(id, 5), 5);
-    let refund = |units, name: &str| desk.engine.refund_hold_once(id, units, name).block();
+    let refund = |units, name: &str| {
+        desk.engine.refund_hold(id, Refund::units(units).idempotency_key(name)).block()
+    };
     for _ in 0..3 {
         assert_eq!(refund(2, "three"), Ok(2));
         assert_eq!(desk.left(ADA, "r"), 3);
@@ -253,7 +256,7 @@ pub(super) fn repeats_survive_edits<S: Store>(make: Make<'_, S>) {
     let request = Request::new("default", ADA).idempotency_key("one");
     let first = desk.engine.check(&request).block().unwrap();
     let limits = |report: &crate::Report| -> Vec<(String, u64)> {
-        report.rules().map(|it| (it.rule.into(), it.decision.limit())).collect()
+        report.rules().map(|it| (it.rule.name().into(), it.decision.limit())).collect()
     };
     assert_eq!(limits(&first), [("a".into(), 9), ("b".into(), 5)]);
     desk.edit("[[rule]]\nname = \"b\"\nkey = [\"user\"]\nwindow = { max = 5, per = \"1m\" }\n");
@@ -327,7 +330,7 @@ pub(super) fn forgetting_all_keeps_holds<S: Store>(make: Make<'_, S>) {
         assert!(desk.allows(ADA, 3));
         assert!(desk.allows(BOB, 3));
         let ids = [desk.hold(ADA, 4), desk.hold(ADA, 1)];
-        assert_eq!(desk.engine.forget_all().block(), Ok(2), "{limit}");
+        assert_eq!(desk.engine.forget_all(None).block(), Ok(2), "{limit}");
         assert_eq!((desk.left(ADA, "r"), desk.left(BOB, "r")), (5, 10), "{limit}");
         assert_eq!(desk.commit(ids[0], 4), 4);
         desk.cancel(ids[1]);
@@ -350,7 +353,11 @@ pub(super) fn all_rules_are_held_or_none<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.commit(id, 1), 1);
     assert_eq!(left(), (8, 4));
     desk.at(2_000).hold(ADA, 4);
-    assert_eq!(desk.check(ADA, 1).rule(), Some("b"), "unknown is longer than a second");
+    assert_eq!(
+        desk.check(ADA, 1).rule().map(RuleId::name),
+        Some("b"),
+        "unknown is longer than a second"
+    );
     assert_eq!(desk.at(12_000).left(ADA, "a"), 8, "the shortest time counts for all");
     assert_eq!(left(), (8, 4));
 }
@@ -360,23 +367,26 @@ pub(super) fn voided_holds_leave_no_cooldown<S: Store>(make: Make<'_, S>) {
                   [[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = { max = 2, per = \"1h\" }\n\
                   reserve_for = \"1h\"\n";
     let desk = TestEngine::new(make, policy);
-    let void = |id| desk.engine.void(id).block();
+    let void = |id| desk.engine.void(id, None).block();
     // A cancelled request did happen; a voided one did not.
     let cancelled = desk.at(1).hold(ADA, 1);
     desk.cancel(cancelled);
-    assert_eq!(desk.check(ADA, 1).rule(), Some("gap"));
+    assert_eq!(desk.check(ADA, 1).rule().map(RuleId::name), Some("gap"));
     let id = desk.at(60_001).hold(ADA, 1);
     assert_eq!(desk.left(ADA, "r"), 1);
     void(id).unwrap();
     assert_eq!(desk.left(ADA, "r"), 2);
     // The same again changes nothing, and neither does the other one of both.
     let kept = desk.hold(ADA, 1);
-    assert_eq!((void(id), void(cancelled), desk.engine.cancel(id).block()), (Ok(0), Ok(0), Ok(0)));
+    assert_eq!(
+        (void(id), void(cancelled), desk.engine.cancel(id, None).block()),
+        (Ok(0), Ok(0), Ok(0))
+    );
     assert!(!desk.allows(ADA, 1));
     // A cooldown that a later request began stays.
     let later = desk.at(120_001).hold(ADA, 1);
     void(kept).unwrap();
-    assert_eq!(desk.check(ADA, 1).rule(), Some("gap"));
+    assert_eq!(desk.check(ADA, 1).rule().map(RuleId::name), Some("gap"));
     assert_eq!(desk.at(180_001).commit(later, 1), 1);
     assert_eq!(void(later), Err(SettleError::Committed { units: 1 }));
     assert_eq!(desk.left(ADA, "r"), 1);

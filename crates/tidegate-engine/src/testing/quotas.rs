@@ -45,13 +45,13 @@ pub(super) fn rounds_carry_over<S: Store>(make: Make<'_, S>) {
         for user in [ADA, BOB] {
             assert!(desk.allows(user, 3));
         }
-        assert_eq!(desk.engine.close_round("default").block().unwrap(), 1);
-        desk.engine.close_round("elsewhere").block().unwrap();
+        assert_eq!(desk.engine.close_round("default", None).block().unwrap(), 1);
+        desk.engine.close_round("elsewhere", None).block().unwrap();
         assert_eq!(desk.admits(ADA), after_one, "{carry}");
         assert_eq!(desk.check(ADA, 1).retry_after(), Some(Wait::Unknown), "{carry}");
         assert_eq!(desk.refund(ADA, 1), 1);
-        desk.engine.close_round("default").block().unwrap();
-        assert_eq!(desk.engine.close_round("default").block().unwrap(), 3);
+        desk.engine.close_round("default", None).block().unwrap();
+        assert_eq!(desk.engine.close_round("default", None).block().unwrap(), 3);
         assert_eq!(desk.admits(BOB), after_three, "{carry}");
         assert_eq!(desk.refund(ADA, 5), 0, "a closed round refunds nothing: {carry}");
     }
@@ -94,7 +94,7 @@ pub(super) fn debt_is_paid_by_the_next_rounds<S: Store>(make: Make<'_, S>) {
             let is_overdrawn = charged > 10 * (u64::try_from(round).unwrap_or(0) + 1);
             assert_eq!(desk.peek(ADA, 0).is_allowed(), !is_overdrawn, "{limit} in round {round}");
             assert_eq!(desk.admits(ADA), admits, "{limit} in round {round}");
-            desk.engine.close_round("default").block().unwrap();
+            desk.engine.close_round("default", None).block().unwrap();
         }
     }
     // Refunds reduce the debt first; of one charge, what is still owed.
@@ -103,7 +103,7 @@ pub(super) fn debt_is_paid_by_the_next_rounds<S: Store>(make: Make<'_, S>) {
     assert_eq!((desk.commit(ada, 27), desk.commit(bob, 27)), (27, 27));
     assert_eq!(desk.refund(ADA, 18), 18);
     assert_eq!(desk.admits(ADA), 1);
-    desk.engine.close_round("default").block().unwrap();
+    desk.engine.close_round("default", None).block().unwrap();
     assert_eq!(desk.engine.refund_hold(bob, 10).block(), Ok(10));
     assert_eq!(desk.admits(BOB), 3);
     assert_eq!(desk.engine.refund_hold(bob, 20).block(), Ok(7), "what is used is not Bob's charge");
@@ -114,7 +114,7 @@ pub(super) fn holds_end_with_their_round<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, &rule("quota = { max = 10, per = \"round\" }"));
     let [all, less, more, none] = [4, 3, 2, 1].map(|units| desk.hold(ADA, units));
     assert!(!desk.allows(ADA, 1));
-    desk.engine.close_round("default").block().unwrap();
+    desk.engine.close_round("default", None).block().unwrap();
     assert_eq!(desk.left(ADA, "r"), 10, "before anything is stored in the new round");
     assert!(desk.allows(ADA, 5));
     let open = desk.hold(ADA, 2);
@@ -131,7 +131,7 @@ pub(super) fn holds_end_with_their_round<S: Store>(make: Make<'_, S>) {
     let carrying = rule("quota = { max = 10, per = \"round\", carry = 2 }");
     let desk = TestEngine::new(make, &carrying);
     let id = desk.hold(ADA, 4);
-    desk.engine.close_round("default").block().unwrap();
+    desk.engine.close_round("default", None).block().unwrap();
     assert_eq!(desk.left(ADA, "r"), 8);
     assert_eq!(desk.commit(id, 5), 5);
     assert_eq!(desk.engine.refund_hold(id, 9).block(), Ok(5));
@@ -143,7 +143,7 @@ pub(super) fn forgotten_keys_keep_holds_of_earlier_rounds<S: Store>(make: Make<'
         let limit = rule(&format!("quota = {{ max = 10, per = \"round\"{carry} }}"));
         let desk = TestEngine::new(make, &limit);
         let id = desk.hold(ADA, 4);
-        desk.engine.close_round("default").block().unwrap();
+        desk.engine.close_round("default", None).block().unwrap();
         assert_eq!(desk.engine.forget(&Request::new("default", ADA)).block(), Ok(true));
         assert_eq!(desk.left(ADA, "r"), left, "{carry}");
         assert_eq!(desk.commit(id, 7), 7, "{carry}");
@@ -180,7 +180,7 @@ pub(super) fn enrolled_keys_carry_over<S: Store>(make: Make<'_, S>) {
         ));
         let desk = TestEngine::new(make, &limit);
         let enrol = |user| desk.engine.enrol(&Request::new("default", user)).block().unwrap();
-        let close = || desk.engine.close_round("default").block().unwrap();
+        let close = || desk.engine.close_round("default", None).block().unwrap();
         // A peek makes no key known.
         assert_eq!(desk.left(ADA, "r"), 3, "{carry}");
         // It needs no attribute for the cost.

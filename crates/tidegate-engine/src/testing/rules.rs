@@ -1,7 +1,7 @@
 //! Several rules and keys in one decision.
 
 use tidegate_core::{Timestamp, Wait};
-use tidegate_policy::policy::Mode;
+use tidegate_policy::policy::{Mode, RuleId};
 
 use super::{ADA, BOB, Make, TestEngine, ms};
 use crate::{Ban, CheckError, Request, Store};
@@ -28,9 +28,9 @@ pub(super) fn all_or_nothing<S: Store>(make: Make<'_, S>) {
     assert_eq!(left(), [3, 2, 1]);
     for _ in 0..3 {
         let denied = desk.check(attributes, 2);
-        assert_eq!((denied.is_allowed(), denied.rule()), (false, Some("all")));
+        assert_eq!((denied.is_allowed(), denied.rule().map(RuleId::name)), (false, Some("all")));
         let remaining: Vec<_> =
-            denied.rules().map(|it| (it.rule, it.decision.remaining())).collect();
+            denied.rules().map(|it| (it.rule.name(), it.decision.remaining())).collect();
         assert_eq!(remaining, [("user", 3), ("org", 2), ("all", 1)]);
         assert_eq!(left(), [3, 2, 1], "a denial by the last charges the others nothing");
     }
@@ -46,8 +46,12 @@ pub(super) fn all_or_nothing<S: Store>(make: Make<'_, S>) {
     assert!(desk.at(0).allows(attributes, 3));
     assert!(desk.at(19_000).allows(attributes, 0));
     assert_eq!(left(), [5, 1, 0]);
-    assert_eq!(desk.at(19_500).check(attributes, 2).rule(), Some("all"));
-    assert_eq!(desk.at(19_500).check(attributes, 6).rule(), Some("user"), "never is longest");
+    assert_eq!(desk.at(19_500).check(attributes, 2).rule().map(RuleId::name), Some("all"));
+    assert_eq!(
+        desk.at(19_500).check(attributes, 6).rule().map(RuleId::name),
+        Some("user"),
+        "never is longest"
+    );
     assert_eq!(left(), [5, 1, 0]);
 }
 
@@ -65,7 +69,7 @@ pub(super) fn longest_wait_is_reported<S: Store>(make: Make<'_, S>) {
         assert!(desk.allows(ADA, 1));
         let denied = desk.check(ADA, 1);
         assert_eq!(
-            (denied.rule(), denied.retry_after()),
+            (denied.rule().map(RuleId::name), denied.retry_after()),
             (Some(rule), Some(Wait::After(ms(wait))))
         );
         assert!(!desk.at(wait - 1).allows(ADA, 1));
@@ -96,7 +100,7 @@ pub(super) fn shadow_rules_deny_nothing<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(ADA, "shadow"), 1, "what it would deny it does not charge");
     let report = desk.check(ADA, 1);
     assert!(report.is_allowed());
-    assert_eq!(report.rule(), Some("real"));
+    assert_eq!(report.rule().map(RuleId::name), Some("real"));
     let modes: Vec<_> = report.rules().map(|it| it.mode).collect();
     assert_eq!(modes, [Mode::Enforce, Mode::Shadow]);
     assert_eq!(desk.left(ADA, "shadow"), 0);
@@ -147,7 +151,10 @@ pub(super) fn missing_attributes<S: Store>(make: Make<'_, S>) {
     };
     let desk = TestEngine::new(make, &policy("refuse"));
     let denied = desk.check(&[], 1);
-    assert_eq!((denied.rule(), denied.retry_after()), (Some("r"), Some(Wait::Never)));
+    assert_eq!(
+        (denied.rule().map(RuleId::name), denied.retry_after()),
+        (Some("r"), Some(Wait::Never))
+    );
     assert_eq!(desk.left(ADA, "all"), 9, "nothing was charged");
     let desk = TestEngine::new(make, &policy("skip"));
     assert_eq!(desk.admits(&[]), 9);
@@ -297,15 +304,15 @@ pub(super) fn forgetting_all<S: Store>(make: Make<'_, S>) {
     charge_all();
     assert_eq!((left(), left_in_other()), ([4, 3, 0], 1));
     let before = desk.engine.len() as u64;
-    let of_domain = desk.engine.forget_domain("default").block().unwrap();
+    let of_domain = desk.engine.forget_domain("default", None).block().unwrap();
     assert_eq!((left(), left_in_other()), ([5, 4, 3], 1), "only that domain");
     assert_eq!(before - of_domain, 300);
-    assert_eq!(desk.engine.forget_domain("nowhere").block(), Ok(0));
+    assert_eq!(desk.engine.forget_domain("nowhere", None).block(), Ok(0));
     charge_all();
-    let all = desk.engine.forget_all().block().unwrap();
+    let all = desk.engine.forget_all(None).block().unwrap();
     assert_eq!((left(), left_in_other(), all), ([5, 4, 3], 2, before));
     assert!(desk.engine.is_empty());
-    assert_eq!(desk.engine.forget_all().block(), Ok(0));
+    assert_eq!(desk.engine.forget_all(None).block(), Ok(0));
 }
 
 pub(super) fn empty_keys_can_be_rejected<S: Store>(make: Make<'_, S>) {
@@ -319,7 +326,8 @@ pub(super) fn empty_keys_can_be_rejected<S: Store>(make: Make<'_, S>) {
     let nameless: &[(&str, &str)] = &[("org", "x"), ("user", "")];
     let desk = TestEngine::new(make, &rule("empty = \"reject\""));
     let error = desk.try_check(nameless, 1).unwrap_err();
-    let expected = CheckError::EmptyAttribute { rule: "user".into(), attribute: "user".into() };
+    let user = RuleId::named("user");
+    let expected = CheckError::EmptyAttribute { rule: user, attribute: "user".into() };
     assert_eq!(error, expected);
     assert!(desk.engine.is_empty(), "no rule was charged");
     assert!(desk.allows(&[("org", "x"), ("user", " ")], 1), "only empty text is empty");

@@ -57,7 +57,7 @@ pub(super) fn one_token_for_two<S: Store>(make: Make<'_, S>) {
             }
         });
         assert_eq!(won.into_inner(), 1, "in round {round}");
-        desk.engine.close_round("default").block().unwrap();
+        desk.engine.close_round("default", None).block().unwrap();
     }
 }
 

@@ -23,7 +23,7 @@ const TWO: &str = r#"
 
 /// The rules of a request, by its index: names and what remains.
 fn rule_counts(report: &Report, request: usize) -> Vec<(&str, u64)> {
-    report.rules_of(request).map(|it| (it.rule, it.decision.remaining())).collect()
+    report.rules_of(request).map(|it| (it.rule.name(), it.decision.remaining())).collect()
 }
 
 pub(super) fn each_request_has_its_rules<S: Store>(make: Make<'_, S>) {
@@ -64,7 +64,10 @@ pub(super) fn early_denial_names_the_request<S: Store>(make: Make<'_, S>) {
 fn with_request_limits<S: Store>(make: Make<'_, S>) -> TestEngine<S> {
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
     let policy = read(TWO).with_request_limits();
-    TestEngine { engine: Engine::with_store(policy, make(), clock.clone()), clock }
+    TestEngine {
+        engine: Engine::builder(policy).store(make()).clock(clock.clone()).build().unwrap(),
+        clock,
+    }
 }
 
 fn left<S: Store>(desk: &TestEngine<S>, request: &Request<'_>) -> Option<(u64, u64)> {

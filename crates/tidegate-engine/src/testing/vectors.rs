@@ -36,7 +36,8 @@ fn first_round(case: &Value) -> Option<u64> {
 fn replay<S: Store>(store: S, case: &Value) {
     let clock = ManualClock::default();
     let policy = |limit: &Value| Policy::new([rule(limit)]).unwrap();
-    let engine = Engine::with_store(policy(&case["limit"]), store, clock.clone());
+    let engine =
+        Engine::builder(policy(&case["limit"])).store(store).clock(clock.clone()).build().unwrap();
     let mut holds: Vec<(u64, HoldId)> = Vec::new();
     let mut rounds = 0;
     for step in case["steps"].as_array().unwrap() {
@@ -47,7 +48,7 @@ fn replay<S: Store>(store: S, case: &Value) {
                 return;
             }
             for _ in rounds..index {
-                engine.close_round("default").block().unwrap();
+                engine.close_round("default", None).block().unwrap();
             }
             rounds = index;
         }
@@ -75,9 +76,10 @@ fn replay<S: Store>(store: S, case: &Value) {
                 let Some(index) = holds.iter().position(|(held, _)| *held == units) else { return };
                 let (_, id) = holds.swap_remove(index);
                 if op == "cancel" {
-                    engine.cancel(id).block().unwrap();
+                    engine.cancel(id, None).block().unwrap();
                 } else {
                     let charged = engine.commit(id, Some(number(&step["actual"]))).block();
+                    let charged = charged.map(|done| done.charged);
                     assert_eq!(charged, Ok(number(&expect["charged"])), "{}", position());
                 }
             }
@@ -142,8 +144,9 @@ fn rule(limit: &Value) -> Rule {
         }
         other => panic!("no such limit: {other}"),
     };
-    let rule = Rule::new("r", built).reserve_for(Duration::MAX);
-    if is_set("extended_by_refusals") { rule.charge_refused() } else { rule }
+    let rule = Rule::builder("r", built).reserve_for(Duration::MAX);
+    let rule = if is_set("extended_by_refusals") { rule.charge_refused() } else { rule };
+    rule.build().unwrap()
 }
 
 fn number(value: &Value) -> u64 {

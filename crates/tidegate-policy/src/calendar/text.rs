@@ -9,7 +9,7 @@ use jiff::tz::{self, TimeZone};
 use super::{Calendar, CalendarUnit};
 
 /// Why a text is not a [`Calendar`]: what is wrong with it, and what is possible.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct CalendarError {
     problem: CalendarProblem,
 }
@@ -73,6 +73,13 @@ impl fmt::Display for CalendarError {
                  like `month in Europe/Helsinki`"
             ),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for CalendarError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -69,11 +69,11 @@ pub(crate) fn check(rules: &[Rule]) -> Vec<Finding> {
     let mut names = HashMap::new();
     for (index, rule) in rules.iter().enumerate() {
         check_name(index, rule, &mut findings);
-        if let Some(first) = names.insert((&rule.domain, &rule.name), index)
-            && !rule.name.is_empty()
+        if let Some(first) = names.insert((&rule.id.domain, &rule.id.name), index)
+            && !rule.id.name.is_empty()
         {
-            names.insert((&rule.domain, &rule.name), first);
-            let (name, domain) = (quoted(&rule.name), quoted(&rule.domain));
+            names.insert((&rule.id.domain, &rule.id.name), first);
+            let (name, domain) = (quoted(&rule.id.name), quoted(&rule.id.domain));
             let other = RelatedKey { rule: first, element: None, text: "it is first used" };
             findings.push(
                 error(index, "name", format!("the name {name} is already used in domain {domain}"))
@@ -91,7 +91,7 @@ fn error(rule: usize, field: &'static str, message: String) -> Finding {
 }
 
 fn check_name(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
-    for (field, text) in [("name", &rule.name), ("domain", &rule.domain)] {
+    for (field, text) in [("name", &rule.id.name), ("domain", &rule.id.domain)] {
         let why = if text.is_empty() {
             // In a file it has been reported, as absent or empty.
             continue;
@@ -124,7 +124,7 @@ fn check_rule(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
         let message = "a rule in quota mode cannot be enforced".into();
         findings.push(error(index, "quota_mode", message).hint("add `mode = \"shadow\"`"));
     }
-    if rule.replaces.contains(&rule.name) {
+    if rule.replaces.contains(&rule.id.name) {
         findings.push(error(index, "replaces", "the rule replaces itself".into()));
     }
     check_overrides(index, rule, findings);

@@ -12,7 +12,7 @@ impl Rule {
     /// A description of the rule: what it applies to, how much it allows, what happens beyond.
     #[must_use]
     pub fn describe(&self) -> String {
-        let mut text = format!("`{}` applies to {}.", self.name, requests(self));
+        let mut text = format!("`{}` applies to {}.", self.id.name, requests(self));
         let _ = write!(text, " {}.", keys(self));
         let _ = write!(text, " {}", limit(&self.limit));
         if let Some(table) = &self.cost {
@@ -44,7 +44,7 @@ impl Rule {
 }
 
 fn requests(rule: &Rule) -> String {
-    let domain = &rule.domain;
+    let domain = &rule.id.domain;
     if rule.conditions.is_empty() {
         return format!("all requests of domain `{domain}`");
     }

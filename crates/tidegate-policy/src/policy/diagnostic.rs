@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::text::char_start;
+
 /// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
@@ -214,8 +216,9 @@ impl<'a> Source<'a> {
     }
 
     pub(crate) fn diagnostic(&self, problem: RawDiagnostic) -> Diagnostic {
-        let start = self.text.floor_char_boundary(problem.span.start);
-        let end = self.text.ceil_char_boundary(problem.span.end).max(start);
+        let start = char_start(self.text, problem.span.start);
+        let end = (problem.span.end..self.text.len()).find(|&at| self.text.is_char_boundary(at));
+        let end = end.unwrap_or(self.text.len()).max(start);
         let (line, column) = self.line_and_column(start);
         let note = problem.note;
         let note = note.map(|it| format!("{} at {}", it.text, self.position(it.span.start)));
@@ -234,7 +237,7 @@ impl<'a> Source<'a> {
 
     /// The position of a byte, as `file:line:column`.
     pub(crate) fn position(&self, at: usize) -> String {
-        let (line, column) = self.line_and_column(self.text.floor_char_boundary(at));
+        let (line, column) = self.line_and_column(char_start(self.text, at));
         format!("{}:{line}:{column}", self.file)
     }
 

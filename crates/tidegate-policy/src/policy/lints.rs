@@ -36,7 +36,7 @@ fn shadowed_in_groups(rules: &[Rule], effort: &mut WorkBudget, findings: &mut Ve
     let mut groups = BTreeMap::<_, Vec<usize>>::new();
     for (index, rule) in rules.iter().enumerate() {
         if let Some(group) = &rule.group {
-            groups.entry((&rule.domain, group)).or_default().push(index);
+            groups.entry((&rule.id.domain, group)).or_default().push(index);
         }
     }
     for members in groups.into_values().filter(|members| members.len() > 1) {
@@ -45,10 +45,10 @@ fn shadowed_in_groups(rules: &[Rule], effort: &mut WorkBudget, findings: &mut Ve
             let earlier = coverage.of(&rules[*index].conditions, effort).first().copied();
             let Some(first) = earlier.filter(|first| *first < at) else { continue };
             let (rule, first) = (&rules[*index], members[first]);
-            let name = quoted(&rules[first].name);
+            let name = quoted(&rules[first].id.name);
             let message = format!(
                 "{} never applies: {name} comes first in the group and matches all of its requests",
-                quoted(&rule.name),
+                quoted(&rule.id.name),
             );
             let other = RelatedKey { rule: first, element: None, text: "the earlier rule is" };
             findings.push(
@@ -64,11 +64,11 @@ fn shadowed_in_groups(rules: &[Rule], effort: &mut WorkBudget, findings: &mut Ve
 fn duplicates(rules: &[Rule], findings: &mut Vec<Finding>) {
     let mut seen = HashMap::new();
     for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.group.is_none()) {
-        let Rule { domain, conditions, key, limit, cost, mode, overrides, .. } = rule;
-        let all = format!("{:?}", (domain, conditions, key, limit, cost, mode, overrides));
+        let Rule { id, conditions, key, limit, cost, mode, overrides, .. } = rule;
+        let all = format!("{:?}", (&id.domain, conditions, key, limit, cost, mode, overrides));
         let first = *seen.entry(all).or_insert(index);
         if first != index {
-            let names = (quoted(&rule.name), quoted(&rules[first].name));
+            let names = (quoted(&rule.id.name), quoted(&rules[first].id.name));
             let message = format!("{} duplicates {}", names.0, names.1);
             let other = RelatedKey { rule: first, element: None, text: "the earlier rule is" };
             findings.push(warning(index, "name", message).hint("remove one of them").other(other));
@@ -82,10 +82,10 @@ fn unknown_replaced(rules: &[Rule], findings: &mut Vec<Finding>) {
         return;
     }
     let known: HashSet<(&str, &str)> =
-        rules.iter().map(|rule| (&*rule.domain, &*rule.name)).collect();
+        rules.iter().map(|rule| (&*rule.id.domain, &*rule.id.name)).collect();
     for (index, rule) in rules.iter().enumerate() {
-        let is_unknown = |name: &&str| !known.contains(&(&*rule.domain, *name));
-        if let Some(name) = rule.replaced().find(is_unknown) {
+        let is_unknown = |name: &&str| !known.contains(&(&*rule.id.domain, *name));
+        if let Some(name) = rule.replaces().find(is_unknown) {
             let message = format!("no rule of the domain has the name {}", quoted(name));
             findings.push(warning(index, "replaces", message));
         }
@@ -96,7 +96,7 @@ fn unknown_replaced(rules: &[Rule], findings: &mut Vec<Finding>) {
 fn below_a_key(rules: &[Rule], effort: &mut WorkBudget, findings: &mut Vec<Finding>) {
     let mut domains = BTreeMap::<_, (Vec<usize>, Vec<usize>)>::new();
     for (index, rule) in rules.iter().enumerate() {
-        let (for_all, per_key) = domains.entry(&rule.domain).or_default();
+        let (for_all, per_key) = domains.entry(&rule.id.domain).or_default();
         if rule.key.parts.is_empty() { for_all } else { per_key }.push(index);
     }
     for (for_all, per_key) in domains.into_values() {
@@ -121,7 +121,7 @@ fn below_a_key(rules: &[Rule], effort: &mut WorkBudget, findings: &mut Vec<Findi
 }
 
 fn below(all_at: usize, all: &Rule, key_at: usize, key: &Rule) -> Finding {
-    let names = (quoted(&all.name), quoted(&key.name));
+    let names = (quoted(&all.id.name), quoted(&key.id.name));
     let message = format!(
         "{} allows less for all keys together than {} allows for a single key",
         names.0, names.1,

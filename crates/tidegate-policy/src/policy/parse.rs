@@ -147,10 +147,10 @@ fn domains(
 ) -> HashMap<Box<str>, Diagnostic> {
     let mut domains = HashMap::new();
     for (rule, at) in rules.iter().zip(spans) {
-        if !domains.contains_key(&rule.domain) {
+        if !domains.contains_key(&rule.id.domain) {
             let span = at.table.get("domain").map_or_else(|| at.span.clone(), Spanned::span);
-            let place = source.diagnostic(domain_twice(&rule.domain, span));
-            domains.insert(rule.domain.clone(), place);
+            let place = source.diagnostic(domain_twice(&rule.id.domain, span));
+            domains.insert(rule.id.domain.clone(), place);
         }
     }
     domains

@@ -44,7 +44,7 @@ impl Policy {
         Some(format!(
             "rule {} matches {} only, not {other_case}`{slash}` or `{path};x`: if your server treats \
              them alike, list them, or write a pattern with `*`.{more}",
-            quoted(&rule.name),
+            quoted(&rule.id.name),
             quoted(path),
         ))
     }

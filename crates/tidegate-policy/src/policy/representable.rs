@@ -10,7 +10,7 @@ pub(crate) fn problem(rule: &Rule) -> Option<&'static str> {
     let is_blank_part =
         |part: &KeyPart| matches!(part, KeyPart::Text(name) if name.trim().is_empty());
     let is_blank = |text: &Option<Box<str>>| text.as_ref().is_some_and(|it| it.trim().is_empty());
-    if rule.name.trim().is_empty() || rule.domain.trim().is_empty() {
+    if rule.id.name.trim().is_empty() || rule.id.domain.trim().is_empty() {
         Some("the name or the domain is empty")
     } else if is_blank(&rule.deny) || is_blank(&rule.group) {
         Some("the reason or the group is empty")

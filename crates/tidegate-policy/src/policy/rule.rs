@@ -3,15 +3,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::text::{LONGEST, TextError};
-use super::{Condition, CostTable, Grant, Key, Limit, Metadata, Override};
+use super::rule_builder::RuleBuilder;
+use super::text::TextError;
+use super::{Condition, CostTable, Grant, Key, Limit, Metadata, Override, RuleId};
 use crate::attributes::Attributes;
 
 /// A rule: which requests it matches, their key, and the limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    pub(crate) name: Box<str>,
-    pub(crate) domain: Box<str>,
+    pub(crate) id: RuleId,
     /// All of them must hold; without any the rule applies to its whole domain.
     pub(crate) conditions: Vec<Condition>,
     pub(crate) key: Key,
@@ -44,26 +44,30 @@ impl Rule {
     /// The domain of rules and requests without one.
     pub const DEFAULT_DOMAIN: &str = "default";
 
-    /// A rule for all requests of the domain `default`, with one key for all.
+    /// Builds a rule for all requests of the domain `default`, with one key for all.
     ///
     /// ```
     /// use tidegate::policy::{Limit, Policy, Rule};
     /// use tidegate::{Bucket, Rate};
     ///
     /// let limit = Limit::Bucket(Bucket::new(Rate::per_second(10)?, 20)?);
-    /// let rule = Rule::new("search", limit)
+    /// let rule = Rule::builder("search", limit)
     ///     .domain("api")
-    ///     .matching("path", ["/search/*"])?
-    ///     .key(["ip"])?;
+    ///     .matching("path", ["/search/*"])
+    ///     .key(["ip"])
+    ///     .build()?;
     /// let policy = Policy::new([rule])?;
     /// assert_eq!(policy.rules()[0].name(), "search");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
-    pub fn new(name: &str, limit: Limit) -> Self {
+    pub fn builder(name: &str, limit: Limit) -> RuleBuilder {
+        RuleBuilder::new(name, limit)
+    }
+
+    /// A rule for all requests of the domain `default`, with one key for all.
+    pub(crate) fn new(name: &str, limit: Limit) -> Self {
         Self {
-            name: name.into(),
-            domain: Self::DEFAULT_DOMAIN.into(),
+            id: RuleId::named(name),
             conditions: Vec::new(),
             key: Key::default(),
             limit,
@@ -85,140 +89,11 @@ impl Rule {
         }
     }
 
-    /// The same rule in another domain.
-    #[must_use]
-    pub fn domain(self, domain: &str) -> Self {
-        Self { domain: domain.into(), ..self }
-    }
-
-    /// The same rule, only for requests whose attribute matches one of the patterns, which are
-    /// written as in a policy file.
-    pub fn matching<'p>(
-        mut self,
-        attribute: &str,
-        patterns: impl IntoIterator<Item = &'p str>,
-    ) -> Result<Self, RuleError> {
-        self.conditions.push(Condition::new(attribute, patterns)?);
-        Ok(self)
-    }
-
-    /// The same rule with another key: names of attributes, written as in a policy file.
-    pub fn key<'p>(mut self, parts: impl IntoIterator<Item = &'p str>) -> Result<Self, RuleError> {
-        self.key = Key::default();
-        for part in parts {
-            self.key.add(part)?;
-        }
-        Ok(self)
-    }
-
-    /// The same rule with its own costs, which replace the request's.
-    #[must_use]
-    pub fn cost(self, cost: CostTable) -> Self {
-        Self { cost: Some(cost), ..self }
-    }
-
-    /// The same rule with this reason in its denials.
-    #[must_use]
-    pub fn deny(self, reason: &str) -> Self {
-        Self { deny: Some(reason.into()), ..self }
-    }
-
-    /// The same rule, enforced or in shadow mode.
-    #[must_use]
-    pub fn mode(self, mode: Mode) -> Self {
-        Self { mode, ..self }
-    }
-
-    /// The same rule in a group: of its rules only the first that matches applies.
-    #[must_use]
-    pub fn group(self, group: &str) -> Self {
-        Self { group: Some(group.into()), ..self }
-    }
-
-    /// The same rule with one more override. The first that matches applies.
-    #[must_use]
-    pub fn overridden(mut self, override_rule: Override) -> Self {
-        self.overrides.push(override_rule);
-        self
-    }
-
-    /// The same rule with these overrides in place of its own.
+    /// The same rule with these overrides in place of its own. For the engine.
     #[doc(hidden)]
     #[must_use]
     pub fn with_overrides(self, overrides: Vec<Override>) -> Self {
         Self { overrides, ..self }
-    }
-
-    /// The same rule with another decision for outages of the store.
-    #[must_use]
-    pub fn on_error(self, on_error: OnError) -> Self {
-        Self { on_error: Some(on_error), ..self }
-    }
-
-    /// The same rule with another treatment of requests that lack an attribute of the key.
-    #[must_use]
-    pub fn missing(self, missing: Missing) -> Self {
-        Self { missing, ..self }
-    }
-
-    /// The same rule with another treatment of requests with an empty attribute of the key.
-    ///
-    /// ```
-    /// use tidegate::policy::{Empty, Limit, Policy, Rule};
-    /// use tidegate::{CheckError, Engine, Request, Window};
-    ///
-    /// let limit = Limit::Window(Window::new(10, std::time::Duration::from_secs(10))?);
-    /// let rule = Rule::new("user", limit).key(["user"])?.empty(Empty::Reject);
-    /// let engine = Engine::new(Policy::new([rule])?);
-    /// let unknown = engine.check(&Request::new("default", &[("user", "")])).block();
-    /// assert!(matches!(unknown, Err(CheckError::EmptyAttribute { .. })));
-    /// assert!(engine.is_empty(), "nothing was charged");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn empty(self, empty: Empty) -> Self {
-        Self { empty, ..self }
-    }
-
-    /// The same rule with another durability of its charges.
-    #[must_use]
-    pub fn durability(self, durability: Durability) -> Self {
-        Self { durability: Some(durability), ..self }
-    }
-
-    /// The same rule, whose reservations hold units for this long; 584 years at most, the longest
-    /// duration of a policy file.
-    #[must_use]
-    pub fn reserve_for(self, reserve_for: Duration) -> Self {
-        Self { reserve_for: reserve_for.min(LONGEST), ..self }
-    }
-
-    /// The same rule, which also charges requests that it or another rule denies: a window counts
-    /// all of their cost, past its maximum, and other limits what remains.
-    #[must_use]
-    pub fn charge_refused(self) -> Self {
-        Self { charge_refused: true, ..self }
-    }
-
-    /// The same rule in Envoy's quota mode. Its denials are not enforced, as in shadow mode; but the
-    /// status of a descriptor that it denies is over the limit, and a call is, if all of its
-    /// descriptors with such rules are.
-    #[must_use]
-    pub fn quota_mode(self) -> Self {
-        Self { mode: Mode::Shadow, quota_mode: true, ..self }
-    }
-
-    /// The same rule, in place of other rules of its domain: in a decision in which it applies they
-    /// do not, also where they match another of several requests.
-    #[must_use]
-    pub fn replaces<'n>(self, names: impl IntoIterator<Item = &'n str>) -> Self {
-        Self { replaces: names.into_iter().map(Into::into).collect(), ..self }
-    }
-
-    /// The same rule, whose edits apply from another time.
-    #[must_use]
-    pub fn effective(self, effective: Effective) -> Self {
-        Self { effective, ..self }
     }
 
     /// Whether an override fits the rule: it names attributes of its key, and its limit differs in
@@ -252,16 +127,22 @@ impl Rule {
             || self.cost.as_ref().is_some_and(|cost| &*cost.by == attribute)
     }
 
+    /// What names it in calls, errors and reports.
+    #[must_use]
+    pub const fn id(&self) -> &RuleId {
+        &self.id
+    }
+
     /// Its name, unique in its domain.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.id.name
     }
 
     /// The domain it belongs to.
     #[must_use]
-    pub fn domain_name(&self) -> &str {
-        &self.domain
+    pub fn domain(&self) -> &str {
+        &self.id.domain
     }
 
     /// The conditions on a request; all must hold.
@@ -272,7 +153,7 @@ impl Rule {
 
     /// The key.
     #[must_use]
-    pub const fn key_parts(&self) -> &Key {
+    pub const fn key(&self) -> &Key {
         &self.key
     }
 
@@ -284,7 +165,7 @@ impl Rule {
 
     /// The costs of requests, if the rule has its own.
     #[must_use]
-    pub const fn cost_table(&self) -> Option<&CostTable> {
+    pub const fn cost(&self) -> Option<&CostTable> {
         self.cost.as_ref()
     }
 
@@ -304,7 +185,7 @@ impl Rule {
 
     /// The group it is in.
     #[must_use]
-    pub fn group_name(&self) -> Option<&str> {
+    pub fn group(&self) -> Option<&str> {
         self.group.as_deref()
     }
 
@@ -316,7 +197,7 @@ impl Rule {
 
     /// Whether denials are enforced.
     #[must_use]
-    pub const fn mode_of(&self) -> Mode {
+    pub const fn mode(&self) -> Mode {
         self.mode
     }
 
@@ -339,19 +220,19 @@ impl Rule {
 
     /// What happens to a request that lacks an attribute of the key.
     #[must_use]
-    pub const fn missing_attribute(&self) -> Missing {
+    pub const fn missing(&self) -> Missing {
         self.missing
     }
 
     /// What happens to a request whose attribute of the key is empty.
     #[must_use]
-    pub const fn empty_attribute(&self) -> Empty {
+    pub const fn empty(&self) -> Empty {
         self.empty
     }
 
     /// How durable charges are; `None`: the store's default for the limit.
     #[must_use]
-    pub const fn how_durable(&self) -> Option<Durability> {
+    pub const fn durability(&self) -> Option<Durability> {
         self.durability
     }
 
@@ -368,7 +249,7 @@ impl Rule {
 
     /// How long reservations hold units.
     #[must_use]
-    pub const fn held_for(&self) -> Duration {
+    pub const fn reserve_for(&self) -> Duration {
         self.reserve_for
     }
 
@@ -385,13 +266,13 @@ impl Rule {
     }
 
     /// The rules of its domain that do not apply where it does.
-    pub fn replaced(&self) -> impl Iterator<Item = &str> {
+    pub fn replaces(&self) -> impl Iterator<Item = &str> {
         self.replaces.iter().map(|name| &**name)
     }
 
     /// From when an edit applies.
     #[must_use]
-    pub const fn effective_from(&self) -> Effective {
+    pub const fn effective(&self) -> Effective {
         self.effective
     }
 

@@ -202,6 +202,11 @@ fn unit_ns(unit: &str) -> Option<u64> {
     })
 }
 
+/// The last start of a character at or before a byte; the end of the text for bytes after it.
+pub(crate) fn char_start(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+}
+
 /// The longest duration in a policy file.
 pub(crate) const LONGEST: Duration = Duration::from_nanos(u64::MAX);
 const SECOND: u64 = 1_000_000_000;

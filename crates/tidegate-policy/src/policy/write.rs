@@ -30,8 +30,8 @@ impl Policy {
     /// use tidegate::{Bucket, Rate};
     ///
     /// let limit = Limit::Bucket(Bucket::new(Rate::per_second(10)?, 20)?);
-    /// let search = Rule::new("search", limit).matching("path", ["/search/*"])?.key(["ip"])?;
-    /// let policy = Policy::new([search])?;
+    /// let search = Rule::builder("search", limit).matching("path", ["/search/*"]).key(["ip"]);
+    /// let policy = Policy::new([search.build()?])?;
     /// assert_eq!(policy.to_toml(), r#"[[rule]]
     /// name   = "search"
     /// match  = { path = "/search/*" }
@@ -69,8 +69,10 @@ impl Rule {
     #[must_use]
     pub fn to_toml(&self) -> String {
         let mut lines = TableWriter::default();
-        lines.add("name", text(&self.name));
-        lines.add_unless(&*self.domain == Self::DEFAULT_DOMAIN, "domain", || text(&self.domain));
+        lines.add("name", text(&self.id.name));
+        lines.add_unless(&*self.id.domain == Self::DEFAULT_DOMAIN, "domain", || {
+            text(&self.id.domain)
+        });
         lines.add_unless(self.conditions.is_empty(), "match", || conditions(&self.conditions));
         lines.add_unless(self.key.parts.is_empty(), "key", || {
             values::list(values::key_parts(&self.key).iter().map(|part| text(part)))

@@ -4,7 +4,7 @@ use std::fmt;
 use super::FRAME_BYTES_MAX;
 
 /// An invalid frame, or an invalid message in a frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IpcError {
     /// The frame's length exceeds the maximum, or a message would need such a frame.
@@ -49,6 +49,13 @@ impl fmt::Display for IpcError {
             Self::NotJson { reason } => write!(f, "the frame is not JSON: {reason}"),
             Self::WrongShape { reason } => write!(f, "the message has the wrong shape: {reason}"),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for IpcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

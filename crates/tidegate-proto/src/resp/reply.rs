@@ -26,7 +26,7 @@ impl<'o> Replies<'o> {
 
     /// The memory of all replies that are not sent yet.
     #[must_use]
-    pub const fn capacity(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         self.out.capacity()
     }
 

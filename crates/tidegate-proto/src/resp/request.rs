@@ -27,7 +27,7 @@ struct ByteSpan {
 }
 
 /// Input that cannot be parsed. A server replies with the error and closes the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProtocolError {
     /// The number of arguments is not a number, or is too large.
@@ -58,6 +58,13 @@ impl fmt::Display for ProtocolError {
             Self::LineTooLong => f.write_str("too big inline request"),
             Self::Quotes => f.write_str("unbalanced quotes in request"),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for ProtocolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

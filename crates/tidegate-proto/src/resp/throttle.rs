@@ -32,7 +32,7 @@ pub struct ThrottleCall<'a> {
 }
 
 /// An invalid call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ThrottleError {
     /// There are not four or five arguments.
@@ -69,6 +69,13 @@ impl fmt::Display for ThrottleError {
             }
             Self::Limit(error) => error.fmt(f),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for ThrottleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

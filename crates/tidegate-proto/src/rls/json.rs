@@ -15,12 +15,18 @@ use super::{
 use crate::json::Object;
 
 /// Why a JSON text is not a request: the problem and its position.
-#[derive(Debug)]
 pub struct JsonError(serde_json::Error);
 
 impl fmt::Display for JsonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "invalid RateLimitRequest: {}", self.0)
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for JsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -59,7 +59,7 @@ pub(super) fn put_override(
         return Err(AdminError::unfit("the body has no override"));
     };
     check_paths(daemon, payload.key())?;
-    let (rule, payload) = ((&*domain, &*name), payload.clone());
+    let (rule, payload) = (overridden.id(), payload.clone());
     let changes = match takes_effect {
         TakesEffect::Now => daemon.engine.set_override_now(actor, rule, payload),
         TakesEffect::ByRule => daemon.engine.set_override(actor, rule, payload),
@@ -85,19 +85,16 @@ pub(super) fn drop_override(
     }
     let wanted = json!({ "domain": domain, "rule": name, "key": key, "unlimited": true });
     let overlay = overlay_of("override", wanted)?;
-    let Some((_, _, wanted)) = overlay.overrides().next() else {
+    let Some((rule, wanted)) = overlay.overrides().next() else {
         return Err(AdminError::unfit("`key` is missing: the keys of the override"));
     };
     let now = daemon.engine.overlay();
-    let is_it = |(of_domain, of_rule, payload): (&str, &str, &tidegate::policy::Override)| {
-        (of_domain, of_rule, payload.key()) == (&*domain, &*name, wanted.key())
-    };
-    if !now.overrides().any(is_it) {
+    if !now.overrides().any(|(of_rule, set)| (of_rule, set.key()) == (rule, wanted.key())) {
         let detail = "no such override; `GET /admin/v1/overrides` lists them. Overrides in the policy \
                       are changed there";
         return Err(AdminError::new(404, "Not Found", detail));
     }
-    let (rule, key) = ((&*domain, &*name), wanted.key());
+    let key = wanted.key();
     let changes = match takes_effect {
         TakesEffect::Now => daemon.engine.drop_override_now(actor, rule, key),
         TakesEffect::ByRule => daemon.engine.drop_override(actor, rule, key),
@@ -156,7 +153,7 @@ pub(super) fn unban(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Va
 /// Renames the attributes of an override of an imported rule, which finds entries by their position:
 /// `user` becomes `1.user`. A name that has several positions stays, and is rejected.
 fn name_positions(rule: &Rule, key: &mut TomlTable) {
-    let parts = rule.key_parts().parts();
+    let parts = rule.key().parts();
     let is_of_rule = |name: &str| parts.iter().any(|part| part.attribute() == name);
     let position_of = |name: &str| {
         let mut named = parts.iter().map(KeyPart::attribute).filter(|attribute| {

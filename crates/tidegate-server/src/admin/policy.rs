@@ -61,14 +61,13 @@ pub(super) fn apply(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Va
 pub(super) fn rules(daemon: &Daemon) -> Value {
     let tallies = daemon.engine.tallies();
     let rules = in_force(daemon).into_iter().map(|EffectiveRule { rule, origin }| {
-        let is_its = |domain: &str, name: &str| domain == rule.domain_name() && name == rule.name();
         let mut count = (0, 0);
-        for tally in tallies.iter().filter(|it| is_its(&it.domain, &it.rule)) {
+        for tally in tallies.iter().filter(|it| it.rule == *rule.id()) {
             count = (count.0 + tally.allowed, count.1 + tally.denied);
         }
         json!({
-            "domain": rule.domain_name(), "name": rule.name(), "description": rule.describe(),
-            "mode": rule.mode_of().name(),
+            "domain": rule.domain(), "name": rule.name(), "description": rule.describe(),
+            "mode": rule.mode().name(),
             "origin": origin, "rule": table_of(&rule),
             "allowed": count.0, "denied": count.1,
         })
@@ -113,7 +112,7 @@ pub(super) fn patch(
 /// The rule in force with this name.
 pub(super) fn find(daemon: &Daemon, domain: &str, name: &str) -> Result<Rule, AdminError> {
     let rules = in_force(daemon).into_iter().map(|it| it.rule);
-    let mut named = rules.filter(|it| (it.domain_name(), it.name()) == (domain, name));
+    let mut named = rules.filter(|it| (it.domain(), it.name()) == (domain, name));
     named.next().ok_or_else(|| {
         let detail = format!("no rule {name:?} in domain {domain:?}");
         AdminError::new(404, "Not Found", detail)
@@ -128,9 +127,8 @@ struct EffectiveRule {
 
 fn in_force(daemon: &Daemon) -> Vec<EffectiveRule> {
     let (policy, overlay) = (daemon.engine.policy(), daemon.engine.overlay());
-    let same = |one: &Rule, other: &Rule| {
-        (one.domain_name(), one.name()) == (other.domain_name(), other.name())
-    };
+    let same =
+        |one: &Rule, other: &Rule| (one.domain(), one.name()) == (other.domain(), other.name());
     let of_policy =
         policy.rules().iter().map(|rule| match overlay.rules().find(|edited| same(edited, rule)) {
             Some(edited) => EffectiveRule { rule: edited.clone(), origin: "edited" },

@@ -29,7 +29,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
     };
     let policy = engine.policy();
     let listed = || policy.rules().iter().filter(|it| !it.is_placeholder());
-    let shadowed = listed().filter(|it| it.mode_of() == Mode::Shadow).count();
+    let shadowed = listed().filter(|it| it.mode() == Mode::Shadow).count();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "time": time_text(engine.clock().wall()),
@@ -149,9 +149,9 @@ async fn reset_all(
     let forgotten = match &domain {
         Some(domain) => {
             known_domain(daemon, domain)?;
-            daemon.engine.forget_domain_noting(domain, &note).await
+            daemon.engine.forget_domain(domain, &note).await
         }
-        None => daemon.engine.forget_all_noting(&note).await,
+        None => daemon.engine.forget_all(&note).await,
     };
     let keys = forgotten.map_err(|_| AdminError::outage())?;
     let act = AuditAction::ResetAll { domain: domain.map(Into::into), keys };
@@ -161,7 +161,7 @@ async fn reset_all(
 
 /// An error for a domain without rules.
 fn known_domain(daemon: &Daemon, domain: &str) -> Result<(), AdminError> {
-    if daemon.engine.policy().rules().iter().any(|rule| rule.domain_name() == domain) {
+    if daemon.engine.policy().rules().iter().any(|rule| rule.domain() == domain) {
         return Ok(());
     }
     Err(AdminError::new(404, "Not Found", format!("no rule is in domain {domain:?}")))
@@ -178,7 +178,7 @@ pub(super) async fn close_round(
     nothing_else(&table)?;
     known_domain(daemon, &domain)?;
     let note = format!("closed by {actor}");
-    let closed = daemon.engine.close_round_noting(&domain, &note).await;
+    let closed = daemon.engine.close_round(&domain, &note).await;
     let rounds = closed.map_err(|_| AdminError::outage())?;
     let act = AuditAction::Round { domain: domain.clone().into(), closed: rounds };
     daemon.audit.add(daemon.engine.clock().wall(), actor, act);

@@ -32,7 +32,7 @@ impl DecisionSummary {
     pub fn of(report: &Report) -> Self {
         Self {
             is_allowed: report.is_allowed(),
-            rule: report.rule().map(str::to_owned),
+            rule: report.rule().map(|rule| rule.name().to_owned()),
             limit: report.limit(),
             remaining: report.remaining(),
             wait: report.retry_after(),
@@ -87,7 +87,7 @@ pub(crate) fn explained(explanation: &Explanation, now: Timestamp) -> Map<String
 fn rule(it: &RuleExplanation, why: &impl Fn(&RuleExplanation) -> String) -> Value {
     let Applies::Yes { key, cost, override_index, mode, decision } = &it.applies else {
         return json!({
-            "rule": it.rule,
+            "rule": it.rule.name(),
             "applies": false,
             "denies": matches!(it.applies, Applies::Missing { denies: true, .. }),
             "why": why(it),
@@ -96,7 +96,7 @@ fn rule(it: &RuleExplanation, why: &impl Fn(&RuleExplanation) -> String) -> Valu
     let RetryFields { retry_after_ms, retry } = RetryFields::new(decision.retry_after());
     let key: Map<_, _> = key.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
     json!({
-        "rule": it.rule,
+        "rule": it.rule.name(),
         "applies": true,
         "denies": !decision.is_allowed() && *mode == Mode::Enforce,
         "allowed": decision.is_allowed(),

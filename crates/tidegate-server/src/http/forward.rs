@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use smallvec::SmallVec;
-use tidegate::policy::Rule;
+use tidegate::policy::{Rule, RuleId};
 use tidegate::{Report, Request, normalized_path};
 use tidegate_proto::client::ForwardedHeader;
 use tidegate_proto::percent_utf8::percent_utf8;
@@ -105,9 +105,9 @@ fn denial(report: &Report) -> HttpResponse {
     let reason = report.reason().unwrap_or_default();
     let denying =
         report.rules().filter(|it| response::is_enforced(it) && !it.decision.is_allowed());
-    let mut rules: SmallVec<[&str; 4]> = denying.map(|it| it.rule).collect();
+    let mut rules: SmallVec<[&str; 4]> = denying.map(|it| it.rule.name()).collect();
     if rules.is_empty() {
-        rules.extend(report.rule());
+        rules.extend(report.rule().map(RuleId::name));
     }
     let problem = if report.is_outage() {
         problem::Problem::reduced_capacity(&reason)

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use serde_json::json;
-use tidegate::HoldId;
+use tidegate::{HoldId, Refund};
 
 use super::BufferedRequest;
 use super::check::idempotency_key;
@@ -30,7 +30,7 @@ pub(super) async fn reserve(call: &BufferedRequest<'_>) -> Result<HttpResponse, 
 pub(super) async fn commit(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
     let BufferedRequest { daemon, id, body, .. } = call;
     let fields = RequestBody::read_if_any(body, COMMIT)?;
-    let done = daemon.engine.commit_report(parse_hold(id)?, fields.actual).await?;
+    let done = daemon.engine.commit(parse_hold(id)?, fields.actual).await?;
     Ok(response::json(StatusCode::OK, &CommitBody::from(done)))
 }
 
@@ -38,7 +38,7 @@ pub(super) async fn commit(call: &BufferedRequest<'_>) -> Result<HttpResponse, R
 pub(super) async fn cancel(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
     let BufferedRequest { daemon, id, body, .. } = call;
     RequestBody::read_if_any(body, NOTHING)?;
-    daemon.engine.cancel(parse_hold(id)?).await?;
+    daemon.engine.cancel(parse_hold(id)?, None).await?;
     Ok(response::empty(StatusCode::NO_CONTENT))
 }
 
@@ -60,10 +60,9 @@ pub(super) async fn refund(call: &BufferedRequest<'_>) -> Result<HttpResponse, R
                 RequestProblem::unprocessable(error.to_string()).at("/reservation")
             })?;
             let amount = amount.unwrap_or(u64::MAX);
-            match key {
-                Some(key) => daemon.engine.refund_hold_once(id, amount, key).await?,
-                None => daemon.engine.refund_hold(id, amount).await?,
-            }
+            let refund = Refund::units(amount);
+            let refund = key.map_or(refund, |key| refund.idempotency_key(key));
+            daemon.engine.refund_hold(id, refund).await?
         }
         (None, Some(amount)) => {
             let pairs = fields.pairs();

@@ -129,7 +129,7 @@ pub(super) fn limits(call: &BufferedRequest<'_>) -> HttpResponse {
     let mut indexes: HashMap<&str, usize> = HashMap::new();
     for rule in of(&policy, &namespace) {
         let next = groups.len();
-        let index = rule.group_name().map_or(next, |name| *indexes.entry(name).or_insert(next));
+        let index = rule.group().map_or(next, |name| *indexes.entry(name).or_insert(next));
         if index == next {
             groups.push(Vec::new());
         }
@@ -146,7 +146,7 @@ impl<'p> LimitadorLimit<'p> {
         let (rule, before) = group.split_last()?;
         let Limit::Window(window) = rule.limit() else { return None };
         let mut conditions = Vec::new();
-        if rule.group_name().is_some() {
+        if rule.group().is_some() {
             let (first, excluded) = before.split_first()?;
             first.conditions().iter().find(|it| it.attribute() == OTHERS)?;
             let excluded = excluded.iter().flat_map(|it| it.conditions());
@@ -160,15 +160,15 @@ impl<'p> LimitadorLimit<'p> {
             KeyPart::Address { .. } => None,
         };
         // A cost above the window's maximum is always denied.
-        let price = rule.cost_table().map_or(Some(1), |table| table.cost(""))?;
+        let price = rule.cost().map_or(Some(1), |table| table.cost(""))?;
         Some(Self {
             id: None,
-            namespace: rule.domain_name(),
+            namespace: rule.domain(),
             max_value: if price > window.max() { 0 } else { window.max() },
             seconds: window.per().as_secs(),
             name: Some(rule.name()),
             conditions,
-            variables: rule.key_parts().parts().iter().map(variable).collect::<Option<_>>()?,
+            variables: rule.key().parts().iter().map(variable).collect::<Option<_>>()?,
         })
     }
 }
@@ -208,7 +208,7 @@ fn quoted(text: &str) -> String {
 }
 
 fn of<'p>(policy: &'p Policy, namespace: &str) -> impl Iterator<Item = &'p Rule> {
-    policy.rules().iter().filter(move |rule| rule.domain_name() == namespace)
+    policy.rules().iter().filter(move |rule| rule.domain() == namespace)
 }
 
 /// Limitador's empty body, `null`.

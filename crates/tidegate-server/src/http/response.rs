@@ -87,7 +87,10 @@ pub(crate) fn put_limits(headers: &mut HeaderMap, report: &Report, dialect: Dial
         if Some(rule.rule) == decisive {
             index = lines.len();
         }
-        lines.push(LimitFields { span: rule.span, ..LimitFields::new(rule.rule, rule.decision) });
+        lines.push(LimitFields {
+            span: rule.span,
+            ..LimitFields::new(rule.rule.name(), rule.decision)
+        });
     }
     dialect.write(&lines, index, |name, text| {
         if let Ok(value) = HeaderValue::from_bytes(text) {

@@ -94,7 +94,7 @@ fn number(
 }
 
 /// The error of a listed user or group that cannot be found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct AccessError {
     named: AccessEntry,
     reason: String,
@@ -134,6 +134,13 @@ impl fmt::Display for AccessError {
             AccessEntry::Group => "unix_groups",
         };
         write!(f, "{list}: {}", self.reason)
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for AccessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -22,7 +22,6 @@ pub struct SocketFile {
 }
 
 /// The error of a socket that cannot be bound to a path.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum BindError {
     /// Another process listens there.
@@ -232,6 +231,13 @@ impl fmt::Display for BindError {
                 write!(f, "cannot {step} {}: {error}", path.display())
             }
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

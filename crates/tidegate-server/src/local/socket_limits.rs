@@ -23,7 +23,7 @@ pub(crate) struct SocketDenial {
 }
 
 /// The error of invalid rates.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RatesError {
     /// The rate of all users together is below that of one user.
@@ -48,9 +48,10 @@ impl SocketLimits {
             Ok(Limit::Bucket(bucket))
         };
         let rules = [
-            Rule::new("user", bucket(user)?).key(["user"]).expect("`user` is a valid attribute"),
-            Rule::new("global", bucket(global)?),
-        ];
+            Rule::builder("user", bucket(user)?).key(["user"]),
+            Rule::builder("global", bucket(global)?),
+        ]
+        .map(|rule| rule.build().expect("`user` is a valid attribute"));
         Ok(Self { engine: Engine::new(Policy::new(rules).expect("the rules are valid")) })
     }
 
@@ -61,7 +62,7 @@ impl SocketLimits {
         match self.engine.check(&request).block() {
             Ok(report) if report.is_allowed() => Ok(()),
             Ok(report) => Err(SocketDenial {
-                limit: report.rule().map(str::to_owned),
+                limit: report.rule().map(|rule| rule.name().to_owned()),
                 retry_after_ms: report.retry_after().and_then(Wait::whole_ms),
             }),
             // Unreachable: the rules have no cost table and no slots.
@@ -85,6 +86,13 @@ impl fmt::Display for RatesError {
             ),
             Self::Inexact(error) => write!(f, "unix_rate or unix_user_rate: {error}"),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for RatesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -17,7 +17,7 @@ const POLICY: &str = "[[rule]]\nname = 'all'\nkey = ['user']\nwindow = { max = 1
 /// The protocol for user 7 and members of group 70, with `max` requests a day each.
 fn service(max: u64) -> Local {
     let policy = Policy::from_toml(POLICY).unwrap();
-    let engine = Engine::open_any(policy.clone(), None).unwrap();
+    let engine = Engine::builder(policy.clone()).folder_or_memory(None).build().unwrap();
     let daemon = Arc::new(Daemon::new(engine, Settings::on_free_ports(policy)));
     let access = Access::Only { uids: BTreeSet::from([0, 7]), gids: BTreeSet::from([70]) };
     let per_day = |max| Some(Rate::new(max, Duration::from_secs(86_400)).unwrap());

@@ -98,11 +98,11 @@ async fn settle(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
     let hold = body.reservation.parse().map_err(wrong)?;
     match (kind, body.actual) {
         ("commit", actual) => {
-            let done = daemon.engine.commit_report(hold, actual).await?;
+            let done = daemon.engine.commit(hold, actual).await?;
             Ok(fields_of(&CommitBody::from(done)))
         }
         (_, None) => {
-            daemon.engine.cancel(hold).await?;
+            daemon.engine.cancel(hold, None).await?;
             Ok(Map::new())
         }
         (_, Some(_)) => Err(VerbError::Failed("`actual` is for commit, not for cancel.".into())),

@@ -28,7 +28,7 @@ impl Scene {
         let path = folder.join("policy.toml");
         fs::write(&path, policy(1)).unwrap();
         let first = Policy::from_toml(&policy(1)).unwrap();
-        let engine = Engine::open_any(first.clone(), None).unwrap();
+        let engine = Engine::builder(first.clone()).folder_or_memory(None).build().unwrap();
         let daemon = Daemon::new(engine, Settings::on_free_ports(first).policy_path(&path));
         let mut scene =
             Self { folder, daemon, watcher: PolicyWatcher::new(path), now: Timestamp::default() };

@@ -120,10 +120,10 @@ async fn settle(daemon: &Daemon, verb: CommandKind, words: &[&[u8]], replies: &m
     let settled = match (verb, SettleArgs::parse(words)) {
         (_, Err(message)) => return reply_invalid(daemon, &message, replies),
         (CommandKind::Commit, Ok(SettleArgs { id, actual })) => {
-            daemon.engine.commit_report(id, actual).await.map(CommitBody::from)
+            daemon.engine.commit(id, actual).await.map(CommitBody::from)
         }
         (_, Ok(SettleArgs { id, .. })) => {
-            let cancelled = daemon.engine.cancel(id).await;
+            let cancelled = daemon.engine.cancel(id, None).await;
             cancelled.map(|charged| CommitBody { charged, ..CommitBody::default() })
         }
     };

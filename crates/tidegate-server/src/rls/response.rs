@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate::policy::Mode;
+use tidegate::policy::{Mode, RuleId};
 use tidegate::{Report, RuleReport, Wait, WindowUnit};
 use tidegate_proto::headers::LimitFields;
 use tidegate_proto::rls::rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit};
@@ -79,7 +79,7 @@ fn limit(rule: &RuleReport<'_>) -> RateLimit {
         Some(WindowUnit::Year) => rate_limit::Unit::Year,
     };
     let requests_per_unit = narrow(capacity(rule));
-    RateLimit { requests_per_unit, unit: unit.into(), name: rule.rule.into() }
+    RateLimit { requests_per_unit, unit: unit.into(), name: rule.rule.name().into() }
 }
 
 /// The capacity of a limit: 0 if it is below the cost of every request.
@@ -101,13 +101,16 @@ pub(super) fn headers(daemon: &Daemon, report: &Report) -> Vec<HeaderValue> {
     }
     let enforced = report.rules().filter(|it| it.mode == Mode::Enforce);
     let lines: SmallVec<[LimitFields<'_>; 4]> = enforced.map(|it| limit_fields(&it)).collect();
-    let dialect = lines.iter().position(|line| Some(line.name) == report.rule()).unwrap_or(0);
+    let dialect = lines
+        .iter()
+        .position(|line| Some(line.name) == report.rule().map(RuleId::name))
+        .unwrap_or(0);
     daemon.settings.dialect.write(&lines, dialect, put);
     headers
 }
 
 fn limit_fields<'r>(rule: &RuleReport<'r>) -> LimitFields<'r> {
-    let fields = LimitFields::new(rule.rule, rule.decision);
+    let fields = LimitFields::new(rule.rule.name(), rule.decision);
     let limit = capacity(rule);
     LimitFields { span: rule.span, limit, remaining: fields.remaining.min(limit), ..fields }
 }

@@ -57,8 +57,8 @@ impl MetricsSources<'_> {
         for tally in self.engine.tallies() {
             for (outcome, count) in [("allow", tally.allowed), ("deny", tally.denied)] {
                 let labels = [
-                    ("domain", &*tally.domain),
-                    ("rule", &*tally.rule),
+                    ("domain", tally.rule.domain()),
+                    ("rule", tally.rule.name()),
                     ("outcome", outcome),
                     ("mode", tally.mode.name()),
                 ];

@@ -20,7 +20,7 @@ const POLICY: &str = r#"
 
 fn daemon() -> Daemon {
     let policy = Policy::from_toml(POLICY).unwrap();
-    let engine = Engine::open_any(policy.clone(), None).unwrap();
+    let engine = Engine::builder(policy.clone()).folder_or_memory(None).build().unwrap();
     Daemon::new(engine, Settings::on_free_ports(policy))
 }
 
@@ -65,7 +65,7 @@ fn counts_continue_after_an_edit_of_the_policy() {
 fn requests_that_no_rule_matches_are_counted_apart() {
     let rule = "[[rule]]\nname = 'a'\ndomain = 'api'\nmatch = { m = 'x' }\ncooldown = '1s'\n";
     let policy = Policy::from_toml(rule).unwrap();
-    let engine = Engine::open_any(policy.clone(), None).unwrap();
+    let engine = Engine::builder(policy.clone()).folder_or_memory(None).build().unwrap();
     let daemon = Daemon::new(engine, Settings::on_free_ports(policy));
     for domain in ["api", "elsewhere", "anywhere", "nowhere"] {
         let request = Request::new(domain, &[]);
@@ -87,7 +87,7 @@ fn banned_requests_are_counted_apart() {
     let ban =
         tidegate::Overlay::from_toml("[[ban]]\ndomain = \"default\"\nmatch = { user = \"eve\" }\n")
             .unwrap();
-    daemon.engine.ban("test", ban.bans()[0].clone());
+    daemon.engine.ban("test", ban.bans()[0].clone()).block().unwrap();
     check(&daemon, "eve");
     let text = daemon.metrics_text();
     assert!(text.contains("\ntidegate_banned_total 1\n"), "{text}");

@@ -182,7 +182,7 @@ fn shortened(value: &str) -> Box<str> {
     if value.len() <= MOST_BYTES {
         return value.into();
     }
-    let end = value.floor_char_boundary(MOST_BYTES);
+    let end = (0..=MOST_BYTES).rev().find(|&at| value.is_char_boundary(at)).unwrap_or(0);
     format!("{}… ({} bytes)", &value[..end], value.len()).into()
 }
 

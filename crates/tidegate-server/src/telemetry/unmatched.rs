@@ -27,8 +27,8 @@ impl UnmatchedByDomain {
     fn know(&self, policy: &Policy) {
         let mut domains = self.domains.write().unwrap_or_else(PoisonError::into_inner);
         for rule in policy.rules() {
-            if domains.len() < DOMAINS_MAX && !domains.contains_key(rule.domain_name()) {
-                domains.insert(rule.domain_name().into(), Counter::default());
+            if domains.len() < DOMAINS_MAX && !domains.contains_key(rule.domain()) {
+                domains.insert(rule.domain().into(), Counter::default());
             }
         }
     }

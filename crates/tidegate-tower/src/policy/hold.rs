@@ -112,10 +112,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Drop for RequestHold<S, C> {
         if self.is_open {
             // It applies when this returns; waiting until it is durable is not needed. A
             // reservation that has expired was released before.
-            drop(match self.actual_cost.actual() {
-                Some(actual) => self.engine.commit(self.id, Some(actual)),
-                None => self.engine.cancel(self.id),
-            });
+            match self.actual_cost.actual() {
+                Some(actual) => drop(self.engine.commit(self.id, actual)),
+                None => drop(self.engine.cancel(self.id, None)),
+            }
         }
     }
 }

@@ -45,7 +45,14 @@ impl OnDisk {
         let _ = std::fs::remove_dir_all(&path);
         let store = FileOptions::default().fill_ahead(4_096).open(&path).unwrap();
         let policy = Policy::from_toml(POLICY).unwrap();
-        Self { engine: Engine::with_store(policy, store, ManualClock::default()), path }
+        Self {
+            engine: Engine::builder(policy)
+                .store(store)
+                .clock(ManualClock::default())
+                .build()
+                .unwrap(),
+            path,
+        }
     }
 
     fn layer(&self) -> PolicyLayer {

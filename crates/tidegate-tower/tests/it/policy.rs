@@ -230,7 +230,7 @@ async fn policy_can_change_under_a_running_layer() {
         assert_eq!(send(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, status);
     }
     let policy = tidegate::policy::Policy::from_toml(&TWO_RULES.replace("max = 2", "max = 3"));
-    engine.replace_policy("ops", policy.unwrap());
+    engine.replace_policy("ops", policy.unwrap()).block().unwrap();
     for status in [200, 429] {
         assert_eq!(send(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, status);
     }

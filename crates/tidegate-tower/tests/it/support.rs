@@ -18,7 +18,10 @@ pub(crate) type TestEngine = Engine<MemoryStore, ManualClock>;
 
 pub(crate) fn engine(policy: &str) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
-    (Engine::with_clock(Policy::from_toml(policy).unwrap(), clock.clone()), clock)
+    (
+        Engine::builder(Policy::from_toml(policy).unwrap()).clock(clock.clone()).build().unwrap(),
+        clock,
+    )
 }
 
 /// A service that counts its calls.

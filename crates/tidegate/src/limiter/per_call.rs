@@ -6,9 +6,9 @@ use std::hash::{BuildHasher, Hash};
 use tidegate_core::{Algorithm, Bucket, BucketState, Decision, LimitError, Rate, Timestamp};
 use tidegate_table::clock::Clock;
 use tidegate_table::keyed::{pack_bucket, sealed::Pack, unpack_bucket};
-use tidegate_table::table::{LimitSource, Narrow, NarrowLine};
+use tidegate_table::table::{Narrow, NarrowLine};
 
-use super::{BATCH, Limiter, LimiterBuilder};
+use super::{Limiter, LimiterBuilder};
 
 /// The limit that comes with one call: a rate and a burst.
 ///
@@ -88,19 +88,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, CallLimit, C, S> {
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.check_with_at(key, limit, cost, self.clock.now())
-    }
-
-    /// [`check_with`](Self::check_with) at a given time.
-    #[inline]
-    pub fn check_with_at<Q>(&self, key: &Q, limit: CallLimit, cost: u64, now: Timestamp) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        let fetched = self.table.fetch(self.hash(key));
-        let call = (LimitSource::Given(limit), cost);
-        self.table.check_under(fetched, call, now, |decision| decision)
+        self.at(self.clock.now()).check_with(key, limit, cost)
     }
 
     /// Decides many calls, independently, one after the other, at the same time.
@@ -115,35 +103,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, CallLimit, C, S> {
         K: Borrow<Q>,
         Q: Hash + ?Sized + 'k,
     {
-        self.check_many_with_at(calls, on_decision, self.clock.now());
-    }
-
-    /// [`check_many_with`](Self::check_many_with) at a given time.
-    pub fn check_many_with_at<'k, Q>(
-        &self,
-        calls: impl IntoIterator<Item = Call<'k, Q>>,
-        mut on_decision: impl FnMut(Decision),
-        now: Timestamp,
-    ) where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized + 'k,
-    {
-        let mut calls = calls.into_iter();
-        loop {
-            let mut batch = [None; BATCH];
-            let mut taken = 0;
-            for (entry, Call { key, limit, cost }) in batch.iter_mut().zip(calls.by_ref()) {
-                *entry = Some((self.table.fetch(self.hash(key)), limit, cost));
-                taken += 1;
-            }
-            for (fetched, limit, cost) in batch[..taken].iter().flatten() {
-                let call = (LimitSource::Given(*limit), *cost);
-                on_decision(self.table.check_under(*fetched, call, now, |decision| decision));
-            }
-            if taken < BATCH {
-                return;
-            }
-        }
+        self.at(self.clock.now()).check_many_with(calls, on_decision);
     }
 
     /// What [`check_with`](Self::check_with) would decide. Charges nothing, so
@@ -153,16 +113,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, CallLimit, C, S> {
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.peek_with_at(key, limit, cost, self.clock.now())
-    }
-
-    /// [`peek_with`](Self::peek_with) at a given time.
-    pub fn peek_with_at<Q>(&self, key: &Q, limit: CallLimit, cost: u64, now: Timestamp) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        self.table.peek_under(self.hash(key), (LimitSource::Given(limit), cost), now)
+        self.at(self.clock.now()).peek_with(key, limit, cost)
     }
 }
 

@@ -17,7 +17,7 @@ use tidegate_table::waiting::{Attempt, QueueError, QueueWait, WaitQueues, WaitRe
 use super::Limiter;
 
 /// Why a waiter got nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadyError {
     /// No wait helps: the cost exceeds what the limit ever allows.
@@ -38,6 +38,13 @@ impl fmt::Display for ReadyError {
             Self::QueueFull => "the queue is full",
             Self::Closed => "the limiter was closed",
         })
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for ReadyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

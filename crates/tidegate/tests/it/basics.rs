@@ -13,43 +13,43 @@ use crate::{ms, one_per_second, seconds, secs};
 #[test]
 fn a_bucket_allows_its_burst_and_reports_the_wait() {
     let limiter: Limiter<String> = Limiter::new(one_per_second(2));
-    assert_eq!(limiter.check_at("a", secs(9)).verdict(), Verdict::Allow { remaining: 1 });
-    assert_eq!(limiter.check_at("a", secs(9)).verdict(), Verdict::Allow { remaining: 0 });
+    assert_eq!(limiter.at(secs(9)).check("a").verdict(), Verdict::Allow { remaining: 1 });
+    assert_eq!(limiter.at(secs(9)).check("a").verdict(), Verdict::Allow { remaining: 0 });
     let wait = Wait::After(Duration::from_millis(750));
-    assert_eq!(limiter.check_at("a", ms(9_250)).verdict(), Verdict::Deny { wait });
-    assert!(limiter.allow_at("a", ms(10_000)));
-    assert!(limiter.allow_at("b", ms(10_000)), "another key has its own bucket");
+    assert_eq!(limiter.at(ms(9_250)).check("a").verdict(), Verdict::Deny { wait });
+    assert!(limiter.at(ms(10_000)).allow("a"));
+    assert!(limiter.at(ms(10_000)).allow("b"), "another key has its own bucket");
 }
 
 #[test]
 fn a_cost_is_charged_whole_or_not_at_all() {
     let limiter: Limiter<u64> = Limiter::new(one_per_second(10));
-    assert!(limiter.check_n_at(&1, 7, secs(1)).is_allowed());
-    assert!(!limiter.check_n_at(&1, 4, secs(1)).is_allowed());
-    assert_eq!(limiter.peek_at(&1, secs(1)).remaining(), 3);
-    assert!(limiter.check_n_at(&1, 3, secs(1)).is_allowed());
+    assert!(limiter.at(secs(1)).check_n(&1, 7).is_allowed());
+    assert!(!limiter.at(secs(1)).check_n(&1, 4).is_allowed());
+    assert_eq!(limiter.at(secs(1)).peek(&1).remaining(), 3);
+    assert!(limiter.at(secs(1)).check_n(&1, 3).is_allowed());
 }
 
 #[test]
 fn costs_of_zero_and_of_more_than_the_burst_change_nothing_and_take_no_slot() {
     let limiter: Limiter<u64> = Limiter::new(one_per_second(10));
-    assert!(limiter.check_n_at(&1, 0, secs(1)).is_allowed());
+    assert!(limiter.at(secs(1)).check_n(&1, 0).is_allowed());
     for cost in [11, u64::MAX] {
-        assert_eq!(limiter.check_n_at(&1, cost, secs(1)).retry_after(), Some(Wait::Never));
+        assert_eq!(limiter.at(secs(1)).check_n(&1, cost).retry_after(), Some(Wait::Never));
     }
     assert_eq!(limiter.len(), 0);
-    assert_eq!(limiter.peek_at(&1, secs(1)).remaining(), 10);
+    assert_eq!(limiter.at(secs(1)).peek(&1).remaining(), 10);
 }
 
 #[test]
 fn peek_changes_nothing() {
     let limiter: Limiter<str> = Limiter::new(one_per_second(1));
     for _ in 0..3 {
-        assert!(limiter.peek_at("k", secs(1)).is_allowed());
+        assert!(limiter.at(secs(1)).peek("k").is_allowed());
     }
     assert_eq!(limiter.len(), 0);
-    assert!(limiter.allow_at("k", secs(1)));
-    let seen = limiter.peek_at("k", secs(1));
+    assert!(limiter.at(secs(1)).allow("k"));
+    let seen = limiter.at(secs(1)).peek("k");
     assert_eq!((seen.is_allowed(), seen.remaining()), (false, 0));
     assert_eq!(seen.retry_after(), Some(Wait::After(seconds(1))));
 }
@@ -57,22 +57,22 @@ fn peek_changes_nothing() {
 #[test]
 fn a_refund_returns_at_most_what_was_charged() {
     let limiter: Limiter<u64> = Limiter::new(one_per_second(10));
-    assert_eq!(limiter.refund_at(&1, 5, secs(1)), 0, "nothing was taken");
-    assert!(limiter.check_n_at(&1, 4, secs(1)).is_allowed());
-    assert_eq!(limiter.refund_at(&1, 3, secs(1)), 3);
-    assert_eq!(limiter.refund_at(&1, u64::MAX, secs(1)), 1);
-    assert_eq!(limiter.peek_at(&1, secs(1)).remaining(), 10);
+    assert_eq!(limiter.at(secs(1)).refund(&1, 5), 0, "nothing was taken");
+    assert!(limiter.at(secs(1)).check_n(&1, 4).is_allowed());
+    assert_eq!(limiter.at(secs(1)).refund(&1, 3), 3);
+    assert_eq!(limiter.at(secs(1)).refund(&1, u64::MAX), 1);
+    assert_eq!(limiter.at(secs(1)).peek(&1).remaining(), 10);
 }
 
 #[test]
 fn forgetting_gives_a_fresh_start() {
     let limiter: Limiter<String> = Limiter::new(one_per_second(1));
     assert!(!limiter.forget("client"));
-    assert!(limiter.allow_at("client", secs(1)));
-    assert!(!limiter.allow_at("client", secs(1)));
+    assert!(limiter.at(secs(1)).allow("client"));
+    assert!(!limiter.at(secs(1)).allow("client"));
     assert!(limiter.forget("client"));
     assert_eq!(limiter.len(), 0);
-    assert!(limiter.allow_at("client", secs(1)));
+    assert!(limiter.at(secs(1)).allow("client"));
 }
 
 #[test]
@@ -81,10 +81,10 @@ fn a_batch_decides_like_single_calls_in_order() {
         (Limiter::<u64>::new(one_per_second(3)), Limiter::<u64>::new(one_per_second(3)));
     let keys: Vec<u64> = (0..1_000).map(|number| number * number % 97).collect();
     let mut decisions = vec![];
-    batch.check_many_at(&keys.iter().collect::<Vec<_>>(), &mut decisions, secs(1));
-    let one_by_one: Vec<Decision> = keys.iter().map(|key| single.check_at(key, secs(1))).collect();
+    batch.at(secs(1)).check_many(&keys.iter().collect::<Vec<_>>(), &mut decisions);
+    let one_by_one: Vec<Decision> = keys.iter().map(|key| single.at(secs(1)).check(key)).collect();
     assert_eq!(decisions, one_by_one);
-    batch.check_many_at(&[], &mut decisions, secs(1));
+    batch.at(secs(1)).check_many(&[], &mut decisions);
     assert!(decisions.is_empty());
 }
 
@@ -92,20 +92,20 @@ fn a_batch_decides_like_single_calls_in_order() {
 fn keys_of_many_types_and_any_bytes() {
     let by_text: Limiter<String> = Limiter::new(one_per_second(1));
     for text in ["", "a", "\0", "ü", "a\r\nb", "<script>", &"x".repeat(100_000)] {
-        assert!(by_text.allow_at(text, secs(1)), "{text:.20}");
-        assert!(!by_text.allow_at(text, secs(1)), "{text:.20}");
+        assert!(by_text.at(secs(1)).allow(text), "{text:.20}");
+        assert!(!by_text.at(secs(1)).allow(text), "{text:.20}");
     }
     let by_bytes: Limiter<Vec<u8>> = Limiter::new(one_per_second(1));
     for len in 0..600 {
         // Same bytes, another length: another key.
-        assert!(by_bytes.allow_at(&vec![0_u8; len][..], secs(1)), "{len}");
+        assert!(by_bytes.at(secs(1)).allow(&vec![0_u8; len][..]), "{len}");
     }
     let by_address: Limiter<IpAddr> = Limiter::new(one_per_second(1));
-    assert!(by_address.allow_at(&IpAddr::V4(Ipv4Addr::LOCALHOST), secs(1)));
-    assert!(by_address.allow_at(&IpAddr::V6(Ipv6Addr::LOCALHOST), secs(1)));
+    assert!(by_address.at(secs(1)).allow(&IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    assert!(by_address.at(secs(1)).allow(&IpAddr::V6(Ipv6Addr::LOCALHOST)));
     let by_pair: Limiter<(String, String)> = Limiter::new(one_per_second(1));
-    assert!(by_pair.allow_at(&("ab".to_owned(), "c".to_owned()), secs(1)));
-    assert!(by_pair.allow_at(&("a".to_owned(), "bc".to_owned()), secs(1)));
+    assert!(by_pair.at(secs(1)).allow(&("ab".to_owned(), "c".to_owned())));
+    assert!(by_pair.at(secs(1)).allow(&("a".to_owned(), "bc".to_owned())));
 }
 
 #[test]
@@ -114,29 +114,29 @@ fn windows_sliding_windows_and_cooldowns_are_limiters_too() {
     let sliding: Limiter<u64, Sliding> = Limiter::new(Sliding::new(2, seconds(10), 5).unwrap());
     let cooldown: Limiter<u64, Cooldown> = Limiter::new(Cooldown::new(seconds(60)).unwrap());
     for at in [3, 5] {
-        assert!(window.allow_at(&1, secs(at)));
-        assert!(sliding.allow_at(&1, secs(at)));
+        assert!(window.at(secs(at)).allow(&1));
+        assert!(sliding.at(secs(at)).allow(&1));
     }
-    assert_eq!(window.check_at(&1, secs(6)).retry_after(), Some(Wait::After(seconds(7))));
-    assert_eq!(sliding.check_at(&1, secs(6)).retry_after(), Some(Wait::After(seconds(7))));
-    assert!(window.allow_at(&1, secs(13)));
-    assert!(window.allow_at(&1, secs(13)), "a new window is empty");
-    assert!(sliding.allow_at(&1, secs(13)));
-    assert!(!sliding.allow_at(&1, secs(13)), "the one at 5 s is still in the window");
-    assert!(cooldown.allow_at(&1, secs(3)));
-    assert_eq!(cooldown.check_at(&1, secs(4)).retry_after(), Some(Wait::After(seconds(59))));
-    assert!(cooldown.allow_at(&1, secs(63)));
+    assert_eq!(window.at(secs(6)).check(&1).retry_after(), Some(Wait::After(seconds(7))));
+    assert_eq!(sliding.at(secs(6)).check(&1).retry_after(), Some(Wait::After(seconds(7))));
+    assert!(window.at(secs(13)).allow(&1));
+    assert!(window.at(secs(13)).allow(&1), "a new window is empty");
+    assert!(sliding.at(secs(13)).allow(&1));
+    assert!(!sliding.at(secs(13)).allow(&1), "the one at 5 s is still in the window");
+    assert!(cooldown.at(secs(3)).allow(&1));
+    assert_eq!(cooldown.at(secs(4)).check(&1).retry_after(), Some(Wait::After(seconds(59))));
+    assert!(cooldown.at(secs(63)).allow(&1));
 }
 
 #[test]
 fn a_sliding_window_of_many_units_keeps_counts_in_its_slot() {
     let limiter: Limiter<u64, Sliding> =
         Limiter::new(Sliding::new(1_000, seconds(10), 10).unwrap());
-    assert!(limiter.check_n_at(&1, 600, secs(1)).is_allowed());
-    assert!(limiter.check_n_at(&1, 400, secs(2)).is_allowed());
-    assert_eq!(limiter.check_n_at(&1, 600, secs(3)).retry_after(), Some(Wait::After(seconds(9))));
-    assert!(limiter.check_n_at(&1, 600, secs(12)).is_allowed());
-    assert_eq!(limiter.refund_at(&1, 100, secs(12)), 100);
+    assert!(limiter.at(secs(1)).check_n(&1, 600).is_allowed());
+    assert!(limiter.at(secs(2)).check_n(&1, 400).is_allowed());
+    assert_eq!(limiter.at(secs(3)).check_n(&1, 600).retry_after(), Some(Wait::After(seconds(9))));
+    assert!(limiter.at(secs(12)).check_n(&1, 600).is_allowed());
+    assert_eq!(limiter.at(secs(12)).refund(&1, 100), 100);
 }
 
 #[test]

@@ -8,25 +8,25 @@ use tidegate::{Bucket, Clock, Limiter, Rate, Sliding, Timestamp, Wait, Window};
 use crate::{ms, one_per_day, one_per_second, seconds, secs};
 
 fn remaining(limiter: &Limiter<u64>, now_secs: u64) -> u64 {
-    limiter.peek_at(&1, secs(now_secs)).remaining()
+    limiter.at(secs(now_secs)).peek(&1).remaining()
 }
 
 #[test]
 fn lowering_and_raising_again_is_the_identity() {
     let limiter: Limiter<u64> = Limiter::new(one_per_second(100));
-    assert!(limiter.check_n_at(&1, 90, secs(1)).is_allowed());
-    limiter.set_limit_at(one_per_second(5), secs(1));
+    assert!(limiter.at(secs(1)).check_n(&1, 90).is_allowed());
+    limiter.at(secs(1)).set_limit(one_per_second(5));
     assert_eq!(remaining(&limiter, 1), 0);
-    limiter.set_limit_at(one_per_second(100), secs(1));
+    limiter.at(secs(1)).set_limit(one_per_second(100));
     assert_eq!(remaining(&limiter, 1), 10);
 }
 
 #[test]
 fn a_new_rate_applies_from_the_edit_on() {
     let limiter: Limiter<u64> = Limiter::new(one_per_second(10));
-    assert!(limiter.check_n_at(&1, 10, secs(1)).is_allowed());
+    assert!(limiter.at(secs(1)).check_n(&1, 10).is_allowed());
     // Two seconds at 1/s, then two at 3/s.
-    limiter.set_limit_at(Bucket::new(Rate::per_second(3).unwrap(), 10).unwrap(), secs(3));
+    limiter.at(secs(3)).set_limit(Bucket::new(Rate::per_second(3).unwrap(), 10).unwrap());
     assert_eq!(remaining(&limiter, 3), 2);
     assert_eq!(remaining(&limiter, 5), 8);
 }
@@ -34,13 +34,13 @@ fn a_new_rate_applies_from_the_edit_on() {
 #[test]
 fn a_rate_changed_back_and_forth_keeps_fractions() {
     let limiter: Limiter<u64> = Limiter::new(Bucket::new(Rate::per_second(7).unwrap(), 5).unwrap());
-    assert!(limiter.check_n_at(&1, 5, secs(1)).is_allowed());
+    assert!(limiter.at(secs(1)).check_n(&1, 5).is_allowed());
     for count in [3, 11, 13, 2, 5, 7].repeat(20) {
         let limit = Bucket::new(Rate::per_second(count).unwrap(), 5).unwrap();
-        limiter.set_limit_at(limit, secs(1));
+        limiter.at(secs(1)).set_limit(limit);
         // The first unit is there after 1/count of a second, rounded up, and not earlier.
         let nanos = 1_000_000_000_u64.div_ceil(count);
-        let wait = limiter.check_at(&1, secs(1)).retry_after();
+        let wait = limiter.at(secs(1)).check(&1).retry_after();
         assert_eq!(wait, Some(Wait::After(Duration::from_nanos(nanos))), "{count}/s");
     }
 }
@@ -49,15 +49,15 @@ fn a_rate_changed_back_and_forth_keeps_fractions() {
 fn an_edit_reaches_every_key_of_a_large_table() {
     let limiter: Limiter<u64> = Limiter::new(one_per_day(4));
     for key in 0..50_000 {
-        assert!(limiter.check_n_at(&key, 3, secs(1)).is_allowed());
+        assert!(limiter.at(secs(1)).check_n(&key, 3).is_allowed());
     }
-    limiter.set_limit_at(Bucket::new(Rate::per_hour(1).unwrap(), 6).unwrap(), secs(1));
+    limiter.at(secs(1)).set_limit(Bucket::new(Rate::per_hour(1).unwrap(), 6).unwrap());
     for key in 0..50_000 {
-        assert_eq!(limiter.peek_at(&key, secs(1)).remaining(), 3, "key {key}");
+        assert_eq!(limiter.at(secs(1)).peek(&key).remaining(), 3, "key {key}");
     }
     // Keys that come later, into lines and segments that were there before and new ones.
     for key in 50_000..100_000 {
-        assert_eq!(limiter.check_at(&key, secs(1)).remaining(), 5, "key {key}");
+        assert_eq!(limiter.at(secs(1)).check(&key).remaining(), 5, "key {key}");
     }
 }
 
@@ -65,69 +65,69 @@ fn an_edit_reaches_every_key_of_a_large_table() {
 fn windows_keep_what_was_used_in_them() {
     let window = |max, per| Window::new(max, seconds(per)).unwrap();
     let limiter: Limiter<u64, Window> = Limiter::new(window(10, 60));
-    assert!(limiter.check_n_at(&1, 8, secs(10)).is_allowed());
-    limiter.set_limit_at(window(5, 60), secs(20));
-    assert!(!limiter.allow_at(&1, secs(20)));
-    limiter.set_limit_at(window(10, 1), secs(20));
-    assert_eq!(limiter.peek_at(&1, secs(30)).remaining(), 2, "the open window keeps its end");
-    assert_eq!(limiter.peek_at(&1, secs(70)).remaining(), 10);
+    assert!(limiter.at(secs(10)).check_n(&1, 8).is_allowed());
+    limiter.at(secs(20)).set_limit(window(5, 60));
+    assert!(!limiter.at(secs(20)).allow(&1));
+    limiter.at(secs(20)).set_limit(window(10, 1));
+    assert_eq!(limiter.at(secs(30)).peek(&1).remaining(), 2, "the open window keeps its end");
+    assert_eq!(limiter.at(secs(70)).peek(&1).remaining(), 10);
 }
 
 #[test]
 fn sliding_windows_keep_what_was_used_in_them() {
     let sliding = |max, per| Sliding::new(max, seconds(per), 10).unwrap();
     let limiter: Limiter<u64, Sliding> = Limiter::new(sliding(100, 60));
-    assert!(limiter.check_n_at(&1, 90, secs(10)).is_allowed());
+    assert!(limiter.at(secs(10)).check_n(&1, 90).is_allowed());
     for max in [5, 1_000, 100] {
-        limiter.set_limit_at(sliding(max, 60), secs(20));
-        assert_eq!(limiter.peek_at(&1, secs(20)).remaining(), max.saturating_sub(90));
+        limiter.at(secs(20)).set_limit(sliding(max, 60));
+        assert_eq!(limiter.at(secs(20)).peek(&1).remaining(), max.saturating_sub(90));
     }
 }
 
 #[test]
 fn one_key_can_have_its_own_limit() {
     let limiter: Limiter<u64> = Limiter::new(one_per_day(2));
-    assert!(limiter.check_n_at(&1, 2, secs(1)).is_allowed());
-    limiter.set_override_at(&1, one_per_day(10), secs(1)).unwrap();
+    assert!(limiter.at(secs(1)).check_n(&1, 2).is_allowed());
+    limiter.at(secs(1)).set_override(&1, one_per_day(10)).unwrap();
     assert_eq!(remaining(&limiter, 1), 8, "charges stay");
-    assert!(limiter.check_n_at(&1, 8, secs(1)).is_allowed());
-    assert!(!limiter.allow_at(&1, secs(1)));
-    assert_eq!(limiter.check_at(&2, secs(1)).limit(), 2, "others are not concerned");
-    limiter.set_limit_at(one_per_day(3), secs(1));
-    assert_eq!(limiter.check_at(&1, secs(1)).limit(), 10, "an edit of the common limit neither");
-    assert!(limiter.remove_override_at(&1, secs(1)));
-    assert!(!limiter.remove_override_at(&1, secs(1)));
-    assert_eq!(limiter.check_at(&1, secs(1)).limit(), 3);
-    limiter.set_limit_at(one_per_day(12), secs(1));
+    assert!(limiter.at(secs(1)).check_n(&1, 8).is_allowed());
+    assert!(!limiter.at(secs(1)).allow(&1));
+    assert_eq!(limiter.at(secs(1)).check(&2).limit(), 2, "others are not concerned");
+    limiter.at(secs(1)).set_limit(one_per_day(3));
+    assert_eq!(limiter.at(secs(1)).check(&1).limit(), 10, "an edit of the common limit neither");
+    assert!(limiter.at(secs(1)).remove_override(&1));
+    assert!(!limiter.at(secs(1)).remove_override(&1));
+    assert_eq!(limiter.at(secs(1)).check(&1).limit(), 3);
+    limiter.at(secs(1)).set_limit(one_per_day(12));
     assert_eq!(remaining(&limiter, 1), 2);
 }
 
 #[test]
 fn an_override_before_the_first_request_and_after_forgetting() {
     let limiter: Limiter<u64> = Limiter::new(one_per_second(1));
-    limiter.set_override_at(&1, one_per_second(3), secs(1)).unwrap();
-    assert_eq!((0..5).filter(|_| limiter.allow_at(&1, secs(1))).count(), 3);
+    limiter.at(secs(1)).set_override(&1, one_per_second(3)).unwrap();
+    assert_eq!((0..5).filter(|_| limiter.at(secs(1)).allow(&1)).count(), 3);
     assert!(limiter.forget(&1));
-    assert_eq!((0..5).filter(|_| limiter.allow_at(&1, secs(1))).count(), 3);
+    assert_eq!((0..5).filter(|_| limiter.at(secs(1)).allow(&1)).count(), 3);
     // Idle for long, swept, crowded out: an override stays.
-    limiter.evict_idle_at(secs(1_000));
+    limiter.at(secs(1_000)).evict_idle();
     for key in 2..10_000 {
-        assert!(limiter.allow_at(&key, secs(1_000)));
+        assert!(limiter.at(secs(1_000)).allow(&key));
     }
-    assert_eq!((0..5).filter(|_| limiter.allow_at(&1, secs(1_000))).count(), 3);
+    assert_eq!((0..5).filter(|_| limiter.at(secs(1_000)).allow(&1)).count(), 3);
 }
 
 #[test]
 fn overrides_survive_growth_and_batches() {
     let limiter: Limiter<u64> = Limiter::new(one_per_day(1));
     for key in 0..100 {
-        limiter.set_override_at(&key, one_per_day(2), secs(1)).unwrap();
+        limiter.at(secs(1)).set_override(&key, one_per_day(2)).unwrap();
     }
     let keys: Vec<u64> = (0..20_000).collect();
     let mut decisions = vec![];
     let mut admitted = 0;
     for _ in 0..3 {
-        limiter.check_many_at(&keys.iter().collect::<Vec<_>>(), &mut decisions, ms(1_000));
+        limiter.at(ms(1_000)).check_many(&keys.iter().collect::<Vec<_>>(), &mut decisions);
         admitted += decisions.iter().filter(|decision| decision.is_allowed()).count();
     }
     assert_eq!(admitted, 20_000 + 100);
@@ -147,8 +147,8 @@ fn charges_during_an_edit_are_not_refilled() {
     // The edit begins 50 ms before the key is drained, and comes to its line afterwards.
     let clock = Late(AtomicBool::new(false));
     let limiter = Limiter::<u64>::builder(one_per_second(10)).clock(clock).build().unwrap();
-    assert!(limiter.check_n_at(&1, 10, secs(100)).is_allowed());
+    assert!(limiter.at(secs(100)).check_n(&1, 10).is_allowed());
     limiter.set_limit(Bucket::new(Rate::per_second(1_000).unwrap(), 10).unwrap());
-    assert_eq!(limiter.peek_at(&1, secs(100)).remaining(), 0);
-    assert_eq!(limiter.peek_at(&1, ms(100_005)).remaining(), 5);
+    assert_eq!(limiter.at(secs(100)).peek(&1).remaining(), 0);
+    assert_eq!(limiter.at(ms(100_005)).peek(&1).remaining(), 5);
 }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate::policy::Policy;
+use tidegate::policy::{Policy, RuleId};
 use tidegate::{
     Engine, ManualClock, MemoryStore, Request, SettleError, Timestamp, Wait, WaitError,
 };
@@ -15,7 +15,10 @@ type TestEngine = Engine<MemoryStore, ManualClock>;
 
 fn engine(policy: &str) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    (Engine::with_clock(Policy::from_toml(policy).unwrap(), clock.clone()), clock)
+    (
+        Engine::builder(Policy::from_toml(policy).unwrap()).clock(clock.clone()).build().unwrap(),
+        clock,
+    )
 }
 
 fn allows(engine: &TestEngine, request: &Request<'_>) -> bool {
@@ -40,13 +43,13 @@ fn denied_request_charges_no_limit_and_names_the_rule() {
     let (ada, bob) = (Request::new("default", ada), Request::new("default", bob));
     assert!(allows(&engine, &ada) && allows(&engine, &ada));
     let denied = engine.check(&ada).block().unwrap();
-    assert_eq!((denied.rule(), denied.remaining()), (Some("user"), Some(0)));
+    assert_eq!((denied.rule().map(RuleId::name), denied.remaining()), (Some("user"), Some(0)));
     assert_eq!(denied.retry_after(), Some(Wait::After(Duration::from_secs(10))));
     let all = denied.rules().nth(1).unwrap();
-    assert_eq!((all.rule, all.decision.remaining()), ("all", 1));
+    assert_eq!((all.rule.name(), all.decision.remaining()), ("all", 1));
     assert!(allows(&engine, &bob));
     let denied = engine.check(&bob).block().unwrap();
-    assert_eq!(denied.rule(), Some("all"));
+    assert_eq!(denied.rule().map(RuleId::name), Some("all"));
     assert_eq!(denied.rules().next().unwrap().decision.remaining(), 1);
     clock.advance(Duration::from_secs(20));
     assert!(allows(&engine, &bob) && allows(&engine, &bob));
@@ -72,7 +75,7 @@ fn a_reservation_shrinks_the_capacity_until_it_expires() {
     assert_eq!(engine.commit(held, None).block(), Err(SettleError::Gone));
 
     let held = engine.reserve(&request.cost(6)).block().unwrap().hold().unwrap();
-    assert_eq!(engine.commit(held, Some(2)).block(), Ok(2));
+    assert_eq!(engine.commit(held, Some(2)).block().map(|done| done.charged), Ok(2));
     assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(8));
     assert_eq!(engine.refund_hold(held, 5).block(), Ok(2), "never more than was taken");
     assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(10));
@@ -156,7 +159,7 @@ fn a_max_that_is_changed_for_the_next_round_applies_from_it() {
         allows(&engine, &bob) && allows(&engine, &bob),
         "also a key that is new after the vote"
     );
-    engine.close_round("default").block().unwrap();
+    engine.close_round("default", None).block().unwrap();
     for request in [ada, bob] {
         assert!(allows(&engine, &request) && !allows(&engine, &request));
     }
@@ -173,15 +176,23 @@ fn a_restored_snapshot_continues() {
     let held = engine.reserve(&request).block().unwrap().hold().unwrap();
     let policy = engine.policy();
     let bytes = engine.snapshot();
-    let restored = Engine::restore((*policy).clone(), clock, &bytes).unwrap();
+    let restored =
+        Engine::builder((*policy).clone()).snapshot(&bytes).clock(clock).build().unwrap();
     let left = restored.peek(&request).block().unwrap();
     assert_eq!(left.remaining(), Some(2));
     assert_eq!(left.rules().nth(1).unwrap().decision.remaining(), 97);
-    assert_eq!(restored.cancel(held).block(), Ok(0));
+    assert_eq!(restored.cancel(held, None).block(), Ok(0));
     assert_eq!(restored.peek(&request).block().unwrap().remaining(), Some(3));
     for cut in 0..bytes.len() {
         let clock = ManualClock::default();
-        assert!(Engine::restore((*policy).clone(), clock, &bytes[..cut]).is_err(), "{cut}");
+        assert!(
+            Engine::builder((*policy).clone())
+                .snapshot(&bytes[..cut])
+                .clock(clock)
+                .build()
+                .is_err(),
+            "{cut}"
+        );
     }
 }
 

@@ -39,7 +39,8 @@ fn overrides_end_by_the_time_of_day() {
                   override = [{ key = { user = \"ada\" }, rate = \"1/s\", \
                   until = \"2026-01-01T00:00:20Z\" }]";
     let clock = SinceStart::default();
-    let engine = Engine::with_clock(Policy::from_toml(policy).unwrap(), clock.clone());
+    let engine =
+        Engine::builder(Policy::from_toml(policy).unwrap()).clock(clock.clone()).build().unwrap();
     let ada = Request::new("default", &[("user", "ada")]);
     assert!(engine.check(&ada.cost(100)).block().unwrap().is_allowed());
     let left = |ms| {
@@ -55,7 +56,8 @@ fn overrides_end_by_the_time_of_day() {
 fn quotas_follow_the_time_of_day() {
     let policy = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nquota = { max = 2, per = \"day\" }";
     let clock = SinceStart::default();
-    let engine = Engine::with_clock(Policy::from_toml(policy).unwrap(), clock.clone());
+    let engine =
+        Engine::builder(Policy::from_toml(policy).unwrap()).clock(clock.clone()).build().unwrap();
     let ada = Request::new("default", &[("user", "ada")]);
     let day_ms = 86_400_000;
     for (ms, is_allowed) in [(0, true), (1, true), (day_ms - 1, false), (day_ms, true)] {
@@ -73,7 +75,10 @@ fn a_step_back_refills_no_key_that_was_forgotten() {
              [[rule]]\nname = \"r\"\nkey = [\"user\"]\n{limit}"
         );
         let clock = ManualClock::default();
-        let engine = Engine::with_clock(Policy::from_toml(&policy).unwrap(), clock.clone());
+        let engine = Engine::builder(Policy::from_toml(&policy).unwrap())
+            .clock(clock.clone())
+            .build()
+            .unwrap();
         let decided_at = |user: &str| {
             let attributes = [("user", user)];
             let report = engine.check(&Request::new("default", &attributes)).block().unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate::policy::{Condition, Grant, Limit, Override, Policy};
+use tidegate::policy::{Condition, Grant, Limit, Override, Policy, RuleId};
 use tidegate::{
     CheckError, Engine, ManualClock, MemoryStore, Request, SettleError, Timestamp, WaitError,
     Waiting, Window,
@@ -20,7 +20,7 @@ fn policy(text: &str) -> Policy {
 
 fn engine(text: &str) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
-    (Engine::with_clock(policy(text), clock.clone()), clock)
+    (Engine::builder(policy(text)).clock(clock.clone()).build().unwrap(), clock)
 }
 
 fn allows(engine: &TestEngine, request: &Request<'_>) -> bool {
@@ -42,7 +42,7 @@ fn an_override_that_does_not_fit_the_new_policy_waits_until_it_does() {
     let ada = Condition::new("user", ["ada"]).unwrap();
     let seven = Limit::Window(Window::new(7, Duration::from_secs(10)).unwrap());
     let given = Override::new(vec![ada], Grant::Limit(seven));
-    engine.set_override("ops", ("default", "r"), given).block().unwrap();
+    engine.set_override("ops", &RuleId::named("r"), given).block().unwrap();
     let request = Request::new("default", &[("user", "ada")]);
     assert_eq!(engine.check(&request).block().unwrap().remaining(), Some(6));
     for limit in [
@@ -93,7 +93,7 @@ fn an_idempotency_key_does_not_share_a_slot_and_ends_with_its_reservation() {
     let reserve = || engine.reserve(&request).block().unwrap().hold().unwrap();
     let (first, again) = (reserve(), reserve());
     assert_eq!(first, again);
-    engine.cancel(first).block().unwrap();
+    engine.cancel(first, None).block().unwrap();
     let second = reserve();
     assert_ne!(first, second, "a cancelled reservation is not cached");
     clock.advance(Duration::from_secs(60));
@@ -122,17 +122,17 @@ fn waiters_are_woken_by_every_change_that_may_help() {
     let held = engine.reserve(&request).block().unwrap().hold().unwrap();
     let mut waits = engine.until_ready(&request, None);
     assert!(!is_ready(&mut waits));
-    engine.cancel(held).block().unwrap();
+    engine.cancel(held, None).block().unwrap();
     assert!(is_ready(&mut waits), "refunded units");
     let mut waits = engine.until_ready(&request, None);
     assert!(!is_ready(&mut waits));
-    engine.close_round("default").block().unwrap();
+    engine.close_round("default", None).block().unwrap();
     assert!(is_ready(&mut waits), "a new round");
     let mut waits = engine.until_ready(&request, None);
     assert!(!is_ready(&mut waits));
     engine.replace_policy("ops", policy(&round.replace("max = 1", "max = 2"))).block().unwrap();
     assert!(is_ready(&mut waits), "a larger limit");
-    assert_eq!(engine.close_round("nowhere").block().unwrap(), 0);
+    assert_eq!(engine.close_round("nowhere", None).block().unwrap(), 0);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn keys_of_closed_rounds_make_room() {
             denied += usize::from(!allows(&engine, &Request::new("default", &attributes)));
         }
         assert!(denied <= 20, "{denied} in round {round}");
-        engine.close_round("default").block().unwrap();
+        engine.close_round("default", None).block().unwrap();
     }
 }
 
@@ -218,7 +218,7 @@ fn a_commit_reports_what_the_tightest_limit_has_charged() {
          [[rule]]\nname = \"wide\"\nquota = { max = 1000, per = \"day\" }\n",
     );
     let held = engine.reserve(&Request::new("default", &[])).block().unwrap().hold().unwrap();
-    assert_eq!(engine.commit(held, Some(100)).block(), Ok(5));
+    assert_eq!(engine.commit(held, Some(100)).block().map(|done| done.charged), Ok(5));
 }
 
 /// Overrides and bans are found as rules are where there are many: the first that applies counts.
@@ -289,14 +289,14 @@ fn holds_of_keys_without_charges_survive_a_restore() {
         "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\nquota = { max = 10, per = \"day\" }";
     let policy = Policy::from_toml(policy).unwrap();
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
-    let engine = Engine::with_clock(policy.clone(), clock.clone());
+    let engine = Engine::builder(policy.clone()).clock(clock.clone()).build().unwrap();
     let names: Vec<String> = (0..500).map(|user| user.to_string()).collect();
     for name in &names {
         let attributes = [("user", name.as_str())];
         let request = Request::new("default", &attributes).cost(3);
         assert!(engine.reserve(&request).block().unwrap().hold().is_some());
     }
-    let engine = Engine::restore(policy, clock, &engine.snapshot()).unwrap();
+    let engine = Engine::builder(policy).snapshot(&engine.snapshot()).clock(clock).build().unwrap();
     for name in &names {
         let attributes = [("user", name.as_str())];
         let report = engine.peek(&Request::new("default", &attributes).cost(0)).block().unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::policy::Policy;
 use tidegate::{
-    CheckError, Clock as _, Engine, HoldBound, ManualClock, MemoryStore, Report, Request,
+    CheckError, Clock as _, Engine, HoldBound, ManualClock, MemoryStore, Refund, Report, Request,
     SettleError, Timestamp,
 };
 
@@ -17,12 +17,12 @@ fn policy(text: &str) -> Policy {
 /// An engine whose clock starts on a full minute.
 fn engine(text: &str) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_secs(MINUTE));
-    (Engine::with_clock(policy(text), clock.clone()), clock)
+    (Engine::builder(policy(text)).clock(clock.clone()).build().unwrap(), clock)
 }
 
 fn check_at(engine: &TestEngine, user: &str, at: Timestamp) -> bool {
     let attributes = [("user", user)];
-    engine.check_at(&Request::new("default", &attributes), at).block().unwrap().is_allowed()
+    engine.at(at).check(&Request::new("default", &attributes)).block().unwrap().is_allowed()
 }
 
 fn ms(ms: u64) -> Timestamp {
@@ -112,7 +112,7 @@ fn slot_of_a_quota_that_carries_since_an_edit_is_not_reused() {
     }
     for key in &keys {
         let attributes = [("user", key.as_str())];
-        let report = engine.peek_at(&Request::new("default", &attributes), ms(61_000)).block();
+        let report = engine.at(ms(61_000)).peek(&Request::new("default", &attributes)).block();
         assert_eq!(report.unwrap().remaining(), Some(19), "{key}");
     }
 }
@@ -136,7 +136,13 @@ fn idempotency_keys_belong_to_their_domain_and_their_hold() {
         })
         .collect();
     for (hold, units) in [(holds[0], 1), (holds[1], 2), (holds[0], 1), (holds[1], 2)] {
-        assert_eq!(engine.refund_hold_once(hold, units, "refund").block().unwrap(), units);
+        assert_eq!(
+            engine
+                .refund_hold(hold, Refund::units(units).idempotency_key("refund"))
+                .block()
+                .unwrap(),
+            units
+        );
     }
     let left = engine.peek(&Request::new("a", &[])).block().unwrap().remaining();
     assert_eq!(left, Some(4), "7 - 6 + 3");
@@ -205,7 +211,7 @@ fn reservation_that_no_rule_limits_takes_no_memory() {
     let distinct: std::collections::HashSet<_> = holds.iter().collect();
     assert_eq!(distinct.len(), holds.len());
     assert!(engine.commit(holds[0], Some(3)).block().is_ok());
-    assert!(engine.cancel(holds[1]).block().is_ok());
+    assert!(engine.cancel(holds[1], None).block().is_ok());
     clock.advance(Duration::from_secs(601));
     assert_eq!(engine.commit(holds[2], None).block(), Err(SettleError::Gone));
 }

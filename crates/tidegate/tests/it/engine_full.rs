@@ -11,7 +11,10 @@ fn engine(
 ) -> (Engine<tidegate::MemoryStore, ManualClock>, ManualClock) {
     let policy = format!("[server]\nmax_keys = 4\nwhen_full = \"{when_full}\"\n{rules}");
     let clock = ManualClock::default();
-    (Engine::with_clock(Policy::from_toml(&policy).unwrap(), clock.clone()), clock)
+    (
+        Engine::builder(Policy::from_toml(&policy).unwrap()).clock(clock.clone()).build().unwrap(),
+        clock,
+    )
 }
 
 /// Fills the table with other keys, and returns how many were allowed.
@@ -42,7 +45,7 @@ fn reservations_that_fail_leave_nothing_behind() {
         // Each new key searches a few lines for idle keys.
         for _ in 0..20 {
             let hold = engine.reserve(&ada).block().unwrap().hold();
-            hold.into_iter().for_each(|id| assert_eq!(engine.cancel(id).block(), Ok(0)));
+            hold.into_iter().for_each(|id| assert_eq!(engine.cancel(id, None).block(), Ok(0)));
         }
         let report = engine.reserve(&ada.cost(2)).block().unwrap();
         let left = report.rules().next().unwrap().decision.remaining();
@@ -110,17 +113,17 @@ fn keys_in_debt_keep_their_slots() {
     };
     let hold = |user| engine.reserve(&of(user).cost(5)).block().unwrap().hold().unwrap();
     let (ada, bob) = (hold("ada"), hold("bob"));
-    assert_eq!(engine.commit(ada, Some(27)).block(), Ok(27));
+    assert_eq!(engine.commit(ada, Some(27)).block().map(|done| done.charged), Ok(27));
     for _ in 0..2 {
-        engine.close_round("default").block().unwrap();
+        engine.close_round("default", None).block().unwrap();
         assert!(crowd(&engine) > 0);
         assert!(engine.check(&of("bob")).block().is_ok());
     }
     let left = |user| engine.peek(&of(user)).block().unwrap().remaining();
     assert_eq!(left("ada"), Some(3));
-    engine.close_round("default").block().unwrap();
+    engine.close_round("default", None).block().unwrap();
     assert_eq!(left("ada"), Some(10));
-    assert_eq!(engine.commit(bob, Some(7)).block(), Ok(7));
+    assert_eq!(engine.commit(bob, Some(7)).block().map(|done| done.charged), Ok(7));
     assert_eq!(left("bob"), Some(8));
     assert_eq!(engine.refund_hold(bob, 7).block(), Ok(2));
 }
@@ -201,7 +204,10 @@ fn overflow_admits_no_more_than_an_unbounded_table(number_of_copies: usize, seed
     let mut admitted = [0; 5];
     for seed in 1..=seeds {
         let (small, clock) = engine("share", &rules);
-        let exact = Engine::with_clock(Policy::from_toml(&rules).unwrap(), clock.clone());
+        let exact = Engine::builder(Policy::from_toml(&rules).unwrap())
+            .clock(clock.clone())
+            .build()
+            .unwrap();
         let mut random = seed;
         let mut next = |below: usize| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -224,8 +230,8 @@ fn overflow_admits_no_more_than_an_unbounded_table(number_of_copies: usize, seed
             match next(20) {
                 0 => clock.advance(Duration::from_millis(next(1_500) as u64)),
                 1 if turn % 7 == 0 => {
-                    small.close_round("default").block().unwrap();
-                    exact.close_round("default").block().unwrap();
+                    small.close_round("default", None).block().unwrap();
+                    exact.close_round("default", None).block().unwrap();
                 }
                 _ => {}
             }
@@ -290,7 +296,10 @@ fn slots_are_free_again_after_an_edit_of_a_rule_with_patterns() {
             )
         };
         let clock = ManualClock::default();
-        let engine = Engine::with_clock(Policy::from_toml(&rule("9")).unwrap(), clock.clone());
+        let engine = Engine::builder(Policy::from_toml(&rule("9")).unwrap())
+            .clock(clock.clone())
+            .build()
+            .unwrap();
         assert_eq!(crowd(&engine), 4, "{limit}");
         let _ = engine.replace_policy("test", Policy::from_toml(&rule("8")).unwrap());
         clock.advance(Duration::from_secs(3_600));
@@ -314,7 +323,7 @@ fn a_full_table_enrols_no_key() {
         let known: Vec<&String> = users.iter().filter(|user| enrol(user).is_ok()).collect();
         assert_eq!(known.len(), engine.len(), "{when_full}");
         assert!((1..40).contains(&known.len()), "{when_full}");
-        engine.close_round("default").block().unwrap();
+        engine.close_round("default", None).block().unwrap();
         for user in &users {
             let attributes = [("user", user.as_str())];
             let peek = engine.peek(&Request::new("default", &attributes)).block().unwrap();
@@ -334,7 +343,7 @@ fn forgetting_all_empties_the_overflow_counters() {
             engine("share", &format!("[[rule]]\nname = \"r\"\nkey = [\"user\"]\n{rest}"));
         let fresh = crowd(&engine);
         while crowd(&engine) > 0 {}
-        assert_eq!(engine.forget_all().block(), Ok(4), "{rest}");
+        assert_eq!(engine.forget_all(None).block(), Ok(4), "{rest}");
         assert_eq!(crowd(&engine), fresh, "{rest}");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::durable::FileOptions;
-use tidegate::policy::{Condition, Durability, Grant, Limit, Override, Policy};
+use tidegate::policy::{Condition, Durability, Grant, Limit, Override, Policy, RuleId};
 use tidegate::testing::CrashDisk;
 use tidegate::{Engine, ManualClock, MemoryStore, Request, Store, Timestamp, WhenFull};
 
@@ -73,14 +73,14 @@ impl<S: Store> Desk<S> {
 
     fn close_rounds(&self, rounds: u64) -> &Self {
         for _ in 0..rounds {
-            self.engine.close_round("default").block().unwrap();
+            self.engine.close_round("default", None).block().unwrap();
             self.look();
         }
         self
     }
 
     fn set(&self, given: Override) -> &Self {
-        self.engine.set_override("test", ("default", "r"), given).block().unwrap();
+        self.engine.set_override("test", &RuleId::named("r"), given).block().unwrap();
         self.look();
         self
     }
@@ -89,7 +89,11 @@ impl<S: Store> Desk<S> {
 fn in_memory(text: &str, looks: bool) -> Desk<MemoryStore> {
     let clock = ManualClock::new(Timestamp::from_secs(START));
     let store = MemoryStore::new(10_000, WhenFull::Deny).unwrap();
-    Desk { engine: Engine::with_store(policy(text), store, clock.clone()), clock, looks }
+    Desk {
+        engine: Engine::builder(policy(text)).store(store).clock(clock.clone()).build().unwrap(),
+        clock,
+        looks,
+    }
 }
 
 fn on_disk(
@@ -100,7 +104,7 @@ fn on_disk(
 ) -> Desk<tidegate::durable::FileStore> {
     let options = FileOptions::default().max_keys(10_000).least_durability(Durability::Fsync);
     let store = options.open_on(Arc::new(disk.clone())).unwrap();
-    let engine = Engine::with_store(policy(text), store, clock.clone());
+    let engine = Engine::builder(policy(text)).store(store).clock(clock.clone()).build().unwrap();
     Desk { engine, clock: clock.clone(), looks }
 }
 
@@ -207,18 +211,18 @@ fn edits_of_overrides_wait_for_the_next_period_unless_they_count_now() {
         desk.set(on_ada(&quota(3)));
         assert_eq!(desk.left(), 10);
         assert_eq!(desk.minutes(1).left(), 3);
-        desk.engine.drop_override("test", ("default", "r"), on_ada(&quota(3)).key()).block().unwrap();
+        desk.engine.drop_override("test", &RuleId::named("r"), on_ada(&quota(3)).key()).block().unwrap();
         assert_eq!(desk.left(), 3);
         assert_eq!(desk.minutes(1).left(), 10);
-        desk.engine.set_override_now("test", ("default", "r"), on_ada(&quota(4))).block().unwrap();
+        desk.engine.set_override_now("test", &RuleId::named("r"), on_ada(&quota(4))).block().unwrap();
         assert_eq!(desk.left(), 4);
         let key = on_ada(&quota(4));
-        desk.engine.drop_override_now("test", ("default", "r"), key.key()).block().unwrap();
+        desk.engine.drop_override_now("test", &RuleId::named("r"), key.key()).block().unwrap();
         assert_eq!(desk.left(), 10);
         // The end of an override counts at once.
         let until = (START + 150) * 1_000_000_000;
         let given = on_ada(&quota(5)).until(until);
-        desk.engine.set_override_now("test", ("default", "r"), given).block().unwrap();
+        desk.engine.set_override_now("test", &RuleId::named("r"), given).block().unwrap();
         assert_eq!(desk.left(), 5);
         desk.wait(Duration::from_secs(30));
         assert_eq!(desk.left(), 10);
@@ -233,7 +237,7 @@ fn override_that_waits_can_be_brought_forward() {
         assert!(desk.charge(2));
         desk.set(on_ada(&quota(3)));
         assert_eq!(desk.left(), 8);
-        desk.engine.set_override_now("test", ("default", "r"), on_ada(&quota(3))).block().unwrap();
+        desk.engine.set_override_now("test", &RuleId::named("r"), on_ada(&quota(3))).block().unwrap();
         assert_eq!(desk.left(), 1);
         assert_eq!(desk.minutes(1).left(), 3);
     });
@@ -247,7 +251,7 @@ fn pattern_override_counts_for_the_time_it_was_in_force() {
         let mut given = on_ada(&bucket("1/s"));
         given = Override::new(vec![Condition::new("user", ["a*"]).unwrap()], given.grant().clone());
         desk.set(given.clone()).wait(Duration::from_secs(5));
-        desk.engine.drop_override("test", ("default", "r"), given.key()).block().unwrap();
+        desk.engine.drop_override("test", &RuleId::named("r"), given.key()).block().unwrap();
         desk.wait(Duration::from_secs(2));
         assert_eq!(desk.left(), 5 + 20);
     });
@@ -316,7 +320,11 @@ fn snapshot_restored_after_a_period_counts_what_has_happened_since() {
     desk.edit(&quota(3));
     let snapshot = desk.engine.snapshot();
     let restore = |clock: &ManualClock| {
-        let engine = Engine::restore(policy(&quota(3)), clock.clone(), &snapshot).unwrap();
+        let engine = Engine::builder(policy(&quota(3)))
+            .snapshot(&snapshot)
+            .clock(clock.clone())
+            .build()
+            .unwrap();
         Desk { engine, clock: clock.clone(), looks: false }
     };
     // The edit still waits, and what was spent counts in its period alone.
@@ -339,11 +347,15 @@ fn snapshot_keeps_overrides_holds_and_idempotency_keys() {
     assert!(desk.engine.check(&named).block().unwrap().is_allowed());
     let (snapshot, overlay) = (desk.engine.snapshot(), desk.engine.overlay());
     desk.clock.advance(Duration::from_secs(5));
-    let engine = Engine::restore(policy(&text), desk.clock.clone(), &snapshot).unwrap();
+    let engine = Engine::builder(policy(&text))
+        .snapshot(&snapshot)
+        .clock(desk.clock.clone())
+        .build()
+        .unwrap();
     let _ = engine.replace_overlay("test", overlay);
     let restored = Desk { engine, clock: desk.clock.clone(), looks: false };
     assert!(restored.engine.check(&named).block().unwrap().is_allowed());
-    assert_eq!(restored.engine.commit(hold, None).block().unwrap(), 10);
+    assert_eq!(restored.engine.commit(hold, None).block().unwrap().charged, 10);
     assert_eq!(restored.left(), 100 - 75 + 5);
 }
 
@@ -363,8 +375,8 @@ fn hold_of_a_closed_period_takes_no_room_in_another_calendar() {
         assert_eq!(desk.left(), 1);
         desk.wait(Duration::from_millis(1_094));
         assert_eq!(desk.left(), 1, "the first has expired");
-        assert!(desk.engine.cancel(first).block().is_err());
-        desk.engine.cancel(second).block().unwrap();
+        assert!(desk.engine.cancel(first, None).block().is_err());
+        desk.engine.cancel(second, None).block().unwrap();
         assert_eq!(desk.left(), 2);
     });
 }
@@ -393,7 +405,7 @@ fn commit_of_a_closed_period_is_booked_there_when_the_calendar_changes() {
     everywhere!(&quota("minute", given), desk => {
         let hold = desk.engine.reserve(&ada().cost(2)).block().unwrap().hold().unwrap();
         desk.minutes(1).edit(&quota("hour", ""));
-        assert_eq!(desk.engine.commit(hold, None).block().unwrap(), 2);
+        assert_eq!(desk.engine.commit(hold, None).block().unwrap().charged, 2);
         assert_eq!(desk.left(), 1);
     });
 }
@@ -430,7 +442,7 @@ fn limit_of_an_unlimited_key_changes_with_the_common_one() {
         desk.clock.advance(Duration::from_nanos(183_000_001));
         let _ = desk.engine.replace_policy("test", policy(&bucket("1/s", 1, "")));
         desk.clock.advance(Duration::from_millis(1_816));
-        desk.engine.drop_override("test", ("default", "r"), &key).block().unwrap();
+        desk.engine.drop_override("test", &RuleId::named("r"), &key).block().unwrap();
         assert_eq!(desk.left(), 1);
     });
 }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::policy::{CostTable, Cycle, Grant, Limit, Mode, Override, Policy, Rule};
+use tidegate::policy::{Condition, CostTable, Cycle, Grant, Limit, Mode, Override, Policy, Rule};
 use tidegate::{
     Bucket, Carry, CheckError, Cooldown, Decision, Engine, HoldId, ManualClock, MemoryStore,
     Period, Quota, Rate, Report, Request, Sliding, Timestamp, Wait, WhenFull, Window,
@@ -237,9 +237,8 @@ impl Given {
         }
         let parts = [(self.by_user, "user"), (self.by_org, "org")];
         let parts = parts.iter().filter(|(is_part, _)| *is_part).map(|(_, part)| *part);
-        let mut rule = Rule::new(&format!("rule-{number}"), limit.in_policy())
+        let mut rule = Rule::builder(&format!("rule-{number}"), limit.in_policy())
             .key(parts)
-            .unwrap()
             .mode(if self.is_shadow { Mode::Shadow } else { Mode::Enforce })
             .reserve_for(Duration::from_secs(self.reserve_s));
         if self.charges_refused {
@@ -252,11 +251,10 @@ impl Given {
             rule = rule.group("one");
         }
         if let (Some(limit), true) = (self.override_rule, self.by_user) {
-            let ada = Rule::new("", limit.in_policy()).matching("user", ["ada"]).unwrap();
-            let ada = ada.conditions().to_vec();
+            let ada = vec![Condition::new("user", ["ada"]).unwrap()];
             rule = rule.overridden(Override::new(ada, Grant::Limit(limit.in_policy())));
         }
-        rule
+        rule.build().unwrap()
     }
 }
 
@@ -762,7 +760,8 @@ struct Run {
 impl Run {
     fn new(rules: Vec<(u8, Given)>, store: MemoryStore) -> Self {
         let clock = ManualClock::new(Timestamp::from_secs(1_000));
-        let engine = Engine::with_store(policy(&rules), store, clock.clone());
+        let engine =
+            Engine::builder(policy(&rules)).store(store).clock(clock.clone()).build().unwrap();
         let model = Model {
             rules: rules.iter().map(|(_, given)| Ruled::new(given)).collect(),
             ..Model::default()
@@ -833,12 +832,15 @@ impl Run {
             Op::Commit(hold, actual) if !self.holds.is_empty() => {
                 let (id, hold) = self.holds[hold % self.holds.len()];
                 let expected = self.model.commit(hold, actual, at);
-                prop_assert_eq!(self.engine.commit(id, actual).block().ok(), expected);
+                prop_assert_eq!(
+                    self.engine.commit(id, actual).block().ok().map(|done| done.charged),
+                    expected
+                );
             }
             Op::Cancel(hold) if !self.holds.is_empty() => {
                 let (id, hold) = self.holds[hold % self.holds.len()];
                 let expected = self.model.cancel(hold, at);
-                prop_assert_eq!(self.engine.cancel(id).block().ok(), expected);
+                prop_assert_eq!(self.engine.cancel(id, None).block().ok(), expected);
             }
             Op::RefundHold(hold, units) if !self.holds.is_empty() => {
                 let (id, hold) = self.holds[hold % self.holds.len()];
@@ -869,7 +871,10 @@ impl Run {
             }
             Op::CloseRound => {
                 self.rounds += 1;
-                prop_assert_eq!(self.engine.close_round("default").block().unwrap(), self.rounds);
+                prop_assert_eq!(
+                    self.engine.close_round("default", None).block().unwrap(),
+                    self.rounds
+                );
             }
             Op::Edit(rule, numbers, override_rule) => {
                 self.engine.tick();
@@ -907,7 +912,7 @@ impl Run {
             Op::Cancel(_) | Op::Advance(_) | Op::CloseRound => {
                 if let Op::CloseRound = op {
                     self.rounds += 1;
-                    self.engine.close_round("default").block().unwrap();
+                    self.engine.close_round("default", None).block().unwrap();
                 } else if let Op::Advance(us) = *op {
                     self.clock.advance(Duration::from_micros(us));
                 } else {
@@ -927,7 +932,7 @@ impl Run {
         if let (Op::Cancel(hold), false) = (op, self.holds.is_empty()) {
             let (id, hold) = self.holds[hold % self.holds.len()];
             let expected = self.model.cancel(hold, at);
-            prop_assert_eq!(self.engine.cancel(id).block().ok(), expected);
+            prop_assert_eq!(self.engine.cancel(id, None).block().ok(), expected);
         }
         Ok(())
     }
@@ -937,7 +942,7 @@ fn compare(report: &Report, expected: &Expected, has_quota: bool) -> Result<(), 
     prop_assert_eq!(report.is_allowed(), expected.is_allowed, "{:?}", report);
     let reported: Vec<(String, bool, Decision)> = report
         .rules()
-        .map(|it| (it.rule.to_owned(), it.mode == Mode::Shadow, *it.decision))
+        .map(|it| (it.rule.name().to_owned(), it.mode == Mode::Shadow, *it.decision))
         .collect();
     let wanted: Vec<(String, bool, Decision)> = expected
         .rules

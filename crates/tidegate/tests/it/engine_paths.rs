@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::policy::{Condition, Grant, Override, Policy};
+use tidegate::policy::{Condition, Grant, Override, Policy, RuleId};
 use tidegate::{
     Clock, Engine, HoldId, ManualClock, MemoryStore, Report, Request, Timestamp, WhenFull,
 };
@@ -64,7 +64,8 @@ impl Side {
     fn new(kinds: &[usize], keys: Option<u64>) -> Self {
         let clock = ManualClock::new(Timestamp::from_secs(START));
         let store = MemoryStore::new(100, WhenFull::Deny).unwrap();
-        let engine = Engine::with_store(policy(kinds, 2), store, clock.clone());
+        let engine =
+            Engine::builder(policy(kinds, 2)).store(store).clock(clock.clone()).build().unwrap();
         Self { engine, clock, keys, looks: false, holds: Vec::new() }
     }
 
@@ -93,11 +94,11 @@ impl Side {
                 let attributes = [("user", USERS[user])];
                 let request = Request::new("default", &attributes).cost(cost);
                 let report = match &mut self.keys {
-                    None => self.engine.check_at(&request, at),
+                    None => self.engine.at(at).check(&request),
                     Some(last) => {
                         *last += 1;
                         let key = last.to_string();
-                        self.engine.check_at(&request.idempotency_key(&key), at)
+                        self.engine.at(at).check(&request.idempotency_key(&key))
                     }
                 };
                 return Some(report.block().unwrap());
@@ -131,7 +132,7 @@ impl Side {
                     let until = self.clock.now().saturating_add(Duration::from_millis(ms));
                     given = given.until(until.as_nanos());
                 }
-                self.engine.set_override("test", ("default", "r0"), given).block().unwrap();
+                self.engine.set_override("test", &RuleId::named("r0"), given).block().unwrap();
             }
         }
         None

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use tidegate::policy::Policy;
+use tidegate::policy::{Policy, RuleId};
 use tidegate::{Engine, HoldId, ManualClock, MemoryStore, Report, Request, Timestamp, WaitError};
 
 type Desk = (Engine<MemoryStore, ManualClock>, ManualClock);
@@ -11,7 +11,7 @@ type Desk = (Engine<MemoryStore, ManualClock>, ManualClock);
 fn desk(policy: &str) -> Desk {
     let policy = Policy::from_toml(policy).unwrap_or_else(|errors| panic!("{errors}"));
     let clock = ManualClock::default();
-    (Engine::with_clock(policy, clock.clone()), clock)
+    (Engine::builder(policy).clock(clock.clone()).build().unwrap(), clock)
 }
 
 /// The local service: ten per user and thirty for all, in windows of ten seconds.
@@ -45,7 +45,7 @@ mod local_service {
         let desk = desk(POLICY);
         assert_eq!(pings(&desk, "ada", 20), 10);
         let denied = ping(&desk, "ada");
-        assert_eq!(denied.rule(), Some("user"));
+        assert_eq!(denied.rule().map(RuleId::name), Some("user"));
         let reason = "Rate limit exceeded. Please wait before retrying.";
         assert_eq!(denied.reason().as_deref(), Some(reason));
     }
@@ -77,7 +77,7 @@ mod local_service {
             assert_eq!(pings(&desk, user, 15), 10);
         }
         let denied = ping(&desk, "d");
-        assert_eq!((denied.is_allowed(), denied.rule()), (false, Some("global")));
+        assert_eq!((denied.is_allowed(), denied.rule().map(RuleId::name)), (false, Some("global")));
         assert_eq!(pings(&desk, "d", 100), 0);
         desk.1.set(Timestamp::from_secs(10));
         assert_eq!(pings(&desk, "d", 20), 10, "none of the denials was charged");
@@ -216,7 +216,7 @@ mod proposals {
             assert_eq!(report.is_allowed(), attempt < 2, "attempt {attempt}");
             match report.hold() {
                 Some(id) => confirm(&desk, id),
-                None => assert_eq!(report.rule(), Some("tokens")),
+                None => assert_eq!(report.rule().map(RuleId::name), Some("tokens")),
             }
         }
     }
@@ -227,10 +227,10 @@ mod proposals {
         confirm(&desk, propose(&desk, "ada", "1").hold().unwrap());
         minute(&desk, 1);
         let denied = propose(&desk, "ada", "1");
-        assert_eq!(denied.rule(), Some("cap"));
-        let tokens = denied.rules().find(|it| it.rule == "tokens").unwrap();
+        assert_eq!(denied.rule().map(RuleId::name), Some("cap"));
+        let tokens = denied.rules().find(|it| it.rule.name() == "tokens").unwrap();
         assert_eq!(tokens.decision.remaining(), 1, "it is charged by none");
-        desk.0.close_round("proposals").block().unwrap();
+        desk.0.close_round("proposals", None).block().unwrap();
         minute(&desk, 2);
         assert!(propose(&desk, "ada", "7").is_allowed(), "three of three tokens");
     }
@@ -239,9 +239,9 @@ mod proposals {
     fn the_cooldown_denies_and_allows_after_a_minute() {
         let desk = desk(&policy(3, "60s"));
         let id = propose(&desk, "ada", "1").hold().unwrap();
-        assert_eq!(propose(&desk, "ada", "1").rule(), Some("cooldown"));
+        assert_eq!(propose(&desk, "ada", "1").rule().map(RuleId::name), Some("cooldown"));
         assert!(propose(&desk, "bob", "1").is_allowed());
-        desk.0.cancel(id).block().unwrap();
+        desk.0.cancel(id, None).block().unwrap();
         assert!(!propose(&desk, "ada", "1").is_allowed(), "the gap stays");
         desk.1.set(Timestamp::from_millis(59_999));
         assert!(!propose(&desk, "ada", "1").is_allowed());
@@ -255,7 +255,7 @@ mod proposals {
         let desk = desk(&policy(3, "60s"));
         assert!(propose(&desk, "ada", "5").is_allowed());
         minute(&desk, 5);
-        assert_eq!(propose(&desk, "ada", "1").rule(), Some("tokens"));
+        assert_eq!(propose(&desk, "ada", "1").rule().map(RuleId::name), Some("tokens"));
         minute(&desk, 10);
         assert!(propose(&desk, "ada", "5").is_allowed());
     }
@@ -269,8 +269,12 @@ mod proposals {
             .block()
             .unwrap();
         minute(&desk, 1);
-        assert_eq!(propose(&desk, "ada", "1").rule(), Some("cap"), "this one keeps its own");
-        desk.0.close_round("proposals").block().unwrap();
+        assert_eq!(
+            propose(&desk, "ada", "1").rule().map(RuleId::name),
+            Some("cap"),
+            "this one keeps its own"
+        );
+        desk.0.close_round("proposals", None).block().unwrap();
         for (at, is_allowed) in [(2, true), (3, true), (4, false)] {
             minute(&desk, at);
             let report = propose(&desk, "ada", "1");
@@ -298,7 +302,7 @@ mod proposals {
             });
             assert_eq!(won.into_inner(), 1, "round {round}");
             for id in ids {
-                let _ = desk.0.cancel(id).block();
+                let _ = desk.0.cancel(id, None).block();
             }
         }
     }

@@ -36,7 +36,7 @@ const RULES: [&str; 4] = ["user", "org", "all", "bucket"];
 
 fn left(engine: &Engine<MemoryStore, ManualClock>, attributes: &[(&str, &str)]) -> Vec<u64> {
     let report = engine.peek(&Request::new("default", attributes).cost(0)).block().unwrap();
-    assert_eq!(report.rules().map(|it| it.rule).collect::<Vec<_>>(), RULES);
+    assert_eq!(report.rules().map(|it| it.rule.name()).collect::<Vec<_>>(), RULES);
     report.rules().map(|it| it.decision.remaining()).collect()
 }
 
@@ -52,15 +52,15 @@ fn work(engine: &Engine<MemoryStore, ManualClock>, number: u64, steps: u64) -> u
             0 | 1 => charged += u64::from(engine.check(&request).block().unwrap().is_allowed()),
             2 => {
                 let id = engine.reserve(&request.cost(3)).block().unwrap().hold().unwrap();
-                engine.cancel(id).block().unwrap();
+                engine.cancel(id, None).block().unwrap();
             }
             3 => {
                 let id = engine.reserve(&request.cost(3)).block().unwrap().hold().unwrap();
-                charged += engine.commit(id, Some(step % 5)).block().unwrap();
+                charged += engine.commit(id, Some(step % 5)).block().unwrap().charged;
             }
             4 => {
                 let id = engine.reserve(&request.cost(2)).block().unwrap().hold().unwrap();
-                charged += engine.commit(id, None).block().unwrap();
+                charged += engine.commit(id, None).block().unwrap().charged;
                 let given = engine.refund_hold(id, 1).block().unwrap();
                 assert_eq!(given, 1);
                 charged -= given;
@@ -75,7 +75,7 @@ fn work(engine: &Engine<MemoryStore, ManualClock>, number: u64, steps: u64) -> u
 fn everything_at_once_adds_up() {
     for _ in 0..3 {
         let clock = ManualClock::default();
-        let engine = Engine::with_clock(policy(MAX), clock);
+        let engine = Engine::builder(policy(MAX)).clock(clock).build().unwrap();
         let (is_over, charged) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
         thread::scope(|scope| {
             // Edits that never go below what is needed.
@@ -140,7 +140,7 @@ fn everything_at_once_adds_up() {
 /// Keys are forgotten while others charge them: no key is counted twice, and none is left behind.
 #[test]
 fn forgetting_and_growing_leave_the_count_right() {
-    let engine = Engine::with_clock(policy(MAX), ManualClock::default());
+    let engine = Engine::builder(policy(MAX)).clock(ManualClock::default()).build().unwrap();
     thread::scope(|scope| {
         for number in 0..4_u64 {
             let engine = &engine;
@@ -153,7 +153,7 @@ fn forgetting_and_growing_leave_the_count_right() {
                         0 => drop(engine.forget(&request).block().unwrap()),
                         1 => {
                             let id = engine.reserve(&request).block().unwrap().hold().unwrap();
-                            engine.cancel(id).block().unwrap();
+                            engine.cancel(id, None).block().unwrap();
                         }
                         _ => assert!(engine.check(&request).block().unwrap().is_allowed()),
                     }

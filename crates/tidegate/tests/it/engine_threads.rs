@@ -12,7 +12,10 @@ fn two_limits_under_32_threads_admit_exactly_their_maximum() {
     let policy = "[[rule]]\nname = \"user\"\nkey = [\"user\"]\nwindow = { max = 10, per = \"10s\" }\n\
                   [[rule]]\nname = \"all\"\nbucket = { rate = \"1/day\", burst = 55 }\n";
     for _ in 0..20 {
-        let engine = Engine::with_clock(Policy::from_toml(policy).unwrap(), ManualClock::default());
+        let engine = Engine::builder(Policy::from_toml(policy).unwrap())
+            .clock(ManualClock::default())
+            .build()
+            .unwrap();
         let passed: Vec<AtomicUsize> = (0..8).map(|_| AtomicUsize::new(0)).collect();
         std::thread::scope(|scope| {
             for thread in 0..32 {
@@ -54,7 +57,8 @@ fn the_capacity_holds_under_threads_and_is_free_again_afterwards() {
          quota = {{ max = 2, per = \"round\" }}\n"
     );
     let clock = ManualClock::default();
-    let engine = Engine::with_clock(Policy::from_toml(&policy).unwrap(), clock.clone());
+    let engine =
+        Engine::builder(Policy::from_toml(&policy).unwrap()).clock(clock.clone()).build().unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
             let (engine, clock) = (&engine, &clock);
@@ -74,7 +78,7 @@ fn the_capacity_holds_under_threads_and_is_free_again_afterwards() {
                         0 => drop(engine.forget(&request).block().unwrap()),
                         1 => {
                             let hold = engine.reserve(&request).block().unwrap().hold();
-                            let _ = hold.map(|id| engine.cancel(id).block());
+                            let _ = hold.map(|id| engine.cancel(id, None).block());
                         }
                         2 => drop(engine.peek(&request).block().unwrap()),
                         // More than any limit has: nothing to store.
@@ -84,7 +88,7 @@ fn the_capacity_holds_under_threads_and_is_free_again_afterwards() {
                     assert!(engine.len() <= MAX_KEYS, "{} keys", engine.len());
                     if thread == 0 && turn % 100 == 0 {
                         clock.advance(std::time::Duration::from_millis(700));
-                        engine.close_round("default").block().unwrap();
+                        engine.close_round("default", None).block().unwrap();
                     }
                 }
             });
@@ -121,7 +125,7 @@ fn rules_that_are_removed_while_keys_are_inserted_leave_no_slots() {
     let parse = |text: &str| Policy::from_toml(text).unwrap();
     let (few, all) = (parse(&format!("{server}{kept}")), parse(&format!("{server}{kept}{gone}")));
     let clock = ManualClock::default();
-    let engine = Engine::with_clock(all.clone(), clock.clone());
+    let engine = Engine::builder(all.clone()).clock(clock.clone()).build().unwrap();
     let is_done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         for thread in 0..3 {
@@ -152,7 +156,7 @@ fn rules_that_are_removed_while_keys_are_inserted_leave_no_slots() {
     clock.advance(std::time::Duration::from_secs(48 * 3_600));
     let request = Request::new("default", &[("user", "last")]);
     let hold = engine.reserve(&request).block().unwrap().hold().unwrap();
-    engine.cancel(hold).block().unwrap();
+    engine.cancel(hold, None).block().unwrap();
     engine.forget(&request).block().unwrap();
     let fits = |key: &usize| {
         let user = format!("new-{key}");

@@ -11,10 +11,13 @@ use tidegate::{Engine, ManualClock, Request, Timestamp, Wait};
 fn unseen_keys_collect_what_is_carried() {
     let policy = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\n\
                   quota = { max = 2, per = \"round\", carry = \"all\" }";
-    let engine = Engine::with_clock(Policy::from_toml(policy).unwrap(), ManualClock::default());
+    let engine = Engine::builder(Policy::from_toml(policy).unwrap())
+        .clock(ManualClock::default())
+        .build()
+        .unwrap();
     let request = Request::new("default", &[("user", "ada")]).cost(3);
     assert!(!engine.check(&request).block().unwrap().is_allowed());
-    engine.close_round("default").block().unwrap();
+    engine.close_round("default", None).block().unwrap();
     assert!(engine.check(&request).block().unwrap().is_allowed());
 }
 
@@ -30,7 +33,7 @@ fn dropping_an_override_refills_nothing_that_was_never_charged_under_it() {
         Policy::from_toml(&text).unwrap()
     };
     let clock = ManualClock::default();
-    let engine = Engine::with_clock(policy(""), clock.clone());
+    let engine = Engine::builder(policy("")).clock(clock.clone()).build().unwrap();
     let ada = Request::new("default", &[("user", "ada")]);
     assert!(engine.check(&ada.cost(100)).block().unwrap().is_allowed());
     engine
@@ -50,7 +53,8 @@ fn peek_at_an_unknown_key_of_a_carrying_quota_reports_what_a_check_would() {
     let policy = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\n\
                   quota = { max = 2, per = \"minute\", carry = 5 }";
     let clock = ManualClock::new(Timestamp::from_secs(86_400 * 20_000 + 15));
-    let engine = Engine::with_clock(Policy::from_toml(policy).unwrap(), clock.clone());
+    let engine =
+        Engine::builder(Policy::from_toml(policy).unwrap()).clock(clock.clone()).build().unwrap();
     for (cost, wait) in [
         (2, None),
         (3, Some(Wait::After(Duration::from_secs(45)))),

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::policy::{Condition, Grant, Limit, Override, Policy};
+use tidegate::policy::{Condition, Grant, Limit, Override, Policy, RuleId};
 use tidegate::{Ban, Clock, Engine, ManualClock, MemoryStore, Request, Timestamp, Wait, WhenFull};
 
 /// Midnight, a while after 1970.
@@ -57,7 +57,7 @@ fn engine(rules: &[Rule], steps: &[Step]) -> (Engine<MemoryStore, ManualClock>, 
     let clock = ManualClock::new(Timestamp::from_secs(START));
     let store = MemoryStore::new(100, WhenFull::Deny).unwrap();
     let policy = Policy::from_toml(&text(rules)).unwrap();
-    let engine = Engine::with_store(policy, store, clock.clone());
+    let engine = Engine::builder(policy).store(store).clock(clock.clone()).build().unwrap();
     for step in steps {
         match step {
             Step::Check { cost } => {
@@ -79,7 +79,7 @@ fn engine(rules: &[Rule], steps: &[Step]) -> (Engine<MemoryStore, ManualClock>, 
                     given = given.until(after(&clock, *ms).as_nanos());
                 }
                 engine
-                    .set_override("test", ("default", &format!("r{rule}")), given)
+                    .set_override("test", &RuleId::named(&format!("r{rule}")), given)
                     .block()
                     .unwrap();
             }

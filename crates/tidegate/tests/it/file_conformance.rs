@@ -61,7 +61,7 @@ fn reservations_that_no_rule_limits_are_durable_when_everything_is() {
     let opened = || {
         let options = FileOptions::default().least_durability(Durability::Flush);
         let store = options.open(&folders.base.join("kept")).unwrap();
-        Engine::with_store(policy.clone(), store, clock.clone())
+        Engine::builder(policy.clone()).store(store).clock(clock.clone()).build().unwrap()
     };
     let open = Request::new("default", &[("user", "ada")]).idempotency_key("open");
     let done = open.idempotency_key("done");

@@ -18,7 +18,11 @@ fn open(disk: &CrashDisk, size: u64) -> Result<Durable, OpenError> {
     let options = FileOptions::default().max_keys(1_000).snapshot_every(size).fill_ahead(100);
     let store = options.open_on(Arc::new(disk.clone()))?;
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    Ok(Engine::with_store(Policy::from_toml(policy).unwrap(), store, clock))
+    Ok(Engine::builder(Policy::from_toml(policy).unwrap())
+        .store(store)
+        .clock(clock)
+        .build()
+        .unwrap())
 }
 
 fn check(engine: &Durable) {

@@ -28,7 +28,7 @@ fn open_sized(disk: &CrashDisk, on_error: &str, size: u64) -> Result<Durable, Op
     let options = FileOptions::default().max_keys(1_000).snapshot_every(size).fill_ahead(100);
     let store = options.open_on(Arc::new(disk.clone()))?;
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    Ok(Engine::with_store(policy(on_error), store, clock))
+    Ok(Engine::builder(policy(on_error)).store(store).clock(clock).build().unwrap())
 }
 
 fn check(engine: &Durable) -> Report {
@@ -198,7 +198,7 @@ fn a_store_that_has_seen_more_keys_than_it_has_room_for_can_be_opened() {
     let open = || {
         let options = FileOptions::default().max_keys(100).when_full(tidegate::WhenFull::Deny);
         let store = options.open_on(Arc::new(disk.clone())).unwrap();
-        Engine::with_store(policy.clone(), store, clock.clone())
+        Engine::builder(policy.clone()).store(store).clock(clock.clone()).build().unwrap()
     };
     let engine = open();
     let check = |engine: &Durable, user: u64| {
@@ -249,7 +249,7 @@ fn quotas_deny_in_an_outage_by_default() {
         let options = FileOptions::default().max_keys(1_000).fill_ahead(100);
         let store = options.open_on(Arc::new(disk.clone())).unwrap();
         let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-        let engine = Engine::with_store(rule(limit), store, clock);
+        let engine = Engine::builder(rule(limit)).store(store).clock(clock).build().unwrap();
         disk.set_full(true);
         let reports =
             (0..100).map(|_| engine.check(&Request::new("default", &[])).block().unwrap());
@@ -268,7 +268,11 @@ fn undone_reservations_leave_no_cooldown() {
     let disk = CrashDisk::new();
     let store = FileOptions::default().fill_ahead(100).open_on(Arc::new(disk.clone())).unwrap();
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    let engine = Engine::with_store(Policy::from_toml(policy).unwrap(), store, clock);
+    let engine = Engine::builder(Policy::from_toml(policy).unwrap())
+        .store(store)
+        .clock(clock)
+        .build()
+        .unwrap();
     let reserve = |user: &str| {
         let attributes = [("user", user)];
         engine.reserve(&Request::new("default", &attributes)).block().unwrap()

@@ -17,7 +17,11 @@ fn open(folder: &Path) -> Result<Durable, OpenError> {
                   quota = { max = 1000, per = \"day\" }";
     let store = FileOptions::default().fill_ahead(4_096).open(folder)?;
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    Ok(Engine::with_store(Policy::from_toml(policy).unwrap(), store, clock))
+    Ok(Engine::builder(Policy::from_toml(policy).unwrap())
+        .store(store)
+        .clock(clock)
+        .build()
+        .unwrap())
 }
 
 fn check(engine: &Durable) -> Report {

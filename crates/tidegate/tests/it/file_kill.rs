@@ -21,7 +21,11 @@ fn open(folder: &Path) -> Result<Engine<FileStore, ManualClock>, OpenError> {
                   [[rule]]\nname = \"all\"\nquota = { max = 1000000, per = \"day\" }";
     let store = FileOptions::default().snapshot_every(20_000).fill_ahead(1_000).open(folder)?;
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    Ok(Engine::with_store(Policy::from_toml(policy).unwrap(), store, clock))
+    Ok(Engine::builder(Policy::from_toml(policy).unwrap())
+        .store(store)
+        .clock(clock)
+        .build()
+        .unwrap())
 }
 
 fn used(engine: &Engine<FileStore, ManualClock>, thread: &str) -> [u64; 2] {

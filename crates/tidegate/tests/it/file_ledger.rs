@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tidegate::durable::{
     self, Disk, EntryKind, FileOptions, FileStore, Filter, Ledger, LedgerEntry, TotalsBy,
 };
-use tidegate::policy::{Condition, Policy};
+use tidegate::policy::{Condition, Policy, RuleId};
 use tidegate::testing::CrashDisk;
-use tidegate::{Engine, ManualClock, Outage, Request, Timestamp};
+use tidegate::{Commit, Engine, ManualClock, Outage, Request, Timestamp};
 
 use crate::allocations::peak_bytes;
 
@@ -21,7 +21,7 @@ fn open(disk: &CrashDisk, size: u64) -> Durable {
     let options = FileOptions::default().max_keys(300_000).snapshot_every(size).fill_ahead(100);
     let store = options.open_on(Arc::new(disk.clone())).unwrap();
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    Engine::with_store(Policy::from_toml(QUOTA).unwrap(), store, clock)
+    Engine::builder(Policy::from_toml(QUOTA).unwrap()).store(store).clock(clock).build().unwrap()
 }
 
 fn check(engine: &Durable, user: &str) {
@@ -85,7 +85,7 @@ fn an_edit_writes_what_it_changes() {
     };
     let before = log_len(&disk);
     for user in 0..300 {
-        let _ = engine.set_override("root", ("default", "calls"), given(user)).block().unwrap();
+        let _ = engine.set_override("root", &RuleId::named("calls"), given(user)).block().unwrap();
     }
     let each = (log_len(&disk) - before) / 300;
     let last = engine.changes_since(0).pop().unwrap();
@@ -101,8 +101,8 @@ fn an_edit_writes_what_it_changes() {
         assert!(engine.changes_since(0).len() >= 300);
         engine.file_store().take_snapshot().unwrap();
         let removed = [Condition::new("user", ["user-7"]).unwrap()];
-        let _ = engine.drop_override("root", ("default", "calls"), &removed).block().unwrap();
-        let _ = engine.set_override("root", ("default", "calls"), given(7)).block().unwrap();
+        let _ = engine.drop_override("root", &RuleId::named("calls"), &removed).block().unwrap();
+        let _ = engine.set_override("root", &RuleId::named("calls"), given(7)).block().unwrap();
         assert_eq!(engine.overlay().overrides().count(), 300);
         let _ = engine.replace_overlay("root", overlay.clone());
     }
@@ -273,7 +273,11 @@ fn a_reset_helps_a_quota_that_was_charged_in_the_future() {
         let store = FileOptions::default().open_on(Arc::new(disk.clone())).unwrap();
         let wall = Timestamp::from_nanos(20_000 * day + days * day);
         let clock = SetBack { now: wall.max(store.last_time()), wall };
-        Engine::with_store(Policy::from_toml(QUOTA).unwrap(), store, clock)
+        Engine::builder(Policy::from_toml(QUOTA).unwrap())
+            .store(store)
+            .clock(clock)
+            .build()
+            .unwrap()
     };
     let ada = Request::new("default", &[("user", "ada")]);
     assert!(open(400).check(&ada.cost(1_000)).block().unwrap().is_allowed());
@@ -293,7 +297,11 @@ fn enrolments_survive_a_restart_and_are_written_once() {
     let disk = CrashDisk::new();
     let open = || {
         let store = FileOptions::default().open_on(Arc::new(disk.clone())).unwrap();
-        Engine::with_store(Policy::from_toml(TOKENS).unwrap(), store, ManualClock::default())
+        Engine::builder(Policy::from_toml(TOKENS).unwrap())
+            .store(store)
+            .clock(ManualClock::default())
+            .build()
+            .unwrap()
     };
     let ada = Request::new("default", &[("user", "ada")]);
     let engine = open();
@@ -302,11 +310,11 @@ fn enrolments_survive_a_restart_and_are_written_once() {
         let done = engine.enrol(&ada.note(&note)).block().unwrap();
         assert_eq!((done.enrolled, done.known), (enrolled, 1 - enrolled));
     }
-    engine.close_round("default").block().unwrap();
+    engine.close_round("default", None).block().unwrap();
     drop(engine);
     let engine = open();
     assert_eq!(engine.enrol(&ada).block().unwrap().known, 1);
-    engine.close_round("default").block().unwrap();
+    engine.close_round("default", None).block().unwrap();
     assert_eq!(engine.peek(&ada).block().unwrap().remaining(), Some(6));
     engine.file_store().take_snapshot().unwrap();
     drop(engine);
@@ -326,11 +334,11 @@ fn a_repeated_commit_writes_no_note() {
     let ada = Request::new("default", &[("user", "ada")]);
     let hold = engine.reserve(&ada).block().unwrap().hold().unwrap();
     for note in ["first", "again"] {
-        let done = engine.commit_report_noting(hold, None, note).block().unwrap();
+        let done = engine.commit(hold, Commit::held().note(note)).block().unwrap();
         assert_eq!((done.charged, done.is_repeat), (1, note == "again"));
     }
     let hold = engine.reserve(&ada).block().unwrap().hold().unwrap();
-    engine.void_noting(hold, "never happened").block().unwrap();
+    engine.void(hold, "never happened").block().unwrap();
     engine.sync().block().unwrap();
     let notes: Vec<_> = entries(&disk).into_iter().filter_map(|entry| entry.note).collect();
     assert_eq!(notes.iter().map(|note| &**note).collect::<Vec<_>>(), ["first", "never happened"]);

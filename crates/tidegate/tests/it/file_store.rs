@@ -6,8 +6,8 @@ use std::time::Duration;
 use tidegate::durable::{
     self, EntryKind, FileOptions, FileStore, Filter, Ledger, OpenError, RepairAction, Transfer,
 };
-use tidegate::policy::{Durability, Policy};
-use tidegate::{Ban, Engine, ManualClock, Request, SettleError, Timestamp};
+use tidegate::policy::{Durability, Policy, RuleId};
+use tidegate::{Ban, Commit, Engine, ManualClock, Refund, Request, SettleError, Timestamp};
 
 type Desk = Engine<FileStore, ManualClock>;
 
@@ -27,7 +27,11 @@ impl TempFolder {
 
     fn open(&self, policy: &str, clock: &ManualClock) -> Desk {
         let store = FileOptions::default().max_keys(10_000).fill_ahead(4_096).open(&self.0);
-        Engine::with_store(Policy::from_toml(policy).unwrap(), store.unwrap(), clock.clone())
+        Engine::builder(Policy::from_toml(policy).unwrap())
+            .store(store.unwrap())
+            .clock(clock.clone())
+            .build()
+            .unwrap()
     }
 
     /// The names of the files that end so, in order.
@@ -69,14 +73,14 @@ fn charges_survive_a_restart() {
     assert!(desk.check(&ada(4)).block().unwrap().is_allowed());
     let held = desk.reserve(&ada(3)).block().unwrap().hold().unwrap();
     let cancelled = desk.reserve(&ada(2)).block().unwrap().hold().unwrap();
-    desk.cancel(cancelled).block().unwrap();
+    desk.cancel(cancelled, None).block().unwrap();
     drop(desk);
 
     let desk = folder.open(QUOTA, &clock);
     assert_eq!(desk.file_store().last_time(), Timestamp::from_secs(100));
     assert_eq!(left(&desk, &ada(1)), 3);
     assert!(!desk.check(&ada(4)).block().unwrap().is_allowed());
-    assert_eq!(desk.commit(held, Some(1)).block(), Ok(1));
+    assert_eq!(desk.commit(held, Some(1)).block().map(|done| done.charged), Ok(1));
     assert_eq!(desk.commit(cancelled, None).block(), Err(SettleError::Cancelled));
     assert_eq!(left(&desk, &ada(1)), 5);
     drop(desk);
@@ -124,10 +128,10 @@ fn refunds_happen_once_over_restarts() {
     let desk = folder.open(QUOTA, &clock);
     assert!(desk.check(&ada(6)).block().unwrap().is_allowed());
     let hold = desk.reserve(&ada(4)).block().unwrap().hold().unwrap();
-    assert_eq!(desk.commit(hold, None).block(), Ok(4));
+    assert_eq!(desk.commit(hold, None).block().map(|done| done.charged), Ok(4));
     let refund = |desk: &Engine<_, _>| {
         let of_request = desk.refund(&ada(2).idempotency_key("request")).block();
-        (of_request, desk.refund_hold_once(hold, 1, "hold").block())
+        (of_request, desk.refund_hold(hold, Refund::units(1).idempotency_key("hold")).block())
     };
     assert_eq!(refund(&desk), (Ok(2), Ok(1)));
     drop(desk);
@@ -144,7 +148,11 @@ fn restarts_cut_off_space_that_was_allocated_ahead() {
     let (folder, clock) = (TempFolder::new("space"), ManualClock::default());
     for _ in 0..5 {
         let store = FileOptions::default().max_keys(100).open(folder.path()).unwrap();
-        let desk = Engine::with_store(Policy::from_toml(QUOTA).unwrap(), store, clock.clone());
+        let desk = Engine::builder(Policy::from_toml(QUOTA).unwrap())
+            .store(store)
+            .clock(clock.clone())
+            .build()
+            .unwrap();
         assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
         desk.file_store().take_snapshot().unwrap();
         assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
@@ -154,7 +162,11 @@ fn restarts_cut_off_space_that_was_allocated_ahead() {
     let large = sizes.iter().filter(|size| **size > 64 << 10).count();
     assert_eq!(large, 1, "only the last one has space ahead: {sizes:?}");
     let store = FileOptions::default().max_keys(100).open(folder.path()).unwrap();
-    let desk = Engine::with_store(Policy::from_toml(QUOTA).unwrap(), store, clock.clone());
+    let desk = Engine::builder(Policy::from_toml(QUOTA).unwrap())
+        .store(store)
+        .clock(clock.clone())
+        .build()
+        .unwrap();
     assert!(!desk.check(&ada(1)).block().unwrap().is_allowed(), "all ten were counted");
     let ledger = desk.ledger().unwrap();
     assert_eq!(ledger.totals(&Filter::new()).unwrap().committed, 10);
@@ -207,7 +219,7 @@ fn rounds_edits_and_bans_survive_a_restart() {
     "#;
     let (folder, clock) = (TempFolder::new("edits"), ManualClock::default());
     let desk = folder.open(CAP, &clock);
-    assert_eq!(desk.close_round("default").block(), Ok(1));
+    assert_eq!(desk.close_round("default", None).block(), Ok(1));
     assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
     let lower = Policy::from_toml(&CAP.replace("max = 3", "max = 1")).unwrap();
     let made = desk.replace_rule("council", lower.rules()[0].clone()).block().unwrap();
@@ -232,7 +244,7 @@ fn rounds_edits_and_bans_survive_a_restart() {
         desk.check(&ada(2)).block().unwrap().is_allowed(),
         "the old cap is good for this round"
     );
-    assert_eq!(desk.close_round("default").block(), Ok(2));
+    assert_eq!(desk.close_round("default", None).block(), Ok(2));
     assert_eq!(left(&desk, &ada(1)), 1);
     let last = desk.changes_since(0).last().unwrap().number;
     let made = desk.drop_overlay("admin").block().unwrap();
@@ -264,7 +276,7 @@ fn snapshots_agree_with_the_log() {
         assert_eq!(left(&desk, &Request::new("default", &attributes)), 10 - cost, "{user}");
     }
     assert_eq!(left(&desk, &ada(1)), 4);
-    assert_eq!(desk.commit(held, None).block(), Ok(3));
+    assert_eq!(desk.commit(held, None).block().map(|done| done.charged), Ok(3));
     // The ledger still has everything.
     let totals = desk.ledger().unwrap().totals(&Filter::new()).unwrap();
     assert_eq!(totals.granted, 3_000 / 10 * 55 + 6);
@@ -277,7 +289,7 @@ fn the_ledger_lists_what_happened() {
     let desk = folder.open(QUOTA, &clock);
     let held = desk.reserve(&ada(5).note("a draft")).block().unwrap().hold().unwrap();
     clock.advance(Duration::from_secs(1));
-    desk.commit_noting(held, Some(7), "longer than thought").block().unwrap();
+    desk.commit(held, Commit::actual(7).note("longer than thought")).block().unwrap();
     desk.note("default", "a remark").block().unwrap();
     clock.advance(Duration::from_secs(1));
     desk.refund(&ada(2).note("sorry")).block().unwrap();
@@ -321,7 +333,7 @@ fn the_ledger_lists_what_a_commit_was_forgiven() {
     let bounded = QUOTA.replace("per = \"day\"", "per = \"day\", debt = 4");
     let desk = folder.open(&bounded, &clock);
     let held = desk.reserve(&ada(5)).block().unwrap().hold().unwrap();
-    assert_eq!(desk.commit(held, Some(20)).block(), Ok(14));
+    assert_eq!(desk.commit(held, Some(20)).block().map(|done| done.charged), Ok(14));
     let ledger = desk.ledger().unwrap();
     let commit = ledger.entries(&Filter::new()).unwrap().nth(1).unwrap().unwrap();
     let booked: Vec<_> = commit.bookings.iter().map(|it| (it.booking, it.units)).collect();
@@ -337,8 +349,12 @@ fn debt_and_holds_of_closed_periods_survive_a_restart() {
     let desk = folder.open(&rounds, &clock);
     let [first, second, third] =
         [3, 4, 1].map(|units| desk.reserve(&ada(units)).block().unwrap().hold().unwrap());
-    assert_eq!(desk.commit(first, Some(22)).block(), Ok(22), "5 fit, 17 are owed");
-    desk.close_round("default").block().unwrap();
+    assert_eq!(
+        desk.commit(first, Some(22)).block().map(|done| done.charged),
+        Ok(22),
+        "5 fit, 17 are owed"
+    );
+    desk.close_round("default", None).block().unwrap();
     drop(desk);
 
     // The round of both holds is closed; no request has come since.
@@ -351,14 +367,14 @@ fn debt_and_holds_of_closed_periods_survive_a_restart() {
 
     let desk = folder.open(&rounds, &clock);
     assert_eq!(left(&desk, &ada(1)), 0);
-    assert_eq!(desk.commit(second, Some(4)).block(), Ok(4));
-    assert_eq!(desk.cancel(third).block(), Ok(0));
+    assert_eq!(desk.commit(second, Some(4)).block().map(|done| done.charged), Ok(4));
+    assert_eq!(desk.cancel(third, None).block(), Ok(0));
     assert_eq!(desk.refund_hold(second, 4).block(), Ok(0), "its round is closed");
     assert_eq!(left(&desk, &ada(1)), 0);
     drop(desk);
 
     let desk = folder.open(&rounds, &clock);
-    assert_eq!(desk.cancel(open).block(), Ok(0));
+    assert_eq!(desk.cancel(open, None).block(), Ok(0));
     assert_eq!(desk.refund_hold(first, 20).block(), Ok(9), "what is still owed");
     assert_eq!(left(&desk, &ada(1)), 10);
 }
@@ -442,7 +458,11 @@ fn a_least_durability_applies_to_all_rules() {
     let open = || {
         let options = FileOptions::default().least_durability(Durability::Fsync);
         let store = options.open(folder.path()).unwrap();
-        Engine::with_store(Policy::from_toml(policy).unwrap(), store, clock.clone())
+        Engine::builder(Policy::from_toml(policy).unwrap())
+            .store(store)
+            .clock(clock.clone())
+            .build()
+            .unwrap()
     };
     let desk = open();
     assert!(desk.check(&ada(5)).block().unwrap().is_allowed());
@@ -492,7 +512,7 @@ fn an_override_applies_to_no_other_key_after_restarts() {
              override = [{{ key = {{ user = \"bob\" }}, max = {max} }}]"
         );
         let given = Policy::from_toml(&given).unwrap().rules()[0].overrides()[0].clone();
-        desk.set_override("admin", ("default", "calls"), given).block().unwrap();
+        desk.set_override("admin", &RuleId::named("calls"), given).block().unwrap();
     }
     drop(desk);
     for _ in 0..3 {
@@ -604,7 +624,7 @@ fn forgotten_keys_stay_forgotten_after_a_restart() {
     }
     assert!(desk.check(&ada(4)).block().unwrap().is_allowed());
     let held = desk.reserve(&ada(3)).block().unwrap().hold().unwrap();
-    assert_eq!(desk.forget_domain_noting("other", "reset by ops").block(), Ok(5_000));
+    assert_eq!(desk.forget_domain("other", "reset by ops").block(), Ok(5_000));
     assert_eq!(left(&desk, &ada(1)), 3);
     drop(desk);
 
@@ -614,12 +634,12 @@ fn forgotten_keys_stay_forgotten_after_a_restart() {
     for user in [&users[0], &users[4_999]] {
         assert_eq!(left(&desk, &Request::new("other", &other(user.as_str()))), 2);
     }
-    assert_eq!(desk.forget_all().block(), Ok(1));
+    assert_eq!(desk.forget_all(None).block(), Ok(1));
     drop(desk);
 
     let desk = folder.open(&policy, &clock);
     assert_eq!(left(&desk, &ada(1)), 7, "what is on hold stays so");
-    assert_eq!(desk.commit(held, None).block(), Ok(3));
+    assert_eq!(desk.commit(held, None).block().map(|done| done.charged), Ok(3));
     let entries = desk.ledger().unwrap().entries(&Filter::new()).unwrap();
     let notes = entries.filter_map(|entry| entry.unwrap().note);
     assert!(notes.filter(|note| **note == *"reset by ops").count() > 0);

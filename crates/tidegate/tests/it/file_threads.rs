@@ -20,7 +20,11 @@ fn open(disk: &CrashDisk, size: u64) -> Engine<FileStore, ManualClock> {
     );
     let options = FileOptions::default().max_keys(1_000).snapshot_every(size).fill_ahead(500);
     let store = options.open_on(Arc::new(disk.clone())).unwrap();
-    Engine::with_store(policy.unwrap(), store, ManualClock::new(Timestamp::from_secs(1_000_000)))
+    Engine::builder(policy.unwrap())
+        .store(store)
+        .clock(ManualClock::new(Timestamp::from_secs(1_000_000)))
+        .build()
+        .unwrap()
 }
 
 /// What a user has used, and all of them together.

@@ -1,6 +1,6 @@
 //! Edits made at run time, written and parsed again.
 
-use tidegate::policy::{Condition, Grant, Limit, Override, Policy, PolicyErrors, Rule};
+use tidegate::policy::{Condition, Grant, Limit, Override, Policy, PolicyErrors, Rule, RuleId};
 use tidegate::{Ban, Bucket, Cooldown, Engine, Overlay, Rate, Timestamp};
 
 use crate::policy::SAMPLE;
@@ -69,12 +69,20 @@ fn edits_of_an_engine_survive_a_restart() {
     let engine = Engine::new(policy());
     let condition = |name, value| vec![Condition::new(name, [value]).unwrap()];
     let gap = Limit::Cooldown(Cooldown::new(seconds(2)).unwrap());
-    engine.replace_rule("ada", Rule::new("new", gap).domain("api")).block().unwrap();
+    let new = Rule::builder("new", gap).domain("api").build().unwrap();
+    engine.replace_rule("ada", new).block().unwrap();
     let more = Bucket::new(Rate::per_second(9).unwrap(), 10).unwrap();
     let given = Override::new(condition("connection", "7"), Grant::Limit(Limit::Bucket(more)));
-    engine.set_override("ada", ("relay", "relay-messages"), given.until(u64::MAX)).block().unwrap();
+    engine
+        .set_override(
+            "ada",
+            &RuleId::named("relay-messages").in_domain("relay"),
+            given.until(u64::MAX),
+        )
+        .block()
+        .unwrap();
     let given = Override::new(condition("user", "root"), Grant::Unlimited);
-    engine.set_override("ada", ("ipc", "ipc-user"), given).block().unwrap();
+    engine.set_override("ada", &RuleId::named("ipc-user").in_domain("ipc"), given).block().unwrap();
     engine
         .ban("ada", Ban::new("ipc", condition("user", "eve")).until(Timestamp::MAX).reason("\0"))
         .block()

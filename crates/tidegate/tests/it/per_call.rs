@@ -38,14 +38,14 @@ fn the_example_of_redis_cell() {
 fn other_numbers_continue_from_the_same_state() {
     let limiter = Limiter::<str, CallLimit>::per_call().build().unwrap();
     // Ten units of one second each.
-    assert!(limiter.check_with_at("k", limit(10, 1, 1), 10, secs(1)).is_allowed());
+    assert!(limiter.at(secs(1)).check_with("k", limit(10, 1, 1), 10).is_allowed());
     // Ten seconds are twenty units of half a second: of thirty, ten are left.
-    assert_eq!(limiter.peek_with_at("k", limit(30, 2, 1), 1, secs(1)).remaining(), 10);
+    assert_eq!(limiter.at(secs(1)).peek_with("k", limit(30, 2, 1), 1).remaining(), 10);
     // And more than five units of one second: denied, also for a peek.
-    let look = limiter.check_with_at("k", limit(5, 1, 1), 0, secs(1));
+    let look = limiter.at(secs(1)).check_with("k", limit(5, 1, 1), 0);
     assert_eq!(look.retry_after(), Some(Wait::After(seconds(5))));
     // A call with the old numbers finds nothing changed.
-    assert_eq!(limiter.peek_with_at("k", limit(10, 1, 1), 1, secs(3)).remaining(), 2);
+    assert_eq!(limiter.at(secs(3)).peek_with("k", limit(10, 1, 1), 1).remaining(), 2);
 }
 
 #[test]
@@ -62,10 +62,10 @@ fn threads_on_a_frozen_clock_admit_exactly_the_burst() {
                     allowed.fetch_add(usize::from(decision.is_allowed()), Ordering::Relaxed);
                 };
                 if thread % 2 == 0 {
-                    limiter.check_many_with_at(calls, count, secs(1));
+                    limiter.at(secs(1)).check_many_with(calls, count);
                 } else {
                     calls
-                        .for_each(|call| count(limiter.check_with_at(call.key, limit, 1, secs(1))));
+                        .for_each(|call| count(limiter.at(secs(1)).check_with(call.key, limit, 1)));
                 }
             });
         }
@@ -85,15 +85,15 @@ fn a_full_table_never_admits_more_than_the_limit_of_the_call() {
         for key in 0..2_000_u64 {
             let limit = limit(3, 1, 100);
             let admitted = (0..5)
-                .filter(|_| limiter.check_with_at(&key, limit, 1, secs(1)).is_allowed())
+                .filter(|_| limiter.at(secs(1)).check_with(&key, limit, 1).is_allowed())
                 .count();
             assert!(admitted <= 3, "{admitted} of key {key}");
         }
         assert!(limiter.len() <= limiter.capacity());
         // When all is as good as fresh, every key is allowed again.
-        limiter.evict_idle_at(secs(1_000));
+        limiter.at(secs(1_000)).evict_idle();
         assert!(limiter.is_empty());
-        assert!(limiter.check_with_at(&1_999, limit(3, 1, 100), 3, secs(1_000)).is_allowed());
+        assert!(limiter.at(secs(1_000)).check_with(&1_999, limit(3, 1, 100), 3).is_allowed());
     }
 }
 
@@ -190,11 +190,11 @@ proptest! {
             match step {
                 Step::Pass { ns } => model.now_ns += ns,
                 Step::Check { key, limit, cost } => {
-                    let decision = limiter.check_with_at(&key, limits[limit], cost, now);
+                    let decision = limiter.at(now).check_with(&key, limits[limit], cost);
                     model.compare((key, limit, cost), true, &decision);
                 }
                 Step::Peek { key, limit, cost } => {
-                    let decision = limiter.peek_with_at(&key, limits[limit], cost, now);
+                    let decision = limiter.at(now).peek_with(&key, limits[limit], cost);
                     model.compare((key, limit, cost), false, &decision);
                 }
                 Step::Many { calls } => {
@@ -202,18 +202,14 @@ proptest! {
                     let batch = calls.iter().map(|(key, limit, cost)| Call {
                         key, limit: limits[*limit], cost: *cost,
                     });
-                    limiter.check_many_with_at(
-                        batch,
-                        |decision| model.compare(*expected.next().unwrap(), true, &decision),
-                        now,
-                    );
+                    limiter.at(now).check_many_with(batch, |decision| model.compare(*expected.next().unwrap(), true, &decision));
                     prop_assert!(expected.next().is_none());
                 }
                 Step::Forget { key } => {
                     limiter.forget(&key);
                     model.full_at.remove(&key);
                 }
-                Step::Evict => limiter.evict_idle_at(now),
+                Step::Evict => limiter.at(now).evict_idle(),
             }
         }
     }

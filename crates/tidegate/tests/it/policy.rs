@@ -1,8 +1,8 @@
 //! Policy files: what they contain, and the errors of invalid ones.
 
 use tidegate::policy::{
-    CostTable, Cycle, Durability, Effective, Grant, KeyPart, Limit, Listen, Missing, Mode,
-    Override, Policy, Rule, Slots, Unmatched,
+    Condition, CostTable, Cycle, Durability, Effective, Grant, KeyPart, Limit, Listen, Missing,
+    Mode, Override, Policy, Rule, Slots, Unmatched,
 };
 use tidegate::{Bucket, Carry, Cooldown, Quota, Rate, Request, Sliding, WhenFull, Window};
 
@@ -36,27 +36,24 @@ fn the_sample_parses_into_its_details() {
     let policy = Policy::from_toml(SAMPLE).unwrap();
     let [relay, _, search, propose, _, _, rest] = policy.rules() else { panic!() };
     assert_eq!(relay.deny_reason(), Some("per-connection rate limit exceeded"));
-    assert_eq!((search.group_name(), search.is_shadow()), (Some("search"), true));
+    assert_eq!((search.group(), search.is_shadow()), (Some("search"), true));
     assert_eq!(search.conditions().len(), 5);
     let [first, second] = search.overrides() else { panic!() };
     let thousand = Sliding::new(1_000, seconds(60), 10).unwrap();
     assert_eq!(first.grant(), &Grant::Limit(Limit::Sliding(thousand)));
     assert_eq!(second.grant(), &Grant::Unlimited);
     assert_eq!(second.until_ns(), Some(1_798_761_600_000_000_000));
-    let costs = propose.cost_table().unwrap();
+    let costs = propose.cost().unwrap();
     assert_eq!(
         ["0", "1", "5", "7", "x"].map(|tier| costs.cost(tier)),
         [None, Some(1), Some(2), Some(3), None]
     );
     let address = KeyPart::Address { attribute: "ip".into(), v4_bits: 24, v6_bits: 56 };
-    assert_eq!(rest.key_parts().parts(), [address, KeyPart::Text("tenant".into())]);
-    assert_eq!(rest.domain_name(), "default");
-    assert_eq!(rest.cost_table().unwrap().cost("anything"), Some(5));
-    assert_eq!(
-        (rest.missing_attribute(), rest.how_durable()),
-        (Missing::Share, Some(Durability::Flush))
-    );
-    assert_eq!((rest.held_for(), rest.effective_from()), (seconds(5_400), Effective::Next));
+    assert_eq!(rest.key().parts(), [address, KeyPart::Text("tenant".into())]);
+    assert_eq!(rest.domain(), "default");
+    assert_eq!(rest.cost().unwrap().cost("anything"), Some(5));
+    assert_eq!((rest.missing(), rest.durability()), (Missing::Share, Some(Durability::Flush)));
+    assert_eq!((rest.reserve_for(), rest.effective()), (seconds(5_400), Effective::Next));
     assert!(rest.charges_refused());
 }
 
@@ -74,24 +71,23 @@ fn the_server_table_parses_into_its_settings() {
     assert_eq!((server.when_full(), server.unmatched()), (WhenFull::Deny, Unmatched::Deny));
     let none = Policy::from_toml("rule = [{ name = 'a', cooldown = '1s' }]").unwrap();
     assert_eq!((none.server().max_keys(), none.server().enforce_ppm()), (1 << 24, 1_000_000));
-    assert_eq!(none.rules()[0].mode_of(), Mode::Enforce);
+    assert_eq!(none.rules()[0].mode(), Mode::Enforce);
 }
 
 #[test]
 fn rules_that_are_built_in_code_are_checked_as_well() {
     let cooldown = || Limit::Cooldown(Cooldown::new(seconds(1)).unwrap());
-    let rule = || Rule::new("a", cooldown());
-    let slots = |max| Rule::new("a", Limit::Slots(Slots::new(max)));
-    let condition = |rule: Rule| rule.matching("ip", ["10.0.0.0/8"]).unwrap().conditions().to_vec();
-    let ip = || condition(rule());
+    let rule = || Rule::builder("a", cooldown());
+    let slots = |max| Rule::builder("a", Limit::Slots(Slots::new(max)));
+    let ip = || vec![Condition::new("ip", ["10.0.0.0/8"]).unwrap()];
     for (rules, what) in [
         (vec![], "no rule"),
         (vec![rule(), rule()], "rule `a` of domain `default`: the name `a` is already used"),
-        (vec![Rule::new("", cooldown())], "empty"),
+        (vec![Rule::builder("", cooldown())], "empty"),
         (vec![rule().domain("")], "empty"),
-        (vec![Rule::new(&"x".repeat(129), cooldown())], "longer than 128 bytes"),
-        (vec![rule().matching("a", []).unwrap()], "has no patterns"),
-        (vec![rule().matching("a", ["x"]).unwrap().matching("a", ["y"]).unwrap()], "twice"),
+        (vec![Rule::builder(&"x".repeat(129), cooldown())], "longer than 128 bytes"),
+        (vec![rule().matching("a", [])], "has no patterns"),
+        (vec![rule().matching("a", ["x"]).matching("a", ["y"])], "twice"),
         (vec![rule().cost(CostTable::fixed(0))], "at least 1"),
         (vec![rule().cost(CostTable::by("tier"))], "no rows"),
         (vec![slots(0)], "at least 1"),
@@ -99,25 +95,30 @@ fn rules_that_are_built_in_code_are_checked_as_well() {
         (vec![rule().reserve_for(seconds(0))], "above zero"),
         (vec![rule().overridden(Override::new(ip(), Grant::Unlimited))], "nothing to override"),
         (
-            vec![rule().key(["user"]).unwrap().overridden(Override::new(ip(), Grant::Unlimited))],
+            vec![rule().key(["user"]).overridden(Override::new(ip(), Grant::Unlimited))],
             "`ip` is not in the key",
         ),
         (
             vec![
                 rule()
                     .key(["ip"])
-                    .unwrap()
                     .overridden(Override::new(ip(), Grant::Limit(Limit::Slots(Slots::new(1))))),
             ],
             "cannot be overridden by a `slots`",
         ),
     ] {
+        let rules = rules.into_iter().map(|rule| rule.build().unwrap());
         let errors = Policy::new(rules).unwrap_err().to_string();
         assert!(errors.contains(what), "{what}: {errors}");
     }
-    assert!(Policy::new([rule(), rule().domain("other")]).is_ok());
-    assert!(rule().matching("ip", ["10.0.0.1/8"]).is_err());
-    assert!(rule().key(["ip", "ip"]).is_err());
+    let both = [rule(), rule().domain("other")].map(|rule| rule.build().unwrap());
+    assert!(Policy::new(both).is_ok());
+    assert!(rule().matching("ip", ["10.0.0.1/8"]).build().is_err());
+    assert!(rule().key(["ip", "ip"]).build().is_err());
+    // The first error is reported, whatever follows.
+    let twice = rule().matching("ip", ["10.0.0.1/8"]).key(["u", "u"]).key(["u"]).build();
+    let alone = rule().matching("ip", ["10.0.0.1/8"]).build();
+    assert_eq!(twice.unwrap_err(), alone.unwrap_err());
 }
 
 #[test]

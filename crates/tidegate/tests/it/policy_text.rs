@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate::policy::{
-    Condition, CostTable, Cycle, Grant, Limit, Override, Pattern, Policy, Rule, Slots,
+    Condition, CostTable, Cycle, Grant, Limit, Override, Pattern, Policy, Rule, RuleBuilder, Slots,
 };
 use tidegate::{Bucket, Carry, Cooldown, Quota, Rate, Window};
 
@@ -306,12 +306,12 @@ fn all_example_policies_survive_writing_and_parsing() {
 fn strings_with_special_characters_survive() {
     let odd = "\0\u{1}\u{8}\t\n\u{b}\u{c}\r\r\n\u{1b}\u{7f}\u{85}\u{9f}\"\\'''\"\"\"\u{ad}\u{61c}\
                \u{200b}\u{202e}\u{2028}\u{2069}\u{feff}\u{e0001}\u{10ffff}é\u{301}\u{1f600}#{}[]=,. ";
-    let rule = || Rule::new("ünï\u{202e}", cooldown(1)).domain("\u{feff}\"\\");
-    let rule = rule().deny(odd).group(odd).matching("a\u{202e}.b\"", [odd, "*\r\n", ""]).unwrap();
-    let rule = rule.key(["a\u{2066}", "x/y", "ip/1"]).unwrap();
+    let rule = || Rule::builder("ünï\u{202e}", cooldown(1)).domain("\u{feff}\"\\");
+    let rule = rule().deny(odd).group(odd).matching("a\u{202e}.b\"", [odd, "*\r\n", ""]);
+    let rule = rule.key(["a\u{2066}", "x/y", "ip/1"]);
     let rule =
         rule.cost(CostTable::by(odd).row(odd.parse().unwrap(), 1).row("".parse().unwrap(), 2));
-    let text = written(&Policy::new([rule]).unwrap());
+    let text = written(&Policy::new([rule.build().unwrap()]).unwrap());
     assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
     assert!(!text.contains(['\u{202e}', '\u{200b}', '\u{feff}', '\u{2028}', '\u{e0001}']));
     assert!(text.contains(r"\u0000\u0001\u0008\t\n\u000B\u000C\r\r\n\u001B\u007F"), "{text}");
@@ -325,10 +325,11 @@ fn cooldown(secs: u64) -> Limit {
 /// Rules that code can build but no file can express are rejected.
 #[test]
 fn rules_that_cannot_be_written_are_rejected() {
-    let rule = || Rule::new("a", cooldown(1)).key(["u"]).unwrap();
-    let of = |limit| Rule::new("a", limit).key(["u"]).unwrap();
+    let rule = || Rule::builder("a", cooldown(1)).key(["u"]);
+    let of = |limit| Rule::builder("a", limit).key(["u"]);
     let u = || Condition::new("u", ["x"]).unwrap();
-    let over = |rule: Rule, limit| rule.overridden(Override::new(vec![u()], Grant::Limit(limit)));
+    let over =
+        |rule: RuleBuilder, limit| rule.overridden(Override::new(vec![u()], Grant::Limit(limit)));
     let quota = |max, carry| Limit::Quota(Quota::new(max, carry).unwrap(), Cycle::Round);
     let cost = |pattern, cost| rule().cost(CostTable::by("t").row(pattern, cost));
     let slots = Slots::new;
@@ -337,11 +338,11 @@ fn rules_that_cannot_be_written_are_rejected() {
         Limit::Quota(Quota::new(1, Carry::All).unwrap(), Cycle::Calendar("day".parse().unwrap()));
     let extended = Limit::Cooldown(Cooldown::new(seconds(1)).unwrap().extended_by_refusals());
     for (rule, what) in [
-        (Rule::new(" ", cooldown(1)), "is empty"),
+        (Rule::builder(" ", cooldown(1)), "is empty"),
         (rule().domain("\u{2003}"), "is empty"),
         (rule().deny(""), "the reason or the group is empty"),
         (rule().group(" "), "the reason or the group is empty"),
-        (rule().key([" "]).unwrap(), "attribute in the key is empty"),
+        (rule().key([" "]), "attribute in the key is empty"),
         (of(Limit::Slots(slots(1).queue(1 << 32))), "`queue` is above"),
         (of(Limit::Slots(slots(1).priority(" "))), "`priority` is empty"),
         (of(extended.clone()), "charge_refused"),
@@ -363,7 +364,7 @@ fn rules_that_cannot_be_written_are_rejected() {
         ),
         (rule().overridden(Override::new(vec![u(), u()], Grant::Unlimited)), "of its key twice"),
     ] {
-        let errors = Policy::new([rule]).expect_err(what).to_string();
+        let errors = Policy::new([rule.build().unwrap()]).expect_err(what).to_string();
         assert!(errors.contains(what), "{what}: {errors}");
     }
 }
@@ -375,7 +376,8 @@ fn literals_that_look_like_other_patterns_are_written() {
         let pattern = Pattern::Equals(text.into());
         assert_eq!(pattern.to_string().parse(), Ok(pattern.clone()), "{text}");
         let cost = CostTable::by("t").row(pattern, 1);
-        let policy = Policy::new([Rule::new("a", cooldown(1)).cost(cost)]).unwrap();
+        let policy =
+            Policy::new([Rule::builder("a", cooldown(1)).cost(cost).build().unwrap()]).unwrap();
         assert_eq!(Policy::from_toml(&policy.to_toml()).unwrap(), policy, "{text}");
     }
     assert_eq!(Pattern::Equals("plain".into()).to_string(), "plain");
@@ -384,8 +386,8 @@ fn literals_that_look_like_other_patterns_are_written() {
 #[test]
 fn infinite_durations_are_written_as_the_longest_of_a_file() {
     let forever = Slots::new(1).wait(Duration::MAX).expires(Duration::MAX);
-    let rule = Rule::new("a", Limit::Slots(forever)).reserve_for(Duration::MAX);
-    let text = written(&Policy::new([rule]).unwrap());
+    let rule = Rule::builder("a", Limit::Slots(forever)).reserve_for(Duration::MAX);
+    let text = written(&Policy::new([rule.build().unwrap()]).unwrap());
     assert_eq!(text.matches("\"213503d23h34m33s709ms551us615ns\"").count(), 3, "{text}");
 }
 
@@ -402,11 +404,14 @@ fn numbers_beyond_the_range_of_toml_are_written() {
         Grant::Limit(bucket(2, MOST - 1, 0)),
     );
     let text = written(
-        &Policy::new([
-            Rule::new("a", bucket(1, MOST, MOST)).key(["u"]).unwrap().overridden(given),
-            Rule::new("b", Limit::Quota(quota, Cycle::Round)).cost(CostTable::fixed(MOST)),
-            Rule::new("c", Limit::Slots(Slots::new(MOST))),
-        ])
+        &Policy::new(
+            [
+                Rule::builder("a", bucket(1, MOST, MOST)).key(["u"]).overridden(given),
+                Rule::builder("b", Limit::Quota(quota, Cycle::Round)).cost(CostTable::fixed(MOST)),
+                Rule::builder("c", Limit::Slots(Slots::new(MOST))),
+            ]
+            .map(|rule| rule.build().unwrap()),
+        )
         .unwrap(),
     );
     assert_eq!(text.matches("18446744073709551615").count(), 6, "{text}");

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tidegate::policy::{
     Condition, CostTable, Cycle, Durability, Effective, Empty, Grant, Limit, Missing, Mode,
-    OnError, Override, Pattern, Policy, Rule, Slots,
+    OnError, Override, Pattern, Policy, Rule, RuleBuilder, Slots,
 };
 use tidegate::{
     Ban, Bucket, Carry, Cooldown, Debt, Engine, Overlay, Quota, Rate, Sliding, Timestamp, Window,
@@ -283,27 +283,27 @@ fn rule() -> impl Strategy<Value = Rule> {
                 charges_refused,
                 effective,
             ) = choices;
-            let mut rule = Rule::new(&name, own)
+            let mut rule = Rule::builder(&name, own)
                 .mode(mode)
                 .on_error(on_error)
                 .missing(missing)
                 .empty(empty)
                 .effective(effective)
-                .key(parts.iter().map(String::as_str))
-                .unwrap();
+                .key(parts.iter().map(String::as_str));
             for condition in &matched {
                 let patterns: Vec<_> = condition.any_of().iter().map(ToString::to_string).collect();
                 let patterns = patterns.iter().map(String::as_str);
-                rule = rule.matching(condition.attribute(), patterns).unwrap();
+                rule = rule.matching(condition.attribute(), patterns);
             }
-            rule = overrides.into_iter().fold(rule, Rule::overridden);
+            rule = overrides.into_iter().fold(rule, RuleBuilder::overridden);
             rule = domain.map_or(rule.clone(), |domain| rule.domain(&domain));
             rule = deny.map_or(rule.clone(), |deny| rule.deny(&deny));
             rule = group.map_or(rule.clone(), |group| rule.group(&group));
             rule = costs.map_or(rule.clone(), |costs| rule.cost(costs));
             rule = durability.map_or(rule.clone(), |durability| rule.durability(durability));
             rule = reserve_for.map_or(rule.clone(), |reserve_for| rule.reserve_for(reserve_for));
-            if charges_refused { rule.charge_refused() } else { rule }
+            let rule = if charges_refused { rule.charge_refused() } else { rule };
+            rule.build().unwrap()
         },
     );
     // What is left has costs for slots, rows that overlap, or a row named `by`.
@@ -314,7 +314,7 @@ fn rules() -> impl Strategy<Value = Vec<Rule>> {
     vec(rule(), 1..4).prop_map(|mut rules| {
         let mut names = Vec::new();
         rules.retain(|rule| {
-            let name = (rule.domain_name().to_owned(), rule.name().to_owned());
+            let name = (rule.domain().to_owned(), rule.name().to_owned());
             let is_new = !names.contains(&name);
             names.push(name);
             is_new
@@ -353,9 +353,8 @@ proptest! {
         let engine = Engine::new(Policy::from_toml(file).unwrap());
         for rule in &rules {
             engine.replace_rule("test", rule.clone()).block().unwrap();
-            let named = (rule.domain_name(), rule.name());
             for given in rule.overrides() {
-                engine.set_override("test", named, given.clone()).block().unwrap();
+                engine.set_override("test", rule.id(), given.clone()).block().unwrap();
             }
         }
         for ban in bans {

@@ -1,7 +1,7 @@
 //! Files of envoyproxy/ratelimit and of Limitador: the examples of their documentation, and what is
 //! wrong with files.
 
-use tidegate::policy::{DescriptorNames, Policy, PolicyFile};
+use tidegate::policy::{DescriptorNames, Policy, PolicyFile, RuleId};
 use tidegate::{Engine, ManualClock, MemoryStore, Request, RequestLimit, Timestamp, WindowUnit};
 
 type Entries<'a> = &'a [(&'a str, &'a str)];
@@ -18,7 +18,7 @@ impl Desk {
         let again = Policy::from_toml(&policy.to_toml()).expect("it can be written");
         assert_eq!(again.rules(), policy.rules(), "{}", policy.to_toml());
         let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-        Self { engine: Engine::with_clock(policy, clock.clone()), clock }
+        Self { engine: Engine::builder(policy).clock(clock.clone()).build().unwrap(), clock }
     }
 
     /// Which rule has spoken about a descriptor, and whether it is allowed.
@@ -26,7 +26,8 @@ impl Desk {
         let names = DescriptorNames::new(entries.iter().map(|(key, _)| *key));
         let attributes: Vec<_> = names.attributes(entries.iter().copied(), 0).collect();
         let report = self.engine.check(&Request::new(domain, &attributes)).block().unwrap();
-        let rule = if report.is_unlimited(0) { Some("unlimited") } else { report.rule() };
+        let name = report.rule().map(RuleId::name);
+        let rule = if report.is_unlimited(0) { Some("unlimited") } else { name };
         (rule.map(Into::into), report.is_allowed())
     }
 
@@ -391,7 +392,10 @@ fn a_domain_without_limits_is_one() {
     let parsed = Policy::load("f.yaml", text.as_bytes()).expect("a warning only");
     let warning = parsed.warnings[0].to_string();
     assert!(warning.contains("1:9: warning: domain `d` has no limits"), "{warning}");
-    let engine = Engine::with_clock(parsed.policy.with_request_limits(), ManualClock::default());
+    let engine = Engine::builder(parsed.policy.with_request_limits())
+        .clock(ManualClock::default())
+        .build()
+        .unwrap();
     let limit = RequestLimit::new(1, WindowUnit::Year);
     let check = |domain| {
         let request = Request::new(domain, &[("user", "ada")]);
@@ -560,12 +564,12 @@ descriptors:
         let desk = Desk::new(text);
         let attributes = [("a", "x")];
         let explained = desk.engine.explain(&Request::new("d", &attributes)).block().unwrap();
-        let found: Vec<_> = explained.rules.iter().map(|it| &*it.rule).collect();
+        let found: Vec<_> = explained.rules.iter().map(|it| it.rule.name()).collect();
         assert_eq!(found, names);
         let text = explained.to_string();
         assert!(!text.contains("nothing else") && !text.contains("not 1"), "{text}");
         let tallies = desk.engine.tallies();
-        assert_eq!(tallies.iter().map(|it| &*it.rule).collect::<Vec<_>>(), names);
+        assert_eq!(tallies.iter().map(|it| it.rule.name()).collect::<Vec<_>>(), names);
         let native = Policy::from_toml("[[rule]]\nname = 'r'\ncooldown = '1s'\n").unwrap();
         let changes = desk.engine.replace_policy("test", native).block().unwrap();
         assert_eq!(changes.len(), names.len() + 1, "{changes:?}");

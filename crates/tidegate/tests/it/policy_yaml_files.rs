@@ -21,11 +21,11 @@ fn error(files: &[PolicyFile]) -> String {
 /// The rule that a descriptor finds.
 fn rule(policy: &Policy, entries: &[(&str, &str)]) -> Option<String> {
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    let engine = Engine::with_clock(policy.clone(), clock);
+    let engine = Engine::builder(policy.clone()).clock(clock).build().unwrap();
     let names = DescriptorNames::new(entries.iter().map(|(key, _)| *key));
     let attributes: Vec<_> = names.attributes(entries.iter().copied(), 0).collect();
     let report = engine.check(&Request::new("edge", &attributes)).block().unwrap();
-    report.rule().map(Into::into)
+    report.rule().map(|rule| rule.name().into())
 }
 
 const LIMIT: &str = "rate_limit: {unit: day, requests_per_unit: 1}";
@@ -123,7 +123,7 @@ fn all_descriptors_can_be_in_quota_mode() {
     );
     let files = [file("1.yaml", &text)];
     let modes = |policy: &Policy| -> Vec<(bool, Mode)> {
-        policy.rules().iter().map(|it| (it.is_in_quota_mode(), it.mode_of())).collect()
+        policy.rules().iter().map(|it| (it.is_in_quota_mode(), it.mode())).collect()
     };
     let ordinary = Policy::load_files(&files).unwrap().policy;
     assert_eq!(modes(&ordinary), [(false, Mode::Enforce), (false, Mode::Shadow)]);
@@ -149,7 +149,7 @@ fn metadata_is_kept_and_what_cannot_be_passed_on_is_an_error() {
     assert!(toml.contains(written), "{toml}");
     assert_eq!(Policy::from_toml(&toml).unwrap(), policy);
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    let engine = Engine::with_clock(policy, clock);
+    let engine = Engine::builder(policy).clock(clock).build().unwrap();
     let names = DescriptorNames::new(["a"]);
     let attributes: Vec<_> = names.attributes([("a", "v")], 0).collect();
     let report = engine.check(&Request::new("edge", &attributes)).block().unwrap();

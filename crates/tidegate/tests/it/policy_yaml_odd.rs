@@ -92,7 +92,7 @@ fn is_read_or_refused(text: &str) -> Result<(), TestCaseError> {
         }
         Ok(parsed) => {
             let rules = parsed.policy.rules();
-            let names: HashSet<_> = rules.iter().map(|it| (it.domain_name(), it.name())).collect();
+            let names: HashSet<_> = rules.iter().map(|it| (it.domain(), it.name())).collect();
             prop_assert_eq!(names.len(), rules.len(), "{}", text);
             let again = Policy::from_toml(&parsed.policy.to_toml());
             let again = again.expect("it can be written");

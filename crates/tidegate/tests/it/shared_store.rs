@@ -9,12 +9,11 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use tidegate::policy::{Condition, Policy};
+use tidegate::policy::{Condition, Policy, RuleId};
 use tidegate::shared::{Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction};
 use tidegate::testing::{self, DelayedRecords, RecordFaults};
 use tidegate::{
-    Ban, CheckError, EditError, Engine, ManualClock, NowOrLater, Outage, Request, SystemClock,
-    Timestamp,
+    Ban, CheckError, EditError, Engine, ManualClock, NowOrLater, Outage, Request, Timestamp,
 };
 
 static SEED: AtomicU64 = AtomicU64::new(1);
@@ -54,7 +53,9 @@ impl Nodes {
         let clock = ManualClock::new(Timestamp::from_secs(1_000));
         let engine = |_| {
             let store = SharedStore::new(Arc::clone(records), b"a secret");
-            Engine::with_store(Policy::from_toml(policy).unwrap(), store, clock.clone())
+            let builder = Engine::builder(Policy::from_toml(policy).unwrap());
+            let Ok(engine) = builder.store(store).clock(clock.clone()).build();
+            engine
         };
         Self { engines: (0..count).map(engine).collect(), clock }
     }
@@ -162,7 +163,7 @@ fn units_are_held_charged_or_free_whatever_answers_are_lost() {
                         continue;
                     };
                     match node.commit(id, Some(3)).block() {
-                        Ok(units) => surely.fetch_add(units, Ordering::Relaxed),
+                        Ok(done) => surely.fetch_add(done.charged, Ordering::Relaxed),
                         Err(_) => perhaps.fetch_add(3, Ordering::Relaxed),
                     };
                 }
@@ -227,7 +228,8 @@ fn slots_are_granted_in_order_and_never_twice() {
     let records = Arc::new(DelayedRecords::new(seed(), DELAY));
     let engine = || {
         let store = SharedStore::new(Arc::clone(&records), b"a secret");
-        Engine::with_store(Policy::from_toml(SLOTS).unwrap(), store, SystemClock::new())
+        let Ok(engine) = Engine::builder(Policy::from_toml(SLOTS).unwrap()).store(store).build();
+        engine
     };
     let nodes = [engine(), engine()];
     let (in_flight, served) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -281,13 +283,13 @@ fn edits_of_one_engine_count_in_all() {
     second.unban("root", "default", &banned).block().unwrap();
     assert!(first.check(&ADA).block().unwrap().is_allowed());
     assert_eq!(first.changes_since(0), second.changes_since(0));
-    let error = first.drop_override("root", ("default", "no-such"), &banned).block();
+    let error = first.drop_override("root", &RuleId::named("no-such"), &banned).block();
     assert!(matches!(error, Err(EditError::NoSuchRule(_))), "{error:?}");
     let quota = "[[rule]]\nname = \"q\"\nkey = [\"user\"]\nquota = { max = 2, per = \"round\" }";
     first.replace_policy("root", Policy::from_toml(quota).unwrap()).block().unwrap();
     assert_eq!(nodes.left(1, "ada"), 2);
     assert!(second.check(&ADA.cost(2)).block().unwrap().is_allowed());
-    assert_eq!(second.close_round("default").block(), Ok(1));
+    assert_eq!(second.close_round("default", None).block(), Ok(1));
     assert_eq!((nodes.left(0, "ada"), first.rounds("default")), (2, 1));
 }
 
@@ -343,7 +345,7 @@ fn without_the_store_on_error_decides_and_other_calls_fail() {
         assert_eq!(refunded, Err(CheckError::Outage(Outage::Unavailable)));
         let edited = nodes.engines[0].drop_overlay("root").block();
         assert!(matches!(edited, Err(EditError::Outage(Outage::Unavailable))), "{edited:?}");
-        assert_eq!(nodes.engines[0].forget_all().block(), Err(Outage::Unavailable));
+        assert_eq!(nodes.engines[0].forget_all(None).block(), Err(Outage::Unavailable));
     }
 }
 

@@ -11,21 +11,21 @@ fn six_hundred_million_per_second_are_not_a_thousand_million() {
     // An interval cut to whole nanoseconds made 1 ns of 1.67 ns.
     let limit = Bucket::new(Rate::per_second(600_000_000).unwrap(), 10).unwrap();
     let limiter: Limiter<u64> = Limiter::new(limit);
-    let admitted = (0..3_000).filter(|&ns| limiter.allow_at(&1, Timestamp::from_nanos(ns))).count();
+    let admitted = (0..3_000).filter(|&ns| limiter.at(Timestamp::from_nanos(ns)).allow(&1)).count();
     assert_eq!(admitted, 10 + 2_999 * 6 / 10);
 }
 
 #[test]
 fn one_per_day_with_a_burst_of_a_million_does_not_wrap() {
     let limiter: Limiter<u64> = Limiter::new(one_per_day(1_000_000));
-    let admitted = (0..1_000_100).filter(|_| limiter.allow_at(&1, secs(1))).count();
+    let admitted = (0..1_000_100).filter(|_| limiter.at(secs(1)).allow(&1)).count();
     assert_eq!(admitted, 1_000_000);
 }
 
 #[test]
 fn a_pause_does_not_earn_a_second_burst() {
     let limiter: Limiter<u64> = Limiter::new(one_per_second(10));
-    let burst = |now| (0..50).filter(|_| limiter.allow_at(&1, secs(now))).count();
+    let burst = |now| (0..50).filter(|_| limiter.at(secs(now)).allow(&1)).count();
     assert_eq!([burst(1), burst(10_000), burst(10_003)], [10, 10, 3]);
 }
 
@@ -33,7 +33,7 @@ fn a_pause_does_not_earn_a_second_burst() {
 fn a_bucket_that_is_polled_often_gets_its_whole_rate() {
     let limiter: Limiter<u64> = Limiter::new(Bucket::new(Rate::per_second(3).unwrap(), 1).unwrap());
     let polls = 0..100_000_u64;
-    let admitted = polls.filter(|&poll| limiter.allow_at(&1, Timestamp::from_micros(poll * 137)));
+    let admitted = polls.filter(|&poll| limiter.at(Timestamp::from_micros(poll * 137)).allow(&1));
     assert_eq!(admitted.count(), 1 + 13_699_863 * 3 / 1_000_000);
 }
 
@@ -42,7 +42,7 @@ fn removed_keys_give_their_memory_to_new_ones() {
     // A pool that frees removed entries only when it is dropped grows for ever.
     let limiter: Limiter<u64> = Limiter::new(one_per_day(1));
     for key in 0..1_000_000 {
-        assert!(limiter.allow_at(&key, secs(1)));
+        assert!(limiter.at(secs(1)).allow(&key));
         assert!(limiter.forget(&key));
     }
     assert_eq!(limiter.len(), 0);
@@ -53,9 +53,9 @@ fn a_key_that_was_never_seen_has_its_whole_burst_beside_many_others() {
     // A sketch reads 76 for a new key after a hundred thousand others.
     let limiter: Limiter<u64> = Limiter::new(one_per_day(5));
     for key in 0..100_000 {
-        assert!(limiter.allow_at(&key, secs(1)));
+        assert!(limiter.at(secs(1)).allow(&key));
     }
-    assert_eq!(limiter.peek_at(&u64::MAX, secs(1)).remaining(), 5);
+    assert_eq!(limiter.at(secs(1)).peek(&u64::MAX).remaining(), 5);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn times_out_of_order_mint_nothing() {
     let mut admitted = 0;
     for step in 0..1_000_u64 {
         let now = if step % 2 == 0 { secs(100) } else { secs(step % 100) };
-        admitted += u64::from(limiter.allow_at(&1, now));
+        admitted += u64::from(limiter.at(now).allow(&1));
     }
     assert_eq!(admitted, 5);
 }
@@ -75,27 +75,27 @@ fn a_full_table_neither_resets_an_attacker_nor_locks_known_keys_out() {
     // client.
     let builder = Limiter::<u64>::builder(one_per_day(10)).max_keys(1_000);
     let limiter = builder.when_full(WhenFull::Share).build().unwrap();
-    assert_eq!((0..20).filter(|_| limiter.allow_at(&0, secs(1))).count(), 10, "the attacker");
-    assert!(limiter.allow_at(&1, secs(1)), "a stored key");
+    assert_eq!((0..20).filter(|_| limiter.at(secs(1)).allow(&0)).count(), 10, "the attacker");
+    assert!(limiter.at(secs(1)).allow(&1), "a stored key");
     for key in 2..50_000 {
-        let _ = limiter.allow_at(&key, secs(1));
+        let _ = limiter.at(secs(1)).allow(&key);
     }
-    assert!(!limiter.allow_at(&0, secs(1)), "the attacker is still drained");
-    assert_eq!((0..20).filter(|_| limiter.allow_at(&1, secs(1))).count(), 9);
+    assert!(!limiter.at(secs(1)).allow(&0), "the attacker is still drained");
+    assert_eq!((0..20).filter(|_| limiter.at(secs(1)).allow(&1)).count(), 9);
 }
 
 #[test]
 fn waits_are_true_to_the_nanosecond() {
     // Floored to 0, or reported as the whole window.
     let limiter: Limiter<u64> = Limiter::new(Bucket::new(Rate::per_second(3).unwrap(), 1).unwrap());
-    assert!(limiter.allow_at(&1, secs(1)));
-    let Some(Wait::After(wait)) = limiter.check_at(&1, secs(1)).retry_after() else {
+    assert!(limiter.at(secs(1)).allow(&1));
+    let Some(Wait::After(wait)) = limiter.at(secs(1)).check(&1).retry_after() else {
         panic!("no wait")
     };
     assert_eq!(wait, Duration::from_nanos(333_333_334));
     let retry = secs(1).saturating_add(wait);
-    assert!(!limiter.allow_at(&1, retry.saturating_sub(Duration::from_nanos(1))));
-    assert!(limiter.allow_at(&1, retry));
+    assert!(!limiter.at(retry.saturating_sub(Duration::from_nanos(1))).allow(&1));
+    assert!(limiter.at(retry).allow(&1));
 }
 
 #[test]
@@ -116,9 +116,9 @@ fn a_clock_far_from_its_origin_counts_as_exactly_as_near_it() {
     for origin in [0, 1, 1 << 32, 1 << 53, (1 << 62) + 12_345] {
         let limiter: Limiter<u64> = Limiter::new(one_per_second(4));
         let at = |ns: u64| Timestamp::from_nanos(origin + ns);
-        assert_eq!((0..9).filter(|_| limiter.allow_at(&1, at(0))).count(), 4);
-        assert!(!limiter.allow_at(&1, at(999_999_999)));
-        assert!(limiter.allow_at(&1, at(1_000_000_000)));
+        assert_eq!((0..9).filter(|_| limiter.at(at(0)).allow(&1)).count(), 4);
+        assert!(!limiter.at(at(999_999_999)).allow(&1));
+        assert!(limiter.at(at(1_000_000_000)).allow(&1));
     }
 }
 
@@ -126,8 +126,8 @@ fn a_clock_far_from_its_origin_counts_as_exactly_as_near_it() {
 fn rates_are_counts_per_period() {
     // per_second(n) that means one per n seconds; true that means limited; zero that means all.
     let limiter: Limiter<u64> = Limiter::new(Bucket::of(Rate::per_second(5).unwrap()).unwrap());
-    assert_eq!((0..9).filter(|_| limiter.allow_at(&1, secs(1))).count(), 5);
-    assert!(limiter.allow_at(&1, secs(1).saturating_add(Duration::from_millis(200))));
+    assert_eq!((0..9).filter(|_| limiter.at(secs(1)).allow(&1)).count(), 5);
+    assert!(limiter.at(secs(1).saturating_add(Duration::from_millis(200))).allow(&1));
     assert_eq!(Rate::per_second(0).unwrap_err().field(), "rate");
     assert_eq!(Rate::new(1, Duration::ZERO).unwrap_err().field(), "period");
     let rate = Rate::per_second(1).unwrap();

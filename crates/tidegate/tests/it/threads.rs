@@ -24,7 +24,7 @@ fn count(threads: usize, calls: usize, call: impl Fn(usize) -> bool + Sync) -> u
 
 fn admits_exactly(limit: impl KeyedLimit, most: usize) {
     let limiter: Limiter<u64, _> = Limiter::new(limit);
-    assert_eq!(count(8, 20_000, |_| limiter.allow_at(&7, secs(1))), most, "{limit:?}");
+    assert_eq!(count(8, 20_000, |_| limiter.at(secs(1)).allow(&7)), most, "{limit:?}");
     assert_eq!(limiter.len(), 1);
 }
 
@@ -46,7 +46,7 @@ fn many_keys_while_the_table_grows_get_exactly_their_burst() {
     let admitted = count(4, 2 * KEYS, |call| {
         let (thread, step) = (call / (2 * KEYS), call % (2 * KEYS));
         let key = step * [1, 3, 7, 11][thread] % KEYS;
-        limiter.allow_at(&key, secs(1))
+        limiter.at(secs(1)).allow(&key)
     });
     assert_eq!(admitted, 3 * KEYS);
     assert_eq!(limiter.len(), KEYS);
@@ -58,15 +58,15 @@ fn weighted_costs_and_refunds_balance() {
     let taken = AtomicUsize::new(0);
     count(4, 10_000, |call| {
         let cost = (call % 7 + 1) as u64;
-        if limiter.check_n_at(&1, cost, secs(1)).is_allowed() {
+        if limiter.at(secs(1)).check_n(&1, cost).is_allowed() {
             taken.fetch_add(cost as usize, Ordering::SeqCst);
         }
         if call % 3 == 0 {
-            taken.fetch_sub(limiter.refund_at(&1, 1, secs(1)) as usize, Ordering::SeqCst);
+            taken.fetch_sub(limiter.at(secs(1)).refund(&1, 1) as usize, Ordering::SeqCst);
         }
         true
     });
-    let remaining = limiter.peek_at(&1, secs(1)).remaining();
+    let remaining = limiter.at(secs(1)).peek(&1).remaining();
     assert_eq!(taken.into_inner() as u64 + remaining, 1_000);
 }
 
@@ -82,7 +82,7 @@ fn reuse_of_idle_slots_under_threads_never_admits_too_much() {
         let now_us = clock.fetch_add(1, Ordering::Relaxed);
         let key = (call as u64).wrapping_mul(0x9e37_79b9) >> 7 & (KEYS - 1);
         let now = Timestamp::from_micros(now_us as u64);
-        let allowed = limiter.allow_at(&key, now);
+        let allowed = limiter.at(now).allow(&key);
         if allowed {
             admitted[key as usize].fetch_add(1, Ordering::Relaxed);
         }
@@ -103,10 +103,10 @@ fn eviction_against_parallel_calls_loses_nothing() {
     let admitted = thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                limiter.evict_idle_at(secs(1));
+                limiter.at(secs(1)).evict_idle();
             }
         });
-        let admitted = count(4, 50_000, |call| limiter.allow_at(&(call % 1_000), secs(1)));
+        let admitted = count(4, 50_000, |call| limiter.at(secs(1)).allow(&(call % 1_000)));
         done.store(true, Ordering::Relaxed);
         admitted
     });
@@ -121,23 +121,23 @@ fn edits_against_parallel_calls_admit_what_the_largest_limit_allows() {
         scope.spawn(|| {
             // Down and up again: charges stay.
             while !done.load(Ordering::Relaxed) {
-                limiter.set_limit_at(one_per_day(5), secs(1));
-                limiter.set_limit_at(Bucket::new(Rate::per_day(7).unwrap(), 10).unwrap(), secs(1));
+                limiter.at(secs(1)).set_limit(one_per_day(5));
+                limiter.at(secs(1)).set_limit(Bucket::new(Rate::per_day(7).unwrap(), 10).unwrap());
             }
         });
-        let admitted = count(4, 100_000, |call| limiter.allow_at(&(call % 500), secs(1)));
+        let admitted = count(4, 100_000, |call| limiter.at(secs(1)).allow(&(call % 500)));
         done.store(true, Ordering::Relaxed);
         admitted
     });
-    limiter.set_limit_at(one_per_day(10), secs(1));
-    let left: u64 = (0..500).map(|key| limiter.peek_at(&key, secs(1)).remaining()).sum();
+    limiter.at(secs(1)).set_limit(one_per_day(10));
+    let left: u64 = (0..500).map(|key| limiter.at(secs(1)).peek(&key).remaining()).sum();
     assert_eq!(admitted as u64 + left, 10 * 500);
 }
 
 #[test]
 fn the_capacity_holds_under_threads() {
     let limiter = Limiter::<usize>::builder(one_per_day(1)).max_keys(1_000).build().unwrap();
-    count(4, 50_000, |call| limiter.allow_at(&call, secs(1)));
+    count(4, 50_000, |call| limiter.at(secs(1)).allow(&call));
     assert_eq!(limiter.len(), 1_000);
 }
 
@@ -152,17 +152,17 @@ fn edits_against_growth_leave_every_key_under_one_limit() {
                 let mut edits = 0;
                 while !done.load(Ordering::Relaxed) {
                     edits += 1;
-                    limiter.set_limit_at(per_second(RATES[edits % 3]), secs(1));
+                    limiter.at(secs(1)).set_limit(per_second(RATES[edits % 3]));
                 }
                 edits
             });
-            (0..3_000).for_each(|key| assert!(limiter.check_n_at(&key, 5, secs(1)).is_allowed()));
+            (0..3_000).for_each(|key| assert!(limiter.at(secs(1)).check_n(&key, 5).is_allowed()));
             done.store(true, Ordering::Relaxed);
             editor.join().unwrap()
         });
         let unit = std::time::Duration::from_nanos(1_000_000_000 / RATES[edits % 3]);
         for key in 0..3_000 {
-            let wait = limiter.check_at(&key, secs(1)).retry_after();
+            let wait = limiter.at(secs(1)).check(&key).retry_after();
             assert_eq!(wait, Some(Wait::After(unit)), "round {round}, key {key}");
         }
     }

@@ -1,6 +1,6 @@
 //! From an interpretation to the vote.
 
-use tidegate::{CheckError, Request};
+use tidegate::{CheckError, Commit, CommitReport, Request};
 
 use super::{Desk, not_now, own, settle};
 use crate::limits::{ACT, CONFIRM, DOMAIN, GOVERNOR, denial};
@@ -56,10 +56,11 @@ impl Desk {
         state: &mut State,
         governor: &str,
         id: ProposalId,
-    ) -> Result<tidegate::NowOrLater<'a, Result<u64, tidegate::SettleError>>, DeskError> {
+    ) -> Result<tidegate::NowOrLater<'a, Result<CommitReport, tidegate::SettleError>>, DeskError>
+    {
         confirmable(state, governor, id)?;
         let note = Note::Confirmed;
-        let result = self.parts.engine.commit_noting(id.0, None, &note.to_text());
+        let result = self.parts.engine.commit(id.0, Commit::held().note(&note.to_text()));
         settle(state, &result, Fact::held(FactKind::Commit, id.0, Some(note)))?;
         Ok(result)
     }

@@ -42,7 +42,11 @@ impl Desk {
             .map_err(StartError::Trust)?;
         let store = FileOptions::default().open(&settings.store)?;
         let clock = clock(store.last_time());
-        let engine = Engine::with_store(policy, store, Arc::clone(&clock));
+        let engine = Engine::builder(policy)
+            .store(store)
+            .clock(Arc::clone(&clock))
+            .build()
+            .map_err(OpenError::from)?;
         // Holds that have expired are in the ledger before it is read.
         engine.tick();
         let parts = Parts {
@@ -116,7 +120,6 @@ impl Desk {
 }
 
 /// Why the desk cannot start.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
     /// The limits are not a valid policy.
@@ -155,6 +158,13 @@ impl fmt::Display for StartError {
             Self::Enrol(error) => write!(f, "a governor cannot be enrolled: {error}"),
             Self::Outage => Outage::Unavailable.fmt(f),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -96,7 +96,7 @@ impl Desk {
             let closed = {
                 // Submissions and confirmations are in one window or in the other.
                 let mut state = self.state();
-                let closed = engine.close_round_noting(DOMAIN, &note.to_text());
+                let closed = engine.close_round(DOMAIN, &note.to_text());
                 if matches!(closed, NowOrLater::Now(Err(_))) {
                     return Err(DeskError::Outage);
                 }

@@ -77,7 +77,7 @@ impl Desk {
         let attributes = [(GOVERNOR, governor), (TIER, "1"), (ACT, PROPOSE)];
         let report = self.parts.engine.peek(&Request::new(DOMAIN, &attributes)).block();
         let report = report.map_err(|_| DeskError::Outage)?;
-        let of = |name| report.rules().find(|it| it.rule == name).map(|it| it.decision);
+        let of = |name| report.rules().find(|it| it.rule.name() == name).map(|it| it.decision);
         let left = |name| of(name).map_or(0, Decision::remaining);
         Ok(Balance {
             governor: governor.to_owned(),

@@ -16,9 +16,9 @@ fn default_is_twenty_per_hour_in_windows_since_1970() {
     let Limit::Window(window) = rule.limit() else { panic!("a window") };
     assert_eq!((window.max(), window.per()), (20, Duration::from_secs(3_600)));
     assert!(window.is_aligned());
-    assert_eq!(rule.domain_name(), "ratelimit");
+    assert_eq!(rule.domain(), "ratelimit");
     assert_eq!(rule.without_store(), OnError::Allow);
-    assert_eq!(rule.how_durable(), Some(Durability::Flush));
+    assert_eq!(rule.durability(), Some(Durability::Flush));
     assert!(!rule.charges_refused());
 }
 

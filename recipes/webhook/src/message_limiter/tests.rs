@@ -10,7 +10,9 @@ mod log;
 mod outage;
 
 fn limiter(limits: &Limits, clock: &ManualClock) -> MessageLimiter<MemoryStore, ManualClock> {
-    MessageLimiter::new(Engine::with_clock(limits.policy().unwrap(), clock.clone()))
+    MessageLimiter::new(
+        Engine::builder(limits.policy().unwrap()).clock(clock.clone()).build().unwrap(),
+    )
 }
 
 fn three() -> Limits {
@@ -157,7 +159,11 @@ async fn failed_reservation_allows_messages_and_is_logged() {
     let mut bounds = StoreBounds::new(100, WhenFull::Share);
     bounds.max_holds = 1;
     let store = MemoryStore::with_bounds(bounds).unwrap();
-    let engine = Engine::with_store(three().policy().unwrap(), store, ManualClock::default());
+    let engine = Engine::builder(three().policy().unwrap())
+        .store(store)
+        .clock(ManualClock::default())
+        .build()
+        .unwrap();
     let (log, _guard) = log::begun();
     let limiter = MessageLimiter::new(engine);
     let _held = limiter.check(&message(7, 1)).await;

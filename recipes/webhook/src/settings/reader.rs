@@ -4,7 +4,7 @@ use std::fmt;
 use super::variables::{Redaction, Variable};
 
 /// An invalid setting: its name, and what was expected.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SettingError {
     name: &'static str,
     /// The value as it may be printed; `None` if it is not set.
@@ -27,6 +27,13 @@ impl fmt::Display for SettingError {
             Some(given) => write!(f, "{name} is {given}: expected {expected}"),
             None => write!(f, "{name} is not set: expected {expected}"),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

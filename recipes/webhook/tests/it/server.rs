@@ -41,7 +41,8 @@ pub(crate) async fn started_with(
     let find = |name: &str| variables.iter().find(|variable| variable.0 == name);
     let settings =
         Settings::from_env(|name| find(name).map(|variable| OsString::from(variable.1))).unwrap();
-    let engine: Engine<MemoryStore, _> = Engine::with_clock(settings.policy.clone(), clock.clone());
+    let engine: Engine<MemoryStore, _> =
+        Engine::builder(settings.policy.clone()).clock(clock.clone()).build().unwrap();
     let webhook = Webhook::new(&settings, MessageLimiter::new(engine)).unwrap();
     let socket = ListenSocket::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();

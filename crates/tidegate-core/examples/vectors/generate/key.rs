@@ -289,7 +289,7 @@ impl Expect {
 
     /// Whether every time in it is a whole number of microseconds.
     pub(crate) fn is_whole_us(&self) -> bool {
-        let is_whole = |duration: Duration| duration.subsec_nanos().is_multiple_of(1_000);
+        let is_whole = |duration: Duration| duration.subsec_nanos() % 1_000 == 0;
         match self {
             Self::Decided(decision) => {
                 let is_whole_wait = match decision.retry_after() {

@@ -60,7 +60,8 @@ fn shortened(change: &Change) -> EditedItem {
     let mut item = EditedItem::from(change);
     for text in [&mut item.before, &mut item.after].into_iter().flatten() {
         if text.len() > LONGEST_DESCRIPTION {
-            let end = text.floor_char_boundary(LONGEST_DESCRIPTION);
+            let end =
+                (0..=LONGEST_DESCRIPTION).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
             *text = format!("{}…", &text[..end]).into();
         }
     }

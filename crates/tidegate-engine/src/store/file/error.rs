@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::frame::VERSION;
 
 /// Why a file store cannot be opened.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum OpenError {
     /// Another process uses it.
@@ -89,6 +89,13 @@ impl fmt::Display for OpenError {
                 write!(f, "the stored edits are invalid: {errors}")
             }
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

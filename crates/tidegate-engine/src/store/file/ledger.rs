@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidegate_core::Timestamp;
+use tidegate_policy::policy::RuleId;
 
 use super::disk::{Disk, Folder};
 use super::error::OpenError;
@@ -22,18 +23,18 @@ use crate::store::{HoldId, KeyName};
 /// ```
 /// use tidegate::durable::{Filter, Ledger};
 /// use tidegate::policy::Policy;
-/// use tidegate::{Engine, Request};
+/// use tidegate::{Commit, Engine, Request};
 ///
 /// # let folder = std::env::temp_dir().join(format!("tidegate-ledger-{}", std::process::id()));
-/// let engine = Engine::open(Policy::from_toml(r#"
+/// let engine = Engine::builder(Policy::from_toml(r#"
 ///     [[rule]]
 ///     name  = "calls"
 ///     key   = ["user"]
 ///     quota = { max = 10, per = "day" }
-/// "#)?, &folder)?;
+/// "#)?).folder(&folder).build()?;
 /// let request = Request::new("default", &[("user", "ada")]).cost(5);
 /// let hold = engine.reserve(&request.note("a long text")).block()?.hold().expect("there is room");
-/// engine.commit_noting(hold, Some(3), "it was shorter").block()?;
+/// engine.commit(hold, Commit::actual(3).note("it was shorter")).block()?;
 ///
 /// let of_ada = Filter::new().key("user", "ada");
 /// let totals = engine.ledger()?.totals(&of_ada)?;
@@ -234,7 +235,7 @@ impl Filter {
         }
         let is_edit_of_rule = match &entry.what {
             EntryKind::Edited(change) => {
-                self.key.is_empty() && change.rule() == self.rule.as_deref()
+                self.key.is_empty() && change.rule().map(RuleId::name) == self.rule.as_deref()
             }
             _ => false,
         };

@@ -23,7 +23,7 @@ use crate::store::record::{
 use crate::store::replay::Replay;
 
 /// Why a snapshot was not restored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SnapshotError {
     /// It is not a snapshot.
@@ -50,6 +50,13 @@ impl fmt::Display for SnapshotError {
                 f.write_str("the snapshot has more keys than max_keys allows: raise max_keys")
             }
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -91,8 +98,11 @@ impl MemoryStore {
         out.0
     }
 
-    /// A store with the states of a snapshot.
-    pub(crate) fn from_bytes(bytes: &[u8], bounds: StoreBounds) -> Result<Self, SnapshotError> {
+    /// A store with the states of a snapshot, and the snapshot's time.
+    pub(crate) fn from_bytes(
+        bytes: &[u8],
+        bounds: StoreBounds,
+    ) -> Result<(Self, Timestamp), SnapshotError> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(SnapshotError::NotASnapshot)?;
         let (version, _) = rest.split_first_chunk::<4>().ok_or(SnapshotError::Damaged)?;
         match u32::from_le_bytes(*version) {
@@ -113,7 +123,8 @@ impl MemoryStore {
         if !replay.has_seed {
             return Err(SnapshotError::Damaged);
         }
-        replay.finish().map_err(|_| SnapshotError::TooManyKeys)
+        let last = replay.last;
+        Ok((replay.finish().map_err(|_| SnapshotError::TooManyKeys)?, last))
     }
 }
 

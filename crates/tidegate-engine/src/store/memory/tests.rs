@@ -18,7 +18,7 @@ use crate::{Engine, Request};
 fn most_bytes_per_key(limit: &str, from: usize, to: usize) -> usize {
     let policy = format!("[[rule]]\nname = \"r\"\nkey = [\"user\"]\n{limit}\n");
     let clock = ManualClock::new(Timestamp::from_secs(1));
-    let engine = Engine::with_clock(Policy::from_toml(&policy).unwrap(), clock);
+    let engine = Engine::builder(Policy::from_toml(&policy).unwrap()).clock(clock).build().unwrap();
     let mut most = 0;
     for key in 0..to {
         let user = key.to_string();
@@ -92,7 +92,7 @@ fn bytes_after(
     then: impl Fn(&Engine<MemoryStore, ManualClock>, &Request<'_>),
 ) -> (usize, usize) {
     let clock = ManualClock::new(Timestamp::from_secs(1));
-    let engine = Engine::with_clock(Policy::from_toml(policy).unwrap(), clock);
+    let engine = Engine::builder(Policy::from_toml(policy).unwrap()).clock(clock).build().unwrap();
     let before = engine.bytes();
     for user in users {
         let user = user.to_string();
@@ -133,7 +133,7 @@ fn overflow_counters_take_at_most_an_eighth_of_the_table_for_all_rules() {
     let third = rule.replace("\"r\"", "\"third\"").replace("1h", "2h");
     let policy = format!("[server]\nmax_keys = 100_000\n{rule}{other}{third}");
     let clock = ManualClock::new(Timestamp::from_secs(1));
-    let engine = Engine::with_clock(Policy::from_toml(&policy).unwrap(), clock);
+    let engine = Engine::builder(Policy::from_toml(&policy).unwrap()).clock(clock).build().unwrap();
     let overflow = || lock(&engine.store().tables).shared.bytes();
     for user in 0..100_000 {
         if user == 33_000 {
@@ -198,7 +198,7 @@ impl Edited {
     fn run(mut after: impl FnMut(&Engine<MemoryStore, ManualClock>, usize)) -> Self {
         let policies: Vec<Policy> = (0..6).map(edited_policy).collect();
         let clock = ManualClock::new(Timestamp::from_secs(1));
-        let engine = Engine::with_clock(policies[0].clone(), clock.clone());
+        let engine = Engine::builder(policies[0].clone()).clock(clock.clone()).build().unwrap();
         let mut versions = [0; 2];
         after(&engine, 0);
         for edit in 1..EDITS {
@@ -251,7 +251,7 @@ fn ten_thousand_edits_leave_states_exact_and_histories_bounded() {
             holds.push(hold(engine, ("exact", "held"), 100));
             holds.push(hold(engine, ("quota", "held"), 10));
             holds.push(hold(engine, ("quota", "settled"), 50));
-            assert_eq!(engine.commit(holds[2], None).block(), Ok(50));
+            assert_eq!(engine.commit(holds[2], None).block().map(|done| done.charged), Ok(50));
             charge(engine, "pattern", "vip-1", 60_000);
             holds.push(hold(engine, ("pattern", "vip-1"), 100));
             charge(engine, "pattern", "vip-2", 60_000);
@@ -279,11 +279,11 @@ fn ten_thousand_edits_leave_states_exact_and_histories_bounded() {
     // Its version was dropped.
     assert!(left(&engine, "pattern", "vip-2") < left_of_bucket(500, other_rate));
     assert_eq!(left(&engine, "quota", "held"), 991);
-    assert_eq!(engine.commit(holds[1], Some(7)).block(), Ok(7));
+    assert_eq!(engine.commit(holds[1], Some(7)).block().map(|done| done.charged), Ok(7));
     assert_eq!(left(&engine, "quota", "held"), 994);
     assert_eq!(engine.refund_hold(holds[2], 20).block(), Ok(20));
     assert_eq!(left(&engine, "quota", "settled"), 971);
-    assert_eq!(engine.cancel(holds[0]).block(), Ok(0));
+    assert_eq!(engine.cancel(holds[0], None).block(), Ok(0));
     assert_eq!(left(&engine, "exact", "held"), left_of_bucket(500, rate_after));
     assert!(versions[0] <= MOST_SUPERSEDED && versions[1] <= 2 * MOST_SUPERSEDED, "{versions:?}");
     // What counts as fully used comes back like everything else.

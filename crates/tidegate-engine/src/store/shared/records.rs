@@ -24,7 +24,7 @@ use crate::store::later::Promise;
 ///
 /// use tidegate::policy::Policy;
 /// use tidegate::shared::{Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction};
-/// use tidegate::{Engine, Request, SystemClock};
+/// use tidegate::{Engine, Request};
 ///
 /// /// Records in a map: one transaction at a time, so none conflicts.
 /// #[derive(Debug, Default)]
@@ -79,7 +79,8 @@ use crate::store::later::Promise;
 /// let map = Arc::new(Map::default());
 /// let engine = || -> Result<_, Box<dyn std::error::Error>> {
 ///     let store = SharedStore::new(Arc::clone(&map), b"the same secret in all processes");
-///     Ok(Engine::with_store(Policy::from_toml(policy)?, store, SystemClock::new()))
+///     let Ok(engine) = Engine::builder(Policy::from_toml(policy)?).store(store).build();
+///     Ok(engine)
 /// };
 /// let (first, second) = (engine()?, engine()?);
 /// let request = Request::new("default", &[]);

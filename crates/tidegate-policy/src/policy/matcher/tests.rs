@@ -9,14 +9,11 @@ use crate::policy::{Limit, Rule};
 
 fn rule(conditions: &[(&str, &[&str])], group: Option<&str>) -> Rule {
     let limit = Limit::Cooldown(Cooldown::new(Duration::from_secs(1)).unwrap());
-    let mut rule = Rule::new("rule", limit);
+    let mut rule = Rule::builder("rule", limit);
     for (attribute, patterns) in conditions {
-        rule = rule.matching(attribute, patterns.iter().copied()).unwrap();
+        rule = rule.matching(attribute, patterns.iter().copied());
     }
-    match group {
-        Some(group) => rule.group(group),
-        None => rule,
-    }
+    group.map_or(rule.clone(), |group| rule.group(group)).build().unwrap()
 }
 
 /// What the matcher promises, by a scan of all rules.

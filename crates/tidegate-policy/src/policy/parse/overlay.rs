@@ -9,15 +9,15 @@ use super::rule::{self, EmptyPatterns, build, read_conditions, read_override_key
 use super::{BoundedText, TableSpan, located, read_toml, readable, render, tables};
 use crate::policy::diagnostic::{Origin, PolicyErrors, Source};
 use crate::policy::fields::{ALGORITHMS, BAN, OVERLAY, OVERLAY_OVERRIDE, RULE, Section};
-use crate::policy::{Condition, Grant, Override, Rule, check};
+use crate::policy::{Condition, Grant, Override, Rule, RuleId, check};
 
 /// The edits in a text, in its order.
 #[derive(Debug, Default)]
 pub struct OverlayEdits {
     /// Rules in place of those of the file.
     pub rules: Vec<Rule>,
-    /// Domain and name of a rule, and an override of it.
-    pub overrides: Vec<(Box<str>, Box<str>, Override)>,
+    /// Overrides, each with its rule.
+    pub overrides: Vec<(RuleId, Override)>,
     /// Bans.
     pub bans: Vec<BanEntry>,
 }
@@ -73,9 +73,9 @@ fn each<T>(
     spans.iter().map(reader).collect()
 }
 
-fn read_override(table: &mut TableReader<'_, '_, '_>) -> (Box<str>, Box<str>, Override) {
+fn read_override(table: &mut TableReader<'_, '_, '_>) -> (RuleId, Override) {
     let domain = table.text("domain").unwrap_or_default().into();
-    let rule = table.text("rule").unwrap_or_default().into();
+    let rule = RuleId { domain, name: table.text("rule").unwrap_or_default().into() };
     let key = read_override_key(table);
     if key.is_empty() && table.value("key").is_some() {
         let span = table.span_of("key");
@@ -85,7 +85,7 @@ fn read_override(table: &mut TableReader<'_, '_, '_>) -> (Box<str>, Box<str>, Ov
     let until_ns = read_until(table);
     // As with a rule, a stand-in, so that further errors are found.
     let grant = read_grant(table).unwrap_or(Grant::Unlimited);
-    (domain, rule, Override { key, grant, until_ns })
+    (rule, Override { key, grant, until_ns })
 }
 
 /// No limit, or a limit in full, written as in a rule.

@@ -23,7 +23,7 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Rule {
     let limit = draft.as_ref().and_then(|(algorithm, draft)| build(table, algorithm, draft));
     let mut rule = Rule::new(table.text("name").unwrap_or_default(), limit.unwrap_or_else(nothing));
     if let Some(domain) = table.text("domain") {
-        rule.domain = domain.into();
+        rule.id.domain = domain.into();
     }
     if let Some(value) = table.value("match") {
         rule.conditions = read_conditions(table, "match", value, EmptyPatterns::Refused);

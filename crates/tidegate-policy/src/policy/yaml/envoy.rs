@@ -262,7 +262,9 @@ impl<'a> RuleBuilder<'a> {
             Granted::Unlimited => Rule::new(&name, second_of(1)),
             // A cost above the whole window is never allowed.
             Granted::PerUnit(0, unit) => {
-                Rule::new(&name, window(1, unit)).cost(CostTable::fixed(2))
+                let mut rule = Rule::new(&name, window(1, unit));
+                rule.cost = Some(CostTable::fixed(2));
+                rule
             }
             Granted::PerUnit(max, unit) => Rule::new(&name, window(max, unit)),
         };
@@ -273,17 +275,16 @@ impl<'a> RuleBuilder<'a> {
             rule.key = Key { parts: names().take(1).map(|it| KeyPart::Text(it.into())).collect() };
             let any = Pattern::Glob("*".into());
             let key = names().take(1).map(|name| condition(&name, any.clone())).collect();
-            rule = rule.overridden(Override::new(key, Grant::Unlimited));
+            rule.overrides = vec![Override::new(key, Grant::Unlimited)];
         }
         let count =
             condition(DescriptorNames::ENTRIES, Pattern::Equals(path.len().to_string().into()));
         rule.conditions = std::iter::once(count).chain(conditions(path)).collect();
-        let rule = match descriptor.mode {
-            DescriptorMode::Enforce => rule,
-            DescriptorMode::Shadow => rule.mode(Mode::Shadow),
-            DescriptorMode::Quota => rule.quota_mode(),
-        };
-        let mut rule = rule.charge_refused();
+        if descriptor.mode != DescriptorMode::Enforce {
+            rule.mode = Mode::Shadow;
+        }
+        rule.quota_mode = descriptor.mode == DescriptorMode::Quota;
+        rule.charge_refused = true;
         rule.metadata.clone_from(&descriptor.metadata);
         self.push(rule, &descriptor.span);
     }
@@ -311,7 +312,8 @@ impl<'a> RuleBuilder<'a> {
     /// A rule that limits nothing: its key needs an attribute that no request has.
     fn add_dead_end(&mut self, descriptor: &DescriptorNode, path: &[&DescriptorNode]) {
         let name = self.name(Some(&format!("{}, and nothing else", labels(path))), path);
-        let mut rule = Rule::new(&name, second_of(1)).missing(Missing::Skip);
+        let mut rule = Rule::new(&name, second_of(1));
+        rule.missing = Missing::Skip;
         rule.key = Key::of_placeholder();
         rule.conditions = conditions(path).collect();
         self.push(rule, &descriptor.span);
@@ -325,13 +327,15 @@ impl<'a> RuleBuilder<'a> {
         problem.hint = Some("only limits sent with descriptors apply in it".into());
         self.report.push(problem);
         let name = self.names.reserve(&self.domain, "no limit", "");
-        let mut rule = Rule::new(&name, second_of(1)).missing(Missing::Skip);
+        let mut rule = Rule::new(&name, second_of(1));
+        rule.missing = Missing::Skip;
         rule.key = Key::of_placeholder();
         self.push(rule, span);
     }
 
-    fn push(&mut self, rule: Rule, span: &Range<usize>) {
-        let rule = rule.domain(&self.domain).group(GROUP);
+    fn push(&mut self, mut rule: Rule, span: &Range<usize>) {
+        rule.id.domain = (&*self.domain).into();
+        rule.group = Some(GROUP.into());
         self.found.push(ImportedRule { rule, span: span.clone() });
     }
 

@@ -107,10 +107,13 @@ fn read_limit(
         let mut rule = Rule::new(&name_of_rule, Limit::Window(window));
         rule.conditions = vec![conditions];
         rule.key = Key::of_placeholder();
-        let rule = rule.missing(Missing::Skip).domain(&domain).group(&name);
+        rule.missing = Missing::Skip;
+        rule.id.domain = (&*domain).into();
+        rule.group = Some((&*name).into());
         found.push(ImportedRule { rule, span: item.span.clone() });
     }
-    let mut rule = Rule::new(&name, Limit::Window(window)).missing(Missing::Skip);
+    let mut rule = Rule::new(&name, Limit::Window(window));
+    rule.missing = Missing::Skip;
     rule.conditions = set.conditions;
     if index > 0 {
         let number = Pattern::Equals(small(index).into());
@@ -119,9 +122,10 @@ fn read_limit(
     rule.key = key;
     if max == 0 {
         // A cost above the whole window is never allowed.
-        rule = rule.cost(CostTable::fixed(2));
+        rule.cost = Some(CostTable::fixed(2));
     }
-    let rule = rule.domain(&domain).group(&name);
+    rule.id.domain = (&*domain).into();
+    rule.group = Some((&*name).into());
     found.push(ImportedRule { rule, span: item.span.clone() });
 }
 

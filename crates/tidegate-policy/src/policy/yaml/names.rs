@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::policy::text::char_start;
+
 /// The names in use, by domain.
 #[derive(Default)]
 pub(super) struct UniqueNames(HashMap<String, Taken>);
@@ -43,7 +45,7 @@ impl UniqueNames {
 
 /// Replaces characters that a name must not have.
 fn clean(text: &str) -> String {
-    let end = text.floor_char_boundary(MOST_BYTES + 1);
+    let end = char_start(text, MOST_BYTES + 1);
     text[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
@@ -52,7 +54,7 @@ fn shortened(text: &str, suffix: &str) -> String {
     if text.len() + suffix.len() <= MOST_BYTES {
         return format!("{text}{suffix}");
     }
-    let end = text.floor_char_boundary(MOST_BYTES - CUT.len_utf8() - suffix.len());
+    let end = char_start(text, MOST_BYTES - CUT.len_utf8() - suffix.len());
     format!("{}{CUT}{suffix}", &text[..end])
 }
 

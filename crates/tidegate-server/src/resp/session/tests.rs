@@ -16,7 +16,11 @@ const POLICY: &str =
 fn daemon(disk: &CrashDisk) -> SharedDaemon {
     let policy = Policy::from_toml(POLICY).unwrap();
     let store = FileOptions::default().open_on(Arc::new(disk.clone())).unwrap();
-    let engine = Engine::with_store(policy.clone(), AnyStore::File(store), SystemClock::new());
+    let engine = Engine::builder(policy.clone())
+        .store(AnyStore::File(store))
+        .clock(SystemClock::new())
+        .build()
+        .unwrap();
     Arc::new(Daemon::new(engine, Settings::on_free_ports(policy)))
 }
 

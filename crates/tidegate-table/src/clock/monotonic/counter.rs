@@ -160,9 +160,11 @@ pub(super) fn is_trusted() -> bool {
     })
 }
 
+#[allow(unused_unsafe, reason = "the function is safe in newer compilers only")]
 fn is_invariant() -> bool {
     use std::arch::x86_64::__cpuid;
-    __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0
+    // SAFETY: every x86-64 processor has the instruction.
+    unsafe { __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0 }
 }
 
 #[inline(always)]

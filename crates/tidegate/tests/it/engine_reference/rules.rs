@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tidegate::policy::{self, Condition, Effective, Grant, Mode, Override, Rule};
+use tidegate::policy::{self, Condition, Effective, Grant, Mode, Override, Rule, RuleBuilder};
 use tidegate::{Bucket, Cooldown, Quota, Rate, Sliding, Window};
 
 use super::limits::{Carry, Cycle, Debt, Limit, State};
@@ -92,17 +92,17 @@ impl FileRule {
 
     pub(super) fn in_policy(&self) -> Rule {
         let key = self.is_by_user.then_some("user");
-        let mut rule = Rule::new(&self.name(), in_policy(&self.limit))
+        let mut rule = Rule::builder(&self.name(), in_policy(&self.limit))
             .domain(DOMAINS[self.domain])
             .key(key)
-            .unwrap()
             .mode(if self.is_shadow { Mode::Shadow } else { Mode::Enforce })
             .effective(if self.is_next { Effective::Next } else { Effective::Now })
             .reserve_for(Duration::from_secs(self.reserve_s));
         if self.charges_refused {
             rule = rule.charge_refused();
         }
-        self.overrides.iter().fold(rule, |rule, given| rule.overridden(given.in_policy()))
+        let overridden = |rule: RuleBuilder, given: &OtherLimit| rule.overridden(given.in_policy());
+        self.overrides.iter().fold(rule, overridden).build().unwrap()
     }
 }
 

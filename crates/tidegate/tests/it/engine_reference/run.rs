@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use tidegate::durable::{FileOptions, FileStore};
-use tidegate::policy::{Durability, Limit, Policy, Rule};
+use tidegate::policy::{Durability, Limit, Policy, Rule, RuleId};
 use tidegate::testing::CrashDisk;
 use tidegate::{
     Bucket, CheckError, Engine, HoldId, ManualClock, MemoryStore, Rate, Report, Request, Sliding,
@@ -68,7 +68,9 @@ impl Run {
         let subject = match backend {
             Backend::Memory => {
                 let store = MemoryStore::new(MAX_KEYS, WhenFull::Deny).unwrap();
-                Subject::Memory(Engine::with_store(policy, store, clock.clone()))
+                Subject::Memory(
+                    Engine::builder(policy).store(store).clock(clock.clone()).build().unwrap(),
+                )
             }
             Backend::Disk => open(policy, CrashDisk::new(), &clock),
         };
@@ -155,13 +157,13 @@ impl Run {
             Act::Commit(hold, actual) => {
                 let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
                 let expected = self.model.settle(hold, Settlement::Commit(*actual));
-                let given = with_engine!(&self.subject, it => it.commit(id, *actual).block().ok());
+                let given = with_engine!(&self.subject, it => it.commit(id, *actual).block().ok().map(|done| done.charged));
                 prop_assert_eq!(given, expected, "commit");
             }
             Act::Cancel(hold) => {
                 let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
                 let expected = self.model.settle(hold, Settlement::Cancel);
-                let given = with_engine!(&self.subject, it => it.cancel(id).block().ok());
+                let given = with_engine!(&self.subject, it => it.cancel(id, None).block().ok());
                 prop_assert_eq!(given, expected, "cancel");
             }
             Act::RefundHold(hold, units) => {
@@ -187,8 +189,7 @@ impl Run {
             Act::CloseRound(domain) => {
                 let expected = self.model.close_round(*domain);
                 let domain = DOMAINS[*domain];
-                let given =
-                    with_engine!(&self.subject, it => it.close_round(domain).block().unwrap());
+                let given = with_engine!(&self.subject, it => it.close_round(domain, None).block().unwrap());
                 prop_assert_eq!(given, expected, "rounds closed");
             }
             Act::LookAtAll(cost) => self.look_at_all(*cost, at)?,
@@ -231,9 +232,9 @@ impl Run {
         let is_late = at < self.model.now;
         let at = Timestamp::from_nanos(at);
         with_engine!(&self.subject, it => match verb {
-            Verb::Check if is_late => it.check_at(&request, at).block(),
+            Verb::Check if is_late => it.at(at).check(&request).block(),
             Verb::Check => it.check(&request).block(),
-            Verb::Peek if is_late => it.peek_at(&request, at).block(),
+            Verb::Peek if is_late => it.at(at).peek(&request).block(),
             Verb::Peek => it.peek(&request).block(),
             Verb::Reserve => it.reserve(&request).block(),
         })
@@ -277,7 +278,7 @@ impl Run {
         prop_assert_eq!(report.rules().count(), expected.rules.len(), "rules: {:?}", report);
         for expected in &expected.rules {
             let decision = &expected.decision;
-            let given = report.rules().find(|it| it.rule == expected.name);
+            let given = report.rules().find(|it| it.rule.name() == expected.name);
             let Some(given) = given else {
                 return Err(TestCaseError::fail(format!("{} is not in {report:?}", expected.name)));
             };
@@ -339,16 +340,16 @@ impl Run {
                     return;
                 }
                 self.model.set_override(number, given);
-                let rule = (DOMAINS[self.model.rules[number].rule.domain], format!("r{number}"));
-                let rule = (rule.0, &*rule.1);
+                let domain = DOMAINS[self.model.rules[number].rule.domain];
+                let rule = &RuleId::named(&format!("r{number}")).in_domain(domain);
                 let given = given.in_policy();
                 with_engine!(&self.subject, it => it.set_override("test", rule, given).block().unwrap());
             }
             Act::DropOverride(rule, given) => {
                 let Some((number, given)) = self.override_of(*rule, given) else { return };
                 self.model.drop_override(number, &given);
-                let rule = (DOMAINS[self.model.rules[number].rule.domain], format!("r{number}"));
-                let rule = (rule.0, &*rule.1);
+                let domain = DOMAINS[self.model.rules[number].rule.domain];
+                let rule = &RuleId::named(&format!("r{number}")).in_domain(domain);
                 let key = given.target.conditions();
                 with_engine!(&self.subject, it => it.drop_override("test", rule, &key).block().unwrap());
             }
@@ -391,7 +392,10 @@ impl Run {
                 self.move_time(op);
                 self.model.restore();
                 let clock = self.clock.clone();
-                let engine = Engine::restore(policy, clock, &snapshot)
+                let engine = Engine::builder(policy)
+                    .snapshot(&snapshot)
+                    .clock(clock)
+                    .build()
                     .map_err(|error| TestCaseError::fail(format!("restore: {error}")))?;
                 engine.replace_overlay("test", overlay).block().unwrap();
                 self.subject = Subject::Memory(engine);
@@ -411,16 +415,18 @@ fn open(policy: Policy, disk: CrashDisk, clock: &ManualClock) -> Subject {
     let options = FileOptions::default().max_keys(MAX_KEYS).when_full(WhenFull::Deny);
     let options = options.least_durability(Durability::Flush).fill_ahead(4_096);
     let store = options.open_on(Arc::new(disk.clone())).unwrap();
-    Subject::Disk(Engine::with_store(policy, store, clock.clone()), disk)
+    Subject::Disk(Engine::builder(policy).store(store).clock(clock.clone()).build().unwrap(), disk)
 }
 
 /// The rules of the file, and two for other keys.
 fn policy(model: &Model) -> Policy {
     let bucket = Bucket::new(Rate::per_second(100).unwrap(), 100).unwrap();
     let sliding = Sliding::new(8, std::time::Duration::from_millis(100), 10).unwrap();
-    let others =
-        [Rule::new("narrow", Limit::Bucket(bucket)), Rule::new("wide", Limit::Sliding(sliding))];
-    let others = others.map(|rule| rule.domain("others").key(["user"]).unwrap());
+    let others = [
+        Rule::builder("narrow", Limit::Bucket(bucket)),
+        Rule::builder("wide", Limit::Sliding(sliding)),
+    ];
+    let others = others.map(|rule| rule.domain("others").key(["user"]).build().unwrap());
     let rules = model.file.iter().flatten().map(FileRule::in_policy);
     Policy::new(rules.chain(others)).unwrap_or_else(|errors| panic!("{errors}"))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::durable::{Disk, FileOptions, FileStore, Filter, OpenError};
-use tidegate::policy::{Condition, Override, Policy, Rule};
+use tidegate::policy::{Condition, Override, Policy, Rule, RuleId};
 use tidegate::{
     Ban, CheckError, Engine, ManualClock, MemoryStore, Outage, Report, Request, SettleError, Store,
     Timestamp, WhenFull,
@@ -145,7 +145,8 @@ impl World<FileStore> {
 impl<S: Store> World<S> {
     fn with_store(durability: &'static str, store: S, now: Timestamp) -> Self {
         let clock = ManualClock::new(now);
-        let engine = Engine::with_store(policy(durability), store, clock.clone());
+        let engine =
+            Engine::builder(policy(durability)).store(store).clock(clock.clone()).build().unwrap();
         Self { engine, clock, holds: HashMap::new(), durability }
     }
 
@@ -196,7 +197,7 @@ impl<S: Store> World<S> {
                 reported(report)
             }
             Op::Commit(made, actual) => settled(engine.commit(hold(made), *actual).block()),
-            Op::Cancel(made) => settled(engine.cancel_noting(hold(made), "never mind").block()),
+            Op::Cancel(made) => settled(engine.cancel(hold(made), "never mind").block()),
             Op::Renew(made) => settled(engine.renew(hold(made)).block()),
             Op::RefundHold(made, units) => settled(engine.refund_hold(hold(made), *units).block()),
             Op::Refund { user, cost } => outcome(
@@ -205,7 +206,7 @@ impl<S: Store> World<S> {
             Op::Forget { user } => {
                 outcome(engine.forget(&Request::new("default", &[("user", user)])).block())
             }
-            Op::CloseRound => outcome(engine.close_round("default").block()),
+            Op::CloseRound => outcome(engine.close_round("default", None).block()),
             Op::Note(_) | Op::Snapshot => Outcome::This(String::from("Ok(())")),
             _ => Outcome::This(format!("{:?}", self.edit(&step.op))),
         }
@@ -221,11 +222,12 @@ impl<S: Store> World<S> {
             Op::Unban(user) => engine.unban("root", "default", &of_user(user)).block().unwrap(),
             Op::Override(user, max) => {
                 let given = self.override_of(user, *max);
-                engine.set_override("root", ("default", "round"), given).block().unwrap()
+                engine.set_override("root", &RuleId::named("round"), given).block().unwrap()
             }
-            Op::DropOverride(user) => {
-                engine.drop_override("root", ("default", "round"), &of_user(user)).block().unwrap()
-            }
+            Op::DropOverride(user) => engine
+                .drop_override("root", &RuleId::named("round"), &of_user(user))
+                .block()
+                .unwrap(),
             Op::Replace { max, effective } => {
                 let limit = format!("window = {{ max = {max}, per = \"10s\" }}");
                 engine.replace_rule("root", self.rule("all", &limit, effective)).block().unwrap()

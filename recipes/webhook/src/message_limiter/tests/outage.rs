@@ -91,7 +91,11 @@ fn storage()
     let disk = Limited::new();
     let is_full = Arc::clone(&disk.is_full);
     let store = FileOptions::default().open_on(Arc::new(disk)).unwrap();
-    let engine = Engine::with_store(three().policy().unwrap(), store, ManualClock::default());
+    let engine = Engine::builder(three().policy().unwrap())
+        .store(store)
+        .clock(ManualClock::default())
+        .build()
+        .unwrap();
     (MessageLimiter::new(engine.clone()), engine, is_full)
 }
 
@@ -139,7 +143,13 @@ async fn duplicate_message_is_claimed_once_on_disk() {
     let clock = ManualClock::default();
     let opened = || {
         let store = FileOptions::default().open(&path).unwrap();
-        MessageLimiter::new(Engine::with_store(three().policy().unwrap(), store, clock.clone()))
+        MessageLimiter::new(
+            Engine::builder(three().policy().unwrap())
+                .store(store)
+                .clock(clock.clone())
+                .build()
+                .unwrap(),
+        )
     };
     let limiter = opened();
     assert_eq!(pass(&limiter, message(7, 1)).await, Some(2));
