@@ -13,7 +13,8 @@ use tokens::{Token, tokens};
 mod tokens;
 
 /// Crates whose top-level modules have no cycle.
-const WITHOUT_CYCLES: [&str; 6] = [
+const WITHOUT_CYCLES: [&str; 7] = [
+    "tidegate",
     "tidegate-cli",
     "tidegate-core",
     "tidegate-listen",
@@ -22,8 +23,8 @@ const WITHOUT_CYCLES: [&str; 6] = [
     "tidegate-tower",
 ];
 
-/// Crates that are not checked.
-const UNCHECKED: [&str; 1] = ["tidegate"];
+/// Crates that still have cycles, and are not checked.
+const WITH_CYCLES: [&str; 3] = ["tidegate-engine", "tidegate-policy", "tidegate-table"];
 
 #[test]
 fn modules_of_a_crate_import_each_other_in_one_direction_only() {
@@ -42,7 +43,7 @@ fn modules_of_a_crate_import_each_other_in_one_direction_only() {
 #[test]
 fn every_crate_is_listed() {
     let known: BTreeSet<_> =
-        WITHOUT_CYCLES.into_iter().chain(UNCHECKED).map(String::from).collect();
+        WITHOUT_CYCLES.into_iter().chain(WITH_CYCLES).map(String::from).collect();
     let folders = fs::read_dir(crates()).unwrap().map(|folder| folder.unwrap().path());
     let found = folders.filter(|folder| folder.join("Cargo.toml").exists());
     let found: BTreeSet<_> =
