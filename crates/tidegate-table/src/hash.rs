@@ -83,12 +83,12 @@ impl KeyedHash {
     }
 
     /// How many random numbers it has.
-    pub const WORDS: u32 = 1 + 3 * POSITIONS as u32 + 2 + 1;
+    pub const WORDS: usize = 1 + 3 * POSITIONS + 2 + 1;
 
     /// The hash with these random numbers; `None` if their count is wrong.
     pub fn from_words(words: &[u128]) -> Option<Self> {
         let mut next = words.iter().copied();
-        let is_whole = words.len() == Self::WORDS as usize;
+        let is_whole = words.len() == Self::WORDS;
         is_whole.then(|| Self::from_random(|| next.next().unwrap_or(0)))
     }
 }

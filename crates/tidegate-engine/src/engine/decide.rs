@@ -181,14 +181,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             let names = PlannedKeys { rules, requests, hash: self.shared.store.hash(), times };
             let mut planned = Planned::new(rules, verb.act());
             let domain = find(rules).map(|number| &rules.domains[number]);
-            if let Err(error) =
-                self.plan_verb((rules, domain), requests, (verb, times), &mut planned)
-            {
-                if S::ANSWERS_LATER {
-                    drop(planned);
-                    return self.if_in_force(report, times, Some(error));
-                }
-                return DecideProgress::Error(error);
+            let verbs = (verb, times);
+            if let Err(error) = self.plan_verb((rules, domain), requests, verbs, &mut planned) {
+                drop(planned);
+                return self.error_if_in_force(report, times, error);
             }
             if let Some(denial) = planned.denial {
                 let denial = (denial, planned.denied);
@@ -196,7 +192,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 drop(planned);
                 report.deny(denial);
                 if S::ANSWERS_LATER {
-                    return self.if_in_force(report, times, None);
+                    return self.if_in_force(report, times);
                 }
                 self.correct_wait(report, (&|rules| find(rules), requests), (when, times));
                 return DecideProgress::Now;
@@ -208,11 +204,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             *is_of_several = requests.len() > 1;
             *hits = std::mem::take(&mut planned.hits);
             if evaluated.is_empty() && planned.plan.hold.is_none() {
-                if S::ANSWERS_LATER {
-                    drop(planned);
-                    return self.if_in_force(report, times, None);
-                }
-                return DecideProgress::Now;
+                drop(planned);
+                return self.if_in_force(report, times);
             }
             planned.plan.requests = Some(&names);
             planned.plan.looks_ahead = matches!(when, When::Ahead(_));
@@ -390,6 +383,7 @@ pub(super) struct LaterDecision {
 }
 
 /// A decision that may not be durable yet.
+#[allow(clippy::large_enum_variant, reason = "one at a time, and mostly the large one")]
 pub(super) enum EarlyDecision<'a> {
     Now(Result<(Report, Option<Durable<'a>>), CheckError>),
     Later(BoxFuture<Result<Report, CheckError>>),

@@ -105,8 +105,27 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 
     /// A decision that needs no limit, but the rules of a shared store: they have to be in force.
+    #[inline]
+    pub(super) fn if_in_force(&self, report: &Report, times: Times) -> DecideProgress<'_> {
+        if !S::ANSWERS_LATER {
+            return DecideProgress::Now;
+        }
+        self.known_if_in_force(report, times, None)
+    }
+
+    /// An error by the rules of a shared store: they have to be in force.
     #[cold]
-    pub(super) fn if_in_force(
+    pub(super) fn error_if_in_force(
+        &self,
+        report: &Report,
+        times: Times,
+        error: CheckError,
+    ) -> DecideProgress<'_> {
+        self.known_if_in_force(report, times, Some(error))
+    }
+
+    #[cold]
+    fn known_if_in_force(
         &self,
         report: &Report,
         times: Times,
@@ -227,11 +246,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let Some(store) = self.shared.store.shared() else { return Ok(()) };
         let seen = store.control();
         let proposal = lock(&self.shared.proposal).clone();
-        if proposal.is_none() && seen.version != self.shared.rules.load().version {
-            if seen.version != 0 {
-                self.install(&seen);
-                return Ok(());
-            }
+        let is_new = seen.version != 0 && seen.version != self.shared.rules.load().version;
+        if is_new && proposal.is_none() {
+            self.install(&seen);
+            return Ok(());
         }
         let times = self.read_times(None);
         let own = Arc::clone(&self.shared.rules.load().policy);

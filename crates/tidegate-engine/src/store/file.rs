@@ -291,7 +291,7 @@ impl FileStore {
         times: Times,
     ) -> NowOrLater<'_, Result<(), Outage>> {
         if self.is_failing(Some(text)) {
-            return NowOrLater::Now(Err(Outage::Unavailable.into()));
+            return NowOrLater::Now(Err(Outage::Unavailable));
         }
         let record = Record::Note { at: times.now, domain: domain.into(), text: text.into() };
         self.shared.recorder.append(&record, Durability::Fsync);
@@ -532,7 +532,7 @@ impl sealed::Store for FileStore {
         times: Times,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
         if self.is_failing(scope.note) {
-            return NowOrLater::Now(Err(Outage::Unavailable.into()));
+            return NowOrLater::Now(Err(Outage::Unavailable));
         }
         let forgotten = self.shared.memory.forget_all(scope, times).block();
         let durable = self.wait_durable(Durability::Fsync);
@@ -562,7 +562,7 @@ impl sealed::Store for FileStore {
         times: Times,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
         if self.is_failing(note) {
-            return NowOrLater::Now(Err(Outage::Unavailable.into()));
+            return NowOrLater::Now(Err(Outage::Unavailable));
         }
         // Its order in the log is its order among decisions.
         let closed = self.shared.memory.with_hold_tables(|_| {

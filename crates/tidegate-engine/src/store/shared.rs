@@ -307,8 +307,8 @@ impl sealed::Store for SharedStore {
 
 /// The hash of the keys, by a secret.
 fn hash_of(secret: &[u8]) -> KeyedHash {
-    let word = |number: u32| {
-        let digest = sha256(&[&number.to_be_bytes()[..], secret].concat());
+    let word = |number: usize| {
+        let digest = sha256(&[&(number as u64).to_be_bytes()[..], secret].concat());
         let mut word = [0; 16];
         word.copy_from_slice(&digest[..16]);
         u128::from_le_bytes(word)

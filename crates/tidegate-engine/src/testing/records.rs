@@ -1,11 +1,10 @@
-//! Records in memory that answer after a while, out of order, and not always.
+//! Records in memory that answer later, out of order, and not always.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use super::dice::Dice;
 use crate::Outage;
@@ -20,9 +19,7 @@ use tidegate_table::locks::lock;
 #[derive(Debug)]
 pub struct DelayedRecords {
     shared: Arc<Inner>,
-    queue: Sender<(Instant, Transaction)>,
-    dice: Mutex<Dice>,
-    longest: Duration,
+    queue: Sender<Transaction>,
 }
 
 /// How often something goes wrong, each in 1 000 transactions.
@@ -45,31 +42,32 @@ impl RecordFaults {
     }
 }
 
+/// A value with the number of its last change.
+type Stored = (u64, Option<Arc<[u8]>>);
+
 #[derive(Debug, Default)]
 struct Inner {
-    /// Values with the number of their last change.
-    records: Mutex<HashMap<RecordKey, (u64, Option<Arc<[u8]>>)>>,
+    records: Mutex<HashMap<RecordKey, Stored>>,
     changes: AtomicU64,
     conflicts: AtomicU64,
 }
 
 impl DelayedRecords {
-    /// Records without faults. The seed decides the delays, up to the longest.
+    /// Records without faults. The seed decides which transaction comes next.
     #[must_use]
-    pub fn new(seed: u64, longest: Duration) -> Self {
-        Self::with_faults(seed, longest, RecordFaults::default())
+    pub fn new(seed: u64) -> Self {
+        Self::with_faults(seed, RecordFaults::default())
     }
 
     /// Records with faults.
     #[must_use]
-    pub fn with_faults(seed: u64, longest: Duration, faults: RecordFaults) -> Self {
+    pub fn with_faults(seed: u64, faults: RecordFaults) -> Self {
         let shared: Arc<Inner> = Arc::default();
         let (queue, submitted) = channel();
-        let dice = Dice::new(seed);
-        let running = (Arc::clone(&shared), Dice::new(!seed), faults);
+        let running = (Arc::clone(&shared), Dice::new(seed), faults);
         // It ends with the sender.
         drop(thread::spawn(move || run(&submitted, running)));
-        Self { shared, queue, dice: Mutex::new(dice), longest }
+        Self { shared, queue }
     }
 
     /// How often a transaction had to be repeated, because another one came between.
@@ -81,15 +79,13 @@ impl DelayedRecords {
 
 impl RecordStore for DelayedRecords {
     fn run(&self, transaction: Transaction) {
-        let longest_ns = u64::try_from(self.longest.as_nanos()).unwrap_or(u64::MAX);
-        let delay = Duration::from_nanos(lock(&self.dice).below(longest_ns.max(1)));
         // Without the thread it is dropped, and so its outcome is unknown.
-        let _ = self.queue.send((Instant::now() + delay, transaction));
+        let _ = self.queue.send(transaction);
     }
 
     fn states(&self, after: Option<RecordKey>, most: usize) -> Listing {
         let records = lock(&self.shared.records);
-        let is_listed = |(key, value): &(&RecordKey, &(u64, Option<Arc<[u8]>>))| {
+        let is_listed = |(key, value): &(&RecordKey, &Stored)| {
             key.is_state() && Some(**key) > after && value.1.is_some()
         };
         let mut keys: Vec<RecordKey> = records.iter().filter(is_listed).map(|it| *it.0).collect();
@@ -104,33 +100,29 @@ impl RecordStore for DelayedRecords {
     }
 }
 
-/// Runs what is due. Between its reads and its writes others come.
+/// Runs one step of some transaction after the other, so that others come between its reads and its
+/// writes.
 fn run(
-    submitted: &Receiver<(Instant, Transaction)>,
+    submitted: &Receiver<Transaction>,
     (shared, mut dice, faults): (Arc<Inner>, Dice, RecordFaults),
 ) {
-    let mut open: Vec<(Instant, OpenTransaction)> = Vec::new();
+    let mut open: Vec<OpenTransaction> = Vec::new();
     loop {
-        let next = open.iter().map(|(due, _)| *due).min();
-        let arrived = match next {
-            None => match submitted.recv() {
-                Ok(arrived) => Some(arrived),
-                Err(_) => return,
-            },
-            Some(due) => submitted.recv_timeout(due.saturating_duration_since(Instant::now())).ok(),
+        let arrived = if open.is_empty() {
+            let Ok(first) = submitted.recv() else { return };
+            Some(first)
+        } else {
+            submitted.try_recv().ok()
         };
-        if let Some((due, transaction)) = arrived {
-            open.push((due, OpenTransaction { transaction, read: None }));
+        open.extend(arrived.map(|transaction| OpenTransaction { transaction, read: None }));
+        if dice.once_in(4) {
+            // Others get the time to come between.
+            thread::yield_now();
             continue;
         }
-        let now = Instant::now();
-        while let Some(index) = open.iter().position(|(due, _)| *due <= now) {
-            let (due, transaction) = open.swap_remove(index);
-            if let Some(next) = transaction.advance(&shared, &mut dice, faults) {
-                open.push((due + Duration::from_micros(dice.below(50)), next));
-                break;
-            }
-        }
+        let next = usize::try_from(dice.below(open.len() as u64)).unwrap_or(0);
+        let advanced = open.swap_remove(next).advance(&shared, &mut dice, faults);
+        open.extend(advanced);
     }
 }
 
@@ -207,7 +199,7 @@ impl OpenTransaction {
 }
 
 fn read_record(
-    records: &mut HashMap<RecordKey, (u64, Option<Arc<[u8]>>)>,
+    records: &mut HashMap<RecordKey, Stored>,
     key: RecordKey,
     (read, numbers): &mut (Records, HashMap<RecordKey, u64>),
 ) {

@@ -10,7 +10,9 @@ const QUEUE: u64 = 7;
 
 /// Attempts on their way, oldest first; the test decides their results.
 #[derive(Default)]
-struct Server(Mutex<VecDeque<Arc<Mutex<Option<Attempt<&'static str>>>>>>);
+struct Server(Mutex<VecDeque<Answer>>);
+
+type Answer = Arc<Mutex<Option<Attempt<&'static str>>>>;
 
 impl Server {
     fn attempt<'a>(
