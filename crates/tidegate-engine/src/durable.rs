@@ -29,15 +29,16 @@
 //! unless their rule sets another durability, everything else is in memory unless its rule sets
 //! one.
 
+use std::io;
 use std::path::Path;
 
 use tidegate_policy::policy::Policy;
 use tidegate_table::clock::{Clock, SystemClock};
 
 use crate::engine::Engine;
-use crate::store::{NowOrLater, Outage};
+use crate::store::{AnyStore, MemoryStore, NowOrLater, Outage};
 
-pub use crate::store::KeyName;
+pub use crate::plan::KeyName;
 pub use crate::store::file::{
     Booking, CheckReport, Disk, DiskFile, EntryKind, FileIdentity, FileOptions, FileStore, Filter,
     Folder, Ledger, LedgerEntries, LedgerEntry, LogCounts, NamedFile, OpenError, ReadableTotals,
@@ -62,6 +63,41 @@ impl Engine<FileStore> {
         let store = options.open(path.as_ref())?;
         let clock = SystemClock::no_earlier_than(store.last_time());
         Ok(Self::with_store(policy, store, clock))
+    }
+}
+
+impl Engine<AnyStore> {
+    /// An engine with its states in a folder, or in memory if there is none.
+    pub fn open_any(policy: Policy, folder: Option<&Path>) -> Result<Self, OpenError> {
+        let bounds = policy.server().bounds();
+        let (store, clock) = match folder {
+            Some(folder) => {
+                let store = FileOptions::default().bounds(bounds).open(folder)?;
+                let clock = SystemClock::no_earlier_than(store.last_time());
+                (AnyStore::File(store), clock)
+            }
+            None => {
+                let store = MemoryStore::with_bounds(bounds).ok_or_else(|| {
+                    OpenError::disk("make a table", io::ErrorKind::OutOfMemory.into())
+                })?;
+                (AnyStore::Memory(store), SystemClock::new())
+            }
+        };
+        Ok(Self::with_store(policy, store, clock))
+    }
+
+    /// The file store, if the engine has one.
+    #[must_use]
+    pub fn on_disk(&self) -> Option<&FileStore> {
+        match self.store() {
+            AnyStore::Memory(_) => None,
+            AnyStore::File(store) => Some(store),
+        }
+    }
+
+    /// Makes everything so far durable, if the store is on disk.
+    pub fn sync_any(&self) -> NowOrLater<'_, Result<(), Outage>> {
+        self.on_disk().map_or(NowOrLater::Now(Ok(())), FileStore::sync)
     }
 }
 

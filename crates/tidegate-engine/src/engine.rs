@@ -10,15 +10,12 @@ use tidegate_policy::policy::Policy;
 use tidegate_table::clock::{Clock, SystemClock};
 use tidegate_table::waiting::WaitQueues;
 
-#[cfg(feature = "durable")]
-pub(crate) use change::MOST_CHANGES;
-pub use change::{Change, Changed, NoSuchRule, OverrideError};
+pub use change::{NoSuchRule, OverrideError};
 pub use domain::PreparedDomain;
 pub use error::{CheckError, SettleError};
 pub use explain::{Applies, Explanation, RuleExplanation};
 pub use keys::Enrolment;
 pub use lease::{Lease, WaitError, Waiting};
-pub use overlay::{Ban, Overlay};
 pub use report::{Report, RuleReport};
 pub use settle::CommitReport;
 pub use tally::RuleTally;
@@ -35,11 +32,8 @@ mod decide;
 mod domain;
 mod error;
 mod explain;
-mod field_changes;
 mod keys;
 mod lease;
-mod overlay;
-mod overlay_text;
 mod planning;
 mod report;
 mod ruleset;

@@ -13,8 +13,10 @@ mod any_limit;
 mod cycle;
 #[cfg(feature = "durable")]
 pub mod durable;
+mod edits;
 mod engine;
 mod history;
+mod plan;
 mod request;
 mod request_limit;
 mod store;
@@ -22,16 +24,18 @@ mod store;
 pub mod testing;
 mod transition;
 
+pub use edits::{Ban, Change, Changed, Overlay};
 pub use engine::{
-    Applies, Ban, Change, Changed, CheckError, CommitReport, Engine, Enrolment, Explanation, Lease,
-    NoSuchRule, Overlay, OverrideError, PreparedDomain, Report, RuleExplanation, RuleReport,
-    RuleTally, SettleError, WaitError, Waiting,
+    Applies, CheckError, CommitReport, Engine, Enrolment, Explanation, Lease, NoSuchRule,
+    OverrideError, PreparedDomain, Report, RuleExplanation, RuleReport, RuleTally, SettleError,
+    WaitError, Waiting,
 };
+pub use plan::KeyName;
 pub use request::Request;
 pub use request_limit::RequestLimit;
 #[cfg(feature = "durable")]
 pub use store::AnyStore;
 pub use store::{
-    HoldBound, HoldId, HoldIdError, KeyName, MemoryStore, NowOrLater, NowOrLaterFuture, Outage,
+    HoldBound, HoldId, HoldIdError, MemoryStore, NowOrLater, NowOrLaterFuture, Outage,
     SnapshotError, Store,
 };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_core::{Bucket, Decision, Timestamp};
 use tidegate_table::clock::{Clock, MonotonicClock};
 use tidegate_table::hash::{KeyedHash, spread};
-use tidegate_table::keyed::KeyedLimit;
+use tidegate_table::table::keyed::KeyedLimit;
 use tidegate_table::table::{Table, TableFull};
 use tidegate_table::waiting::WaitQueues;
 

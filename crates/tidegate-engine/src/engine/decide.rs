@@ -15,10 +15,9 @@ use super::ruleset::{Domain, Ruleset};
 use super::{CheckError, Engine};
 use crate::any_limit::Operation;
 use crate::cycle::Times;
+use crate::plan::{Charge, HoldFor, IdempotencyKey};
 use crate::request::Request;
-use crate::store::{
-    Charge, DecideError, Deciding, Durable, HoldFor, IdempotencyKey, NowOrLater, Store,
-};
+use crate::store::{DecideError, Deciding, Durable, NowOrLater, Store};
 
 /// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

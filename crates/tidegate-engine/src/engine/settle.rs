@@ -5,8 +5,9 @@ use tidegate_table::clock::Clock;
 
 use super::decide::RequestIdentity;
 use super::{CheckError, Engine, SettleError};
+use crate::plan::Settlement;
 use crate::request::Request;
-use crate::store::{HoldId, NowOrLater, Settled, Settlement, Store};
+use crate::store::{HoldId, NowOrLater, Settled, Store};
 
 /// What a commit came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,25 +1,22 @@
 //! A store chosen when the program starts.
 
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use tidegate_core::Timestamp;
-use tidegate_policy::policy::Policy;
-use tidegate_table::clock::SystemClock;
 use tidegate_table::hash::KeyedHash;
 
-use super::file::{FileOptions, FileStore, OpenError};
+use super::file::FileStore;
 use super::memory::MemoryStore;
 use super::{
-    Adoption, Deciding, EnrolFailure, ForgetScope, HoldId, NowOrLater, Outage, Plan, RefundFailure,
-    SettleFailure, Settled, Settlement, StoredEdits, sealed,
+    Adoption, Deciding, EnrolFailure, ForgetScope, HoldId, NowOrLater, Outage, RefundFailure,
+    SettleFailure, Settled, StoredEdits, sealed,
 };
 use crate::any_limit::Decisions;
 use crate::cycle::Times;
-use crate::engine::{Change, Engine, Overlay};
+use crate::edits::{Change, Overlay};
 use crate::history::History;
+use crate::plan::{Plan, Settlement};
 
 /// One of the stores, chosen when the program starts.
 #[derive(Debug)]
@@ -29,41 +26,6 @@ pub enum AnyStore {
     Memory(MemoryStore),
     /// States in a folder.
     File(FileStore),
-}
-
-impl Engine<AnyStore> {
-    /// An engine with its states in a folder, or in memory if there is none.
-    pub fn open_any(policy: Policy, folder: Option<&Path>) -> Result<Self, OpenError> {
-        let bounds = policy.server().bounds();
-        let (store, clock) = match folder {
-            Some(folder) => {
-                let store = FileOptions::default().bounds(bounds).open(folder)?;
-                let clock = SystemClock::no_earlier_than(store.last_time());
-                (AnyStore::File(store), clock)
-            }
-            None => {
-                let store = MemoryStore::with_bounds(bounds).ok_or_else(|| {
-                    OpenError::disk("make a table", io::ErrorKind::OutOfMemory.into())
-                })?;
-                (AnyStore::Memory(store), SystemClock::new())
-            }
-        };
-        Ok(Self::with_store(policy, store, clock))
-    }
-
-    /// The file store, if the engine has one.
-    #[must_use]
-    pub fn on_disk(&self) -> Option<&FileStore> {
-        match self.store() {
-            AnyStore::Memory(_) => None,
-            AnyStore::File(store) => Some(store),
-        }
-    }
-
-    /// Makes everything so far durable, if the store is on disk.
-    pub fn sync_any(&self) -> NowOrLater<'_, Result<(), Outage>> {
-        self.on_disk().map_or(NowOrLater::Now(Ok(())), FileStore::sync)
-    }
 }
 
 /// The same call on either store.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::sha256::sha256;
-use crate::store::KeyName;
+use crate::plan::KeyName;
 use crate::store::replay::HASHED;
 
 /// The keys with numbers.
