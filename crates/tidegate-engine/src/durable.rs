@@ -34,9 +34,9 @@ use std::convert::Infallible;
 use tidegate_table::clock::Clock;
 
 use crate::engine::Engine;
-use crate::store::{NowOrLater, Outage};
+use crate::store::{AnyStore, NowOrLater, Outage};
 
-pub use crate::store::KeyName;
+pub use crate::plan::KeyName;
 pub use crate::store::file::{
     Booking, CheckReport, Disk, DiskFile, EntryKind, FileIdentity, FileOptions, FileStore, Filter,
     Folder, Ledger, LedgerEntries, LedgerEntry, LogCounts, NamedFile, OpenError, ReadableTotals,
@@ -46,6 +46,22 @@ pub use crate::store::file::{
 impl From<Infallible> for OpenError {
     fn from(never: Infallible) -> Self {
         match never {}
+    }
+}
+
+impl<C: Clock + Send + Sync + 'static> Engine<AnyStore, C> {
+    /// The file store, if the engine has one.
+    #[must_use]
+    pub fn on_disk(&self) -> Option<&FileStore> {
+        match self.store() {
+            AnyStore::Memory(_) => None,
+            AnyStore::File(store) => Some(store),
+        }
+    }
+
+    /// Makes everything so far durable, if the store is on disk.
+    pub fn sync_any(&self) -> NowOrLater<'_, Result<(), Outage>> {
+        self.on_disk().map_or(NowOrLater::Now(Ok(())), FileStore::sync)
     }
 }
 

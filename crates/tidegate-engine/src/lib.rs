@@ -13,8 +13,10 @@ mod any_limit;
 mod cycle;
 #[cfg(feature = "durable")]
 pub mod durable;
+mod edits;
 mod engine;
 mod history;
+mod plan;
 mod request;
 mod request_limit;
 pub mod shared;
@@ -23,17 +25,18 @@ mod store;
 pub mod testing;
 mod transition;
 
+pub use edits::{Ban, Change, Changed, Overlay};
 pub use engine::{
-    Applies, Ban, Change, Changed, CheckError, Commit, CommitReport, EditError, Edited, Engine,
-    EngineAt, EngineBuilder, Enrolment, Explanation, Lease, NoMemory, NoSuchRule, Note, Overlay,
-    PreparedDomain, Refund, Report, RuleExplanation, RuleReport, RuleTally, SettleError, WaitError,
-    Waiting,
+    Applies, CheckError, Commit, CommitReport, EditError, Edited, Engine, EngineAt, EngineBuilder,
+    Enrolment, Explanation, Lease, NoMemory, NoSuchRule, Note, PreparedDomain, Refund, Report,
+    RuleExplanation, RuleReport, RuleTally, SettleError, WaitError, Waiting,
 };
+pub use plan::KeyName;
 pub use request::Request;
 pub use request_limit::RequestLimit;
 #[cfg(feature = "durable")]
 pub use store::AnyStore;
 pub use store::{
-    HoldBound, HoldId, HoldIdError, KeyName, MemoryStore, NowOrLater, NowOrLaterFuture, Outage,
+    HoldBound, HoldId, HoldIdError, MemoryStore, NowOrLater, NowOrLaterFuture, Outage,
     SnapshotError, Store,
 };

@@ -15,8 +15,9 @@ use tidegate_table::waiting::WaitQueues;
 
 use crate::any_limit::Decisions;
 use crate::cycle::Times;
-use crate::engine::{Change, Overlay};
+use crate::edits::{Change, Overlay};
 use crate::history::{History, RuleHistory};
+use crate::plan::{Plan, Settlement};
 use later::BoxFuture;
 use shared::{RecordKey, SharedStore};
 
@@ -26,7 +27,6 @@ mod any;
 pub(crate) mod file;
 pub(crate) mod later;
 mod memory;
-mod plan;
 mod record;
 mod replay;
 mod sha256;
@@ -35,9 +35,6 @@ pub(crate) mod shared;
 #[cfg(feature = "durable")]
 pub use any::AnyStore;
 pub use memory::{MemoryStore, SnapshotError};
-pub use plan::KeyName;
-
-pub(crate) use plan::{Charge, HoldFor, IdempotencyKey, Plan, PlannedRequests};
 
 /// The id of a hold: a reservation or a lease.
 ///
@@ -231,31 +228,6 @@ impl fmt::Display for HoldBound {
                 write!(f, "the domain has {most} open reservations and leases")
             }
             Self::Key { most } => write!(f, "the key has {most} open reservations"),
-        }
-    }
-}
-
-/// What to do with a hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settlement {
-    /// Charges its units, or another number of them.
-    Commit { actual: Option<u64> },
-    /// Releases its units.
-    Cancel,
-    /// Releases its units, and ends a cooldown that it began.
-    Void,
-    /// Extends it by its full length, from now.
-    Renew,
-    /// Refunds units that it charged; under the same idempotency key only once.
-    Refund { units: u64, name: Option<IdempotencyKey> },
-}
-
-impl Settlement {
-    /// The idempotency key.
-    pub(crate) const fn name(self) -> Option<IdempotencyKey> {
-        match self {
-            Self::Refund { name, .. } => name,
-            Self::Commit { .. } | Self::Cancel | Self::Void | Self::Renew => None,
         }
     }
 }

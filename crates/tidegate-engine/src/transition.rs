@@ -17,7 +17,7 @@ use crate::any_limit::{
 };
 use crate::cycle::Times;
 use crate::history::{Current, History, KeyRef, RuleHistory, StoredState};
-use crate::store::{Charge, Plan, Settlement};
+use crate::plan::{Charge, KeyAttributes, Plan, Settlement};
 
 type Several<T> = SmallVec<[T; INLINE]>;
 
@@ -65,9 +65,6 @@ pub(crate) struct HoldItem {
     /// The attributes of the key, which overrides by pattern need.
     pub(crate) key: Arc<KeyAttributes>,
 }
-
-/// The attributes of a key, with their values.
-pub(crate) type KeyAttributes = [(Box<str>, Box<str>)];
 
 /// The result of a decision over all charges of a plan.
 #[derive(Clone, Debug, Default)]

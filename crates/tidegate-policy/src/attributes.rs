@@ -1,5 +1,4 @@
-use crate::policy::DescriptorNames;
-use crate::policy::descriptor::small;
+use crate::descriptor::{DescriptorNames, small};
 
 /// The attributes of a request: names and values.
 #[derive(Clone, Copy, Debug)]

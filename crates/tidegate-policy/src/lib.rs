@@ -12,6 +12,7 @@
 
 mod attributes;
 mod calendar;
+mod descriptor;
 pub mod policy;
 mod request_path;
 mod store_bounds;

@@ -17,7 +17,6 @@
 mod check;
 mod cost;
 mod describe;
-pub(crate) mod descriptor;
 mod diagnostic;
 mod fields;
 mod key;
@@ -47,8 +46,9 @@ use std::time::Duration;
 
 use check::Finding;
 
+pub use crate::descriptor::DescriptorNames;
+
 pub use cost::CostTable;
-pub use descriptor::DescriptorNames;
 pub use diagnostic::{Diagnostic, PolicyErrors, Severity};
 pub use key::{Key, KeyPart};
 pub use limit::{Cycle, Limit, Slots};

@@ -16,8 +16,6 @@ pub mod clock;
 #[doc(hidden)]
 pub mod hash;
 #[doc(hidden)]
-pub mod keyed;
-#[doc(hidden)]
 pub mod locks;
 mod memory;
 #[doc(hidden)]
@@ -27,6 +25,6 @@ pub mod waiting;
 
 pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
 pub use hash::{KeyedHash, KeyedHasher};
-pub use keyed::KeyedLimit;
 pub use memory::return_memory;
 pub use table::WhenFull;
+pub use table::keyed::KeyedLimit;

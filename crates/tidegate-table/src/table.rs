@@ -28,7 +28,7 @@ pub use line::{
 };
 pub use slot_table::{KeyLocation, SlotPolicy, SlotTable};
 
-use crate::keyed::KeyedLimit;
+use keyed::KeyedLimit;
 use limits::LimitPair;
 use probe_chain::{Position, ProbeChain};
 use sketch::Sketch;
@@ -39,6 +39,7 @@ mod arena;
 mod capacity;
 mod directory;
 mod grow;
+pub mod keyed;
 mod limits;
 mod line;
 mod probe_chain;

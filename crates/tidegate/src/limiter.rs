@@ -9,8 +9,8 @@ use std::time::Duration;
 use tidegate_core::{Bucket, Decision, Timestamp};
 use tidegate_table::clock::{Clock, MonotonicClock};
 use tidegate_table::hash::{KeyedHash, spread};
-use tidegate_table::keyed::KeyedLimit;
 use tidegate_table::table::Table;
+use tidegate_table::table::keyed::KeyedLimit;
 use tidegate_table::waiting::WaitQueues;
 
 mod at;

@@ -9,8 +9,9 @@ use super::{
     CheckError, Commit, CommitReport, Edited, Engine, Enrolment, Explanation, Note, Refund, Report,
     SettleError,
 };
+use crate::plan::Settlement;
 use crate::request::Request;
-use crate::store::{HoldId, MemoryStore, NowOrLater, Outage, Settlement, Store};
+use crate::store::{HoldId, MemoryStore, NowOrLater, Outage, Store};
 use tidegate_policy::policy::{Policy, Rule};
 use tidegate_table::clock::{Clock, SystemClock};
 

@@ -15,12 +15,10 @@ use super::ruleset::{Domain, Ruleset};
 use super::{CheckError, Engine};
 use crate::any_limit::Operation;
 use crate::cycle::Times;
+use crate::plan::{Charge, HoldFor, IdempotencyKey};
 use crate::request::Request;
 use crate::store::later::BoxFuture;
-use crate::store::{
-    Charge, DecideError, Deciding, Durable, HoldFor, IdempotencyKey, LaterDecided, NowOrLater,
-    Store,
-};
+use crate::store::{DecideError, Deciding, Durable, LaterDecided, NowOrLater, Store};
 
 /// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

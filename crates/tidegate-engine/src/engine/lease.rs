@@ -15,8 +15,9 @@ use super::error::{CheckError, SettleError};
 use super::report::Report;
 use super::{Engine, Verb, When};
 use crate::any_limit::AnyLimit;
+use crate::plan::Settlement;
 use crate::request::Request;
-use crate::store::{Durable, HoldId, MemoryStore, NowOrLater, Outage, Settlement, Store, block_on};
+use crate::store::{Durable, HoldId, MemoryStore, NowOrLater, Outage, Store, block_on};
 
 /// A slot of a concurrency limit. Dropping it releases the slot.
 ///

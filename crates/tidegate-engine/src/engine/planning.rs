@@ -12,14 +12,14 @@ use tidegate_policy::policy::{Condition, Empty, KeyPart, Limit, Missing, Mode, U
 use tidegate_table::hash::{KeyedHash, spread};
 
 use super::error::CheckError;
-use super::overlay::Ban;
 use super::ruleset::{CompiledRule, Domain, Ruleset};
 use crate::any_limit::{AnyLimit, NO_PERIOD, Operation};
 use crate::cycle::Times;
+use crate::edits::Ban;
+use crate::plan::KeyAttributes;
+use crate::plan::{Charge, KeyName, Plan, PlannedRequests};
 use crate::request::Request;
 use crate::request_limit::RequestLimit;
-use crate::store::{Charge, KeyName, Plan, PlannedRequests};
-use crate::transition::KeyAttributes;
 
 /// A plan, or the reason why there is nothing to decide.
 #[derive(Debug)]

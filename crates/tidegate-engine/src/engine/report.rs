@@ -11,8 +11,9 @@ use super::error::CheckError;
 use super::planning::{EarlyDenial, RuleHit};
 use super::ruleset::{Domain, Ruleset};
 use crate::any_limit::{Decisions, INLINE};
+use crate::plan::KeyName;
 use crate::request::Request;
-use crate::store::{DecideError, Decided, Durable, HoldId, KeyName, NewHold};
+use crate::store::{DecideError, Decided, Durable, HoldId, NewHold};
 
 /// The decision on a request: the verdict, and what every rule decided.
 #[must_use]

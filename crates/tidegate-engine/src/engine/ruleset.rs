@@ -15,11 +15,11 @@ use tidegate_policy::policy::{
 };
 use tidegate_table::hash::KeyedHash;
 
-use super::overlay::{Ban, Overlay};
 use super::planning::key_hash;
 use super::tally::{Tally, continue_counting};
 use crate::any_limit::AnyLimit;
 use crate::cycle::{CycleClock, Times};
+use crate::edits::{Ban, Overlay};
 use crate::history::{
     History, KeyRef, Keys, OverrideLimit, RuleEdit, RuleHistory, RuleLimits, Version,
 };

@@ -6,8 +6,9 @@ use tidegate_table::clock::Clock;
 use super::decide::RequestIdentity;
 use super::shared::{OwnedRequests, Planning};
 use super::{CheckError, Commit, Engine, Note, Refund, SettleError};
+use crate::plan::Settlement;
 use crate::request::Request;
-use crate::store::{HoldId, NowOrLater, RefundFailure, Settled, Settlement, Store};
+use crate::store::{HoldId, NowOrLater, RefundFailure, Settled, Store};
 
 /// What a commit came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,15 +11,17 @@ use super::decide::{DecideProgress, LaterDecision, Verb, When};
 use super::report::Report;
 use super::ruleset::{Ruleset, RulesetEdit, RulesetSource};
 use super::waits::WaitStep;
-use super::{Change, CheckError, EditError, Engine, Overlay};
+use super::{CheckError, EditError, Engine};
 use crate::cycle::Times;
+use crate::edits::{Change, Overlay};
 use crate::history::History;
+use crate::plan::Settlement;
 use crate::request::Request;
 use crate::request_limit::RequestLimit;
 use crate::store::later::{BoxFuture, Submitted};
 use crate::store::shared::{Control, SharedStore};
 use crate::store::{
-    DecideError, EnrolFailure, LaterDecided, NowOrLater, Outage, RefundFailure, Settlement, Store,
+    DecideError, EnrolFailure, LaterDecided, NowOrLater, Outage, RefundFailure, Store,
 };
 use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Effective, Policy};

@@ -7,19 +7,19 @@ use std::sync::atomic::AtomicU64;
 
 use tidegate_core::Timestamp;
 use tidegate_policy::StoreBounds;
-use tidegate_table::clock::Clock;
 use tidegate_table::hash::KeyedHash;
 
 use super::file::{FileOptions, FileStore, OpenError};
 use super::memory::MemoryStore;
 use super::{
-    Adoption, Deciding, EnrolFailure, ForgetScope, HoldId, NowOrLater, Outage, Plan, RefundFailure,
-    SettleFailure, Settled, Settlement, StoredEdits, sealed,
+    Adoption, Deciding, EnrolFailure, ForgetScope, HoldId, NowOrLater, Outage, RefundFailure,
+    SettleFailure, Settled, StoredEdits, sealed,
 };
 use crate::any_limit::Decisions;
 use crate::cycle::Times;
-use crate::engine::{Change, Engine, Overlay};
+use crate::edits::{Change, Overlay};
 use crate::history::History;
+use crate::plan::{Plan, Settlement};
 
 /// One of the stores, chosen when the program starts.
 #[derive(Debug)]
@@ -39,22 +39,6 @@ impl AnyStore {
             Some(folder) => FileOptions::default().bounds(bounds).open(folder).map(Self::File),
             None => MemoryStore::with_bounds(bounds).map(Self::Memory).ok_or_else(no_memory),
         }
-    }
-}
-
-impl<C: Clock + Send + Sync + 'static> Engine<AnyStore, C> {
-    /// The file store, if the engine has one.
-    #[must_use]
-    pub fn on_disk(&self) -> Option<&FileStore> {
-        match self.store() {
-            AnyStore::Memory(_) => None,
-            AnyStore::File(store) => Some(store),
-        }
-    }
-
-    /// Makes everything so far durable, if the store is on disk.
-    pub fn sync_any(&self) -> NowOrLater<'_, Result<(), Outage>> {
-        self.on_disk().map_or(NowOrLater::Now(Ok(())), FileStore::sync)
     }
 }
 

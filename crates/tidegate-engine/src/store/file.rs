@@ -20,13 +20,14 @@ use tidegate_table::table::WhenFull;
 use super::memory::{MemoryStore, Undo};
 use super::record::{Record, RoundRecord};
 use super::{
-    Adoption, Charge, Decided, Deciding, Durable, EnrolFailure, ForgetScope, HoldId, NowOrLater,
-    Outage, Plan, RefundFailure, SettleFailure, Settled, Settlement, StoredEdits, sealed,
+    Adoption, Decided, Deciding, Durable, EnrolFailure, ForgetScope, HoldId, NowOrLater, Outage,
+    RefundFailure, SettleFailure, Settled, StoredEdits, sealed,
 };
 use crate::any_limit::{Decisions, Operation};
 use crate::cycle::Times;
-use crate::engine::{Change, Overlay};
+use crate::edits::{Change, Overlay};
 use crate::history::History;
+use crate::plan::{Charge, Plan, Settlement};
 use crate::store::block_on;
 use crate::transition::HoldItem;
 use edits::LoggedEdits;

@@ -32,13 +32,13 @@ pub(crate) use journal::{
 pub(crate) use state_image::{NoSlotForState, StateImage};
 
 use super::{
-    Adoption, Charge, DecideError, Decided, Deciding, EnrolFailure, ForgetScope, FreedQueues,
-    HoldId, NewHold, NowOrLater, Outage, Plan, RefundFailure, SettleFailure, Settled, Settlement,
-    sealed,
+    Adoption, DecideError, Decided, Deciding, EnrolFailure, ForgetScope, FreedQueues, HoldId,
+    NewHold, NowOrLater, Outage, RefundFailure, SettleFailure, Settled, sealed,
 };
 use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
+use crate::plan::{Charge, Plan, Settlement};
 use crate::transition::HoldItem;
 use hold_tables::BodyMismatch;
 use overflow::Overflow;

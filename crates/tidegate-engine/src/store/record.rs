@@ -7,19 +7,20 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{BucketState, CooldownState, Decision, QuotaState, Timestamp, WindowState};
 use tidegate_policy::policy::{Durability, RuleId};
-use tidegate_table::keyed::{pack_sliding, unpack_sliding};
+use tidegate_table::table::keyed::{pack_sliding, unpack_sliding};
 use tidegate_table::table::{Narrow, Tagged, WIDE_WORDS};
 
 use crate::any_limit::{AnyLimit, AnyState};
-use crate::engine::{Change, Changed};
+use crate::edits::{Change, Changed};
 use crate::history::StoredState;
+use crate::plan::KeyName;
 use crate::store::memory::{
     ActionKind, Author, CachedResponse, CachedResult, EndKind, Hold, HoldEnd, JournalTransfer,
     StateImage,
 };
 #[cfg(feature = "durable")]
 use crate::store::memory::{JournalBooking, JournalEntry};
-use crate::store::{HoldId, KeyName, NewHold};
+use crate::store::{HoldId, NewHold};
 use crate::transition::HoldItem;
 pub(in crate::store) use bytes::{ByteReader, ByteWriter, Malformed};
 pub(in crate::store) use rule::RuleImage;

@@ -11,10 +11,11 @@ use tidegate_table::hash::KeyedHash;
 
 use super::record::{ActionsRecord, KeyRecord, Malformed, Record, RuleImage};
 use crate::cycle::CycleClock;
+use crate::plan::KeyAttributes;
+use crate::plan::KeyName;
+use crate::store::HoldId;
 use crate::store::memory::{CachedResult, Hold, MemoryStore, NoSlotForState, StateImage};
 use crate::store::sealed::Store as _;
-use crate::store::{HoldId, KeyName};
-use crate::transition::KeyAttributes;
 
 /// A store that is put together from records.
 #[derive(Debug)]

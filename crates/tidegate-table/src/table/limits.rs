@@ -2,8 +2,8 @@
 
 use tidegate_core::Timestamp;
 
+use super::keyed::KeyedLimit;
 use super::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, lock};
-use crate::keyed::KeyedLimit;
 
 /// Two limits as words. Every line has the index of the one that its states count under.
 ///

@@ -11,11 +11,11 @@ use tidegate_core::{Bucket, Rate, Sliding, Timestamp, Window};
 use super::arena::Arena;
 use super::directory::{PROBE, home_of};
 use super::grow::{MovingKey, compact, insert_moved, keys_of, lock_all, presized, staggered_homes};
+use super::keyed::KeyedLimit;
 use super::line::{Line, Locked, Narrow, NarrowLine};
 use super::sync::Ordering;
 use super::{Capacity, Table, WhenFull};
 use crate::hash::{KeyedHash, spread};
-use crate::keyed::KeyedLimit;
 
 const NOW: Timestamp = Timestamp::from_secs(1);
 

@@ -7,9 +7,9 @@ use std::hash::{BuildHasher, Hash};
 use tidegate_core::{Bucket, Decision, Timestamp};
 
 use super::{BATCH, Call, CallLimit, FullError, Limiter};
+use tidegate_table::KeyedLimit;
 use tidegate_table::clock::{Clock, MonotonicClock};
 use tidegate_table::hash::KeyedHash;
-use tidegate_table::keyed::KeyedLimit;
 use tidegate_table::table::{LimitSource, TableFull};
 
 /// The verbs of a [`Limiter`] at a given time.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_table::clock::{Clock, MonotonicClock};
 use tidegate_table::hash::KeyedHash;
-use tidegate_table::keyed::KeyedLimit;
+use tidegate_table::table::keyed::KeyedLimit;
 use tidegate_table::table::{Capacity, Table, WhenFull};
 
 use super::{Eviction, Limiter};

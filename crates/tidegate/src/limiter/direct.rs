@@ -7,8 +7,8 @@ use std::time::Duration;
 use tidegate_core::{Bucket, Decision, Timestamp};
 
 use super::{Limiter, UntilReady};
+use tidegate_table::KeyedLimit;
 use tidegate_table::clock::{Clock, MonotonicClock};
-use tidegate_table::keyed::KeyedLimit;
 
 /// One limit for everything: a [`Limiter`] without keys.
 ///

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hash};
 
 use tidegate_core::{Algorithm, Bucket, BucketState, Decision, LimitError, Rate, Timestamp};
 use tidegate_table::clock::Clock;
-use tidegate_table::keyed::{pack_bucket, sealed::Pack, unpack_bucket};
+use tidegate_table::table::keyed::{pack_bucket, sealed::Pack, unpack_bucket};
 use tidegate_table::table::{Narrow, NarrowLine};
 
 use super::{Limiter, LimiterBuilder};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tidegate_core::{Decision, Timestamp, Wait};
 use tidegate_table::clock::Clock;
-use tidegate_table::keyed::KeyedLimit;
+use tidegate_table::table::keyed::KeyedLimit;
 use tidegate_table::waiting::{Attempt, QueueError, QueueWait, WaitQueues, WaitRequest};
 
 use super::Limiter;

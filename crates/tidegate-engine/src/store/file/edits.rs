@@ -1,7 +1,7 @@
 //! Edits of the policy in the log: what an edit changed, and now and then all of them.
 
 use super::recovery::FileReplay;
-use crate::engine::{Change, MOST_CHANGES, Overlay};
+use crate::edits::{Change, MOST_CHANGES, Overlay};
 use crate::store::StoredEdits;
 use crate::store::record::{EditRecord, EditedItem, Malformed, OverlayEdit};
 

@@ -51,7 +51,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    pub(in crate::store) fn disk(doing: impl Into<String>, error: io::Error) -> Self {
+    pub(crate) fn disk(doing: impl Into<String>, error: io::Error) -> Self {
         Self::Disk { doing: doing.into(), error: Arc::new(error) }
     }
 }

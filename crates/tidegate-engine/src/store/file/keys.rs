@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::store::KeyName;
+use crate::plan::KeyName;
 use crate::store::replay::HASHED;
 use crate::store::sha256::sha256;
 

@@ -11,10 +11,11 @@ use super::disk::{Disk, Folder};
 use super::error::OpenError;
 use super::keys::logged_value;
 use super::reader::LogReader;
-use crate::engine::Change;
+use crate::edits::Change;
+use crate::plan::KeyName;
+use crate::store::HoldId;
 use crate::store::memory::{ActionKind, Author, JournalTransfer as Account};
 use crate::store::record::{ActionsRecord, KeyedAction, Record, RoundRecord};
-use crate::store::{HoldId, KeyName};
 
 /// The ledger of a store, for reading.
 ///

@@ -9,7 +9,7 @@ use super::error::OpenError;
 use super::frame::{Batches, FileHeader, FileKind, HeaderError};
 use super::keys::Keys;
 use super::segments::{LogEnd, RecordPosition, Segments};
-use crate::engine::{Change, Overlay};
+use crate::edits::{Change, Overlay};
 use crate::store::StoredEdits;
 use crate::store::memory::MemoryStore;
 use crate::store::record::ByteReader;

@@ -7,7 +7,7 @@ use super::error::OpenError;
 use super::keys::Mixing;
 use super::ledger::{Filter, Ledger, Transfer};
 use super::reader::LogReader;
-use crate::store::KeyName;
+use crate::plan::KeyName;
 use crate::store::record::{KeyRecord, Record};
 
 /// Totals of bookings: `granted` is always `committed + refunded + held + expired`, from the

@@ -11,7 +11,7 @@ use super::{
     Sink, StateImage, Width,
 };
 use crate::cycle::Times;
-use crate::store::Settlement;
+use crate::plan::Settlement;
 
 impl MemoryStore {
     /// Records changes from now on, and gives every rule at least this durability.

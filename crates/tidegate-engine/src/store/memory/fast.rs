@@ -5,7 +5,7 @@
 
 use tidegate_core::{Decision, Timestamp};
 use tidegate_policy::policy::Mode;
-use tidegate_table::keyed::sealed::Pack;
+use tidegate_table::table::keyed::sealed::Pack;
 use tidegate_table::table::{
     Line, LineHeader, Locked, Narrow, NarrowLine, Tagged, TaggedLine, find, is_unchanged,
     read_header,

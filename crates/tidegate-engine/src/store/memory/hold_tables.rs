@@ -11,7 +11,8 @@ use tidegate_policy::StoreBounds;
 
 use super::overflow::Overflow;
 use crate::any_limit::INLINE;
-use crate::store::{HoldBound, HoldId, IdempotencyKey, NewHold, SettleFailure};
+use crate::plan::IdempotencyKey;
+use crate::store::{HoldBound, HoldId, NewHold, SettleFailure};
 use crate::transition::HoldItem;
 
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use super::{
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
-use crate::store::{HoldFor, IdempotencyKey};
+use crate::plan::{HoldFor, IdempotencyKey};
 use crate::transition::{self, ItemOutcome, KeyState, View};
 
 /// A key whose state is to be changed.

@@ -19,7 +19,8 @@ use super::hold_tables::HoldTables;
 use super::{MemoryStore, Width};
 use crate::any_limit::INLINE;
 use crate::history::RuleHistory;
-use crate::store::{Charge, HoldId, KeyName, Settlement};
+use crate::plan::{Charge, KeyName, Settlement};
+use crate::store::HoldId;
 
 /// Records changes.
 pub(crate) trait Sink: fmt::Debug + Send + Sync {

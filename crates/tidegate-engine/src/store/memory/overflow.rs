@@ -21,7 +21,7 @@ use tidegate_core::Timestamp;
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime, NO_PERIOD};
 use crate::cycle::Times;
 use crate::history::{History, KeyRef, RuleHistory, StoredState};
-use crate::store::Charge;
+use crate::plan::Charge;
 
 #[derive(Debug, Default)]
 pub(crate) struct Overflow {

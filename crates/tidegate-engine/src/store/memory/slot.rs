@@ -1,7 +1,7 @@
 //! How any state is packed into a slot, and lines of either width.
 
 use tidegate_core::{CooldownState, Period, QuotaState, Timestamp, WindowState};
-use tidegate_table::keyed::{pack_bucket, pack_sliding, unpack_bucket, unpack_sliding};
+use tidegate_table::table::keyed::{pack_bucket, pack_sliding, unpack_bucket, unpack_sliding};
 use tidegate_table::table::{
     Line, LineHeader, Locked, Narrow, Tagged, TaggedLine, Wide, WideLine, is_unchanged,
 };

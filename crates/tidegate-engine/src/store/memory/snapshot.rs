@@ -16,7 +16,7 @@ use tidegate_table::locks::{lock, read};
 
 use super::hold_tables::HoldTables;
 use super::{MemoryStore, StateImage};
-use crate::store::KeyName;
+use crate::plan::KeyName;
 use crate::store::record::{
     ActionsRecord, ByteReader, ByteWriter, KeyRecord, Record, RoundRecord, RuleImage,
 };

@@ -10,7 +10,7 @@ use tidegate_table::ManualClock;
 use super::edits::MOST_SUPERSEDED;
 use super::*;
 use crate::any_limit::NO_PERIOD;
-use crate::store::IdempotencyKey;
+use crate::plan::IdempotencyKey;
 use crate::store::sealed::Store as _;
 use crate::{Engine, Request};
 

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::records::{Kind, RecordKey, Records, Write};
 use crate::cycle::CycleClock;
-use crate::engine::{Change, MOST_CHANGES, Overlay};
+use crate::edits::{Change, MOST_CHANGES, Overlay};
 use crate::history::History;
 use crate::store::record::{ByteReader, ByteWriter, EditedItem, Malformed, RuleImage};
 use tidegate_policy::internal::CachedCalendar;

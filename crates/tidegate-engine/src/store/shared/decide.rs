@@ -13,10 +13,11 @@ use super::view::{OtherBody, RecordView, Seen, Stop, control_of, is_look};
 use crate::any_limit::{AnyLimit, AnyState, Decisions, Operation};
 use crate::cycle::Times;
 use crate::history::StoredState;
+use crate::plan::{Charge, IdempotencyKey, Plan};
 use crate::store::memory::{CachedResponse, CachedResult, Hold};
 use crate::store::{
-    Charge, DecideError, Decided, EnrolFailure, HoldBound, HoldId, IdempotencyKey, LaterDecided,
-    NewHold, Outage, Plan, RefundFailure,
+    DecideError, Decided, EnrolFailure, HoldBound, HoldId, LaterDecided, NewHold, Outage,
+    RefundFailure,
 };
 use crate::transition::{self, HoldItem, KeyState, Outcome, View};
 

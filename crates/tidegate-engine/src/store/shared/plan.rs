@@ -6,8 +6,7 @@ use smallvec::SmallVec;
 use tidegate_core::Period;
 
 use crate::any_limit::{AnyLimit, INLINE, Operation};
-use crate::store::{Charge, HoldFor, IdempotencyKey, KeyName, Plan, PlannedRequests};
-use crate::transition::KeyAttributes;
+use crate::plan::{Charge, HoldFor, IdempotencyKey, KeyAttributes, KeyName, Plan, PlannedRequests};
 use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Condition, Durability, Mode};
 

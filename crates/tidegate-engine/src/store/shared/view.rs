@@ -9,9 +9,10 @@ use super::state::StateRecord;
 use crate::any_limit::{AnyLimit, AnyState, Operation};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
+use crate::plan::IdempotencyKey;
 use crate::store::memory::{CachedResponse, CachedResult, Hold};
 use crate::store::record::Malformed;
-use crate::store::{HoldId, IdempotencyKey, Outage};
+use crate::store::{HoldId, Outage};
 use crate::transition::KeyState;
 use tidegate_table::locks::{read, write};
 

@@ -20,7 +20,7 @@ use super::metadata;
 use super::names::UniqueNames;
 use super::node::{Node, NodeValue};
 use super::number;
-use crate::policy::descriptor::{DescriptorNames, MOST_ENTRIES};
+use crate::descriptor::{DescriptorNames, MOST_ENTRIES};
 use crate::policy::diagnostic::{RawDiagnostic, RelatedSpan, Severity};
 use crate::policy::key::{Key, KeyPart, attribute_name};
 use crate::policy::load::{YamlOptions, domain_twice};

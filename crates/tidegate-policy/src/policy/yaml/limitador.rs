@@ -16,7 +16,7 @@ use super::cel::{self, Test};
 use super::fields::{Fields, fields};
 use super::names::UniqueNames;
 use super::node::{Node, NodeValue};
-use crate::policy::descriptor::{DescriptorNames, small};
+use crate::descriptor::{DescriptorNames, small};
 use crate::policy::key::{Key, KeyPart, attribute_name};
 use crate::policy::parse::diagnostic_sink::DiagnosticSink;
 use crate::policy::text::{TextError, quoted};

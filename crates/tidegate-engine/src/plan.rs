@@ -1,3 +1,5 @@
+//! What a store is given: the plan of a decision, and settlements of holds.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +9,6 @@ use tidegate_core::{Decision, Period, Timestamp};
 use tidegate_policy::policy::{Condition, Durability, Mode};
 
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime, INLINE, LimitRequest, Operation};
-use crate::transition::KeyAttributes;
 
 /// The plan of one request: which limits are charged, under which keys, how much.
 ///
@@ -67,6 +68,9 @@ impl KeyName {
     }
 }
 
+/// The attributes of a key, with their values.
+pub(crate) type KeyAttributes = [(Box<str>, Box<str>)];
+
 /// One limit's part in a plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charge<'a> {
@@ -105,6 +109,31 @@ pub struct IdempotencyKey {
     pub(crate) name: [u64; 2],
     /// A hash of the rest of the request.
     pub(crate) body: u64,
+}
+
+/// What to do with a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// Charges its units, or another number of them.
+    Commit { actual: Option<u64> },
+    /// Releases its units.
+    Cancel,
+    /// Releases its units, and ends a cooldown that it began.
+    Void,
+    /// Extends it by its full length, from now.
+    Renew,
+    /// Refunds units that it charged; under the same idempotency key only once.
+    Refund { units: u64, name: Option<IdempotencyKey> },
+}
+
+impl Settlement {
+    /// The idempotency key.
+    pub(crate) const fn name(self) -> Option<IdempotencyKey> {
+        match self {
+            Self::Refund { name, .. } => name,
+            Self::Commit { .. } | Self::Cancel | Self::Void | Self::Renew => None,
+        }
+    }
 }
 
 impl Plan<'_> {

@@ -5,7 +5,7 @@ use tidegate_core::{
     Window, WindowState,
 };
 
-use crate::table::{Line, Narrow, NarrowLine, Tagged, WIDE_WORDS, Wide, WideLine};
+use super::{Line, Narrow, NarrowLine, Tagged, WIDE_WORDS, Wide, WideLine};
 
 /// A limit that a `Limiter` can store for each of many keys: [`Bucket`],
 /// [`Window`], [`Cooldown`] and [`Sliding`].

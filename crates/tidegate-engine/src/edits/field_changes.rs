@@ -7,7 +7,7 @@ use tidegate_policy::policy::Rule;
 use toml::de::{DeTable, DeValue};
 
 /// The fields of two versions of a rule that differ, one in each line: `window.max = 3`.
-pub(super) fn between(before: &Rule, after: &Rule) -> (String, String) {
+pub(crate) fn between(before: &Rule, after: &Rule) -> (String, String) {
     let (old, new) = (fields(before), fields(after));
     let (mut earlier, mut later) = (missing_in(&old, &new), missing_in(&new, &old));
     let overrides = |rule: &Rule| -> Vec<String> {

@@ -1,0 +1,10 @@
+//! Edits at run time, as data: what lies over the policy file, and what has changed.
+
+mod change;
+pub(crate) mod field_changes;
+mod overlay;
+mod overlay_text;
+
+pub(crate) use change::MOST_CHANGES;
+pub use change::{Change, Changed};
+pub use overlay::{Ban, Overlay};

@@ -1,0 +1,85 @@
+//! The log of changes: what was changed, by whom, and what it was before.
+
+use tidegate_core::Timestamp;
+use tidegate_policy::policy::RuleId;
+
+use super::field_changes;
+
+/// One entry of the log of changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// Changes are numbered upwards from 1.
+    pub number: u64,
+    /// When, by the wall clock.
+    pub at: Timestamp,
+    /// By whom, as given by the caller.
+    pub actor: Box<str>,
+    /// What was changed.
+    pub what: Changed,
+    /// Description of what it was before; `None`: it did not exist. Of a rule that was changed, the
+    /// fields that differ.
+    pub before: Option<String>,
+    /// Description of what it is now; `None`: it was removed.
+    pub after: Option<String>,
+}
+
+impl Change {
+    /// The change in one line: `rule `a` of domain `b`: window.max 3 → 30`.
+    #[must_use]
+    pub fn description(&self) -> String {
+        match (&self.what, &self.before, &self.after) {
+            // The text of the table may contain the password of a store.
+            (Changed::Server, ..) => "the [server] table".into(),
+            (Changed::Rule { rule, .. }, Some(before), Some(after)) => {
+                let fields = field_changes::describe(before, after);
+                format!("rule {rule}: {fields}")
+            }
+            (_, Some(before), Some(after)) => format!("{before} → {after}"),
+            (_, None, Some(after)) => format!("added: {after}"),
+            (_, Some(before), None) => format!("removed: {before}"),
+            (_, None, None) => "something".into(),
+        }
+    }
+
+    /// The changed rule, if a rule was changed.
+    #[must_use]
+    pub fn rule(&self) -> Option<&RuleId> {
+        match &self.what {
+            Changed::Rule { rule, .. } => Some(rule),
+            Changed::Bans { .. } | Changed::Server => None,
+        }
+    }
+
+    /// The domain of the changed rule or ban, if any.
+    #[must_use]
+    pub fn domain(&self) -> Option<&str> {
+        match &self.what {
+            Changed::Rule { rule, .. } => Some(rule.domain()),
+            Changed::Bans { domain } => Some(domain),
+            Changed::Server => None,
+        }
+    }
+}
+
+/// What was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Changed {
+    /// A rule was added, changed or removed.
+    Rule {
+        /// The rule.
+        rule: RuleId,
+        /// Whether its keys start with fresh states, because its key or algorithm changed.
+        starts_fresh: bool,
+    },
+    /// A ban in a domain was added or removed.
+    Bans {
+        /// The domain.
+        domain: Box<str>,
+    },
+    /// A setting of all rules: what happens to unmatched requests, or what share is enforced.
+    Server,
+}
+
+pub(crate) const MOST_CHANGES: usize = 1_024;
