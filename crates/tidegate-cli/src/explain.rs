@@ -233,7 +233,7 @@ impl ExplainInput<'_> {
                 format!("does not match: {}", self.failed(rule).join("; "))
             }
             Applies::Grouped { first } => {
-                format!("does not apply: `{first}` matches first in its group")
+                format!("does not apply: `{}` matches first in its group", first.name())
             }
             Applies::Missing { attribute, denies: true } => {
                 format!("denies it: `{attribute}`, which its key needs, is missing")

@@ -164,7 +164,7 @@
 //! let engine = Engine::new(policy(2)?);
 //! let request = Request::new("default", &[("user", "ada")]);
 //! assert!(engine.check(&request).block()?.is_allowed());
-//! let changes = engine.replace_policy("ops", policy(3)?);
+//! let changes = engine.replace_policy("ops", policy(3)?).block()?;
 //! assert_eq!(changes.len(), 1);
 //! assert_eq!(engine.peek(&request).block()?.remaining(), Some(2)); // the charge stays
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -183,7 +183,7 @@
 //! #     window = { max = 2, per = "1h" }
 //! # "#)?);
 //! let request = Request::new("default", &[("user", "ada"), ("path", "/home")]);
-//! let explanation = engine.explain(&request)?.to_string();
+//! let explanation = engine.explain(&request).block()?.to_string();
 //! assert!(explanation.contains("searches: does not match: path is \"/home\""));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

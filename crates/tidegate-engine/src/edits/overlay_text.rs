@@ -28,8 +28,8 @@ impl Overlay {
     /// )?);
     /// let ip = |ip| Condition::new("ip", [ip]);
     /// let friend = Override::new(vec![ip("192.0.2.7")?], Grant::Unlimited);
-    /// engine.set_override("ada", &RuleId::named("search"), friend)?;
-    /// engine.ban("ada", Ban::new("default", vec![ip("198.51.100.0/24")?]).reason("abuse"));
+    /// engine.set_override("ada", &RuleId::named("search"), friend).block()?;
+    /// engine.ban("ada", Ban::new("default", vec![ip("198.51.100.0/24")?]).reason("abuse")).block()?;
     ///
     /// let saved = engine.overlay().to_toml();
     /// assert_eq!(saved, r#"[[override]]

