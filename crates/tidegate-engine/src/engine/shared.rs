@@ -95,8 +95,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let submitted = Submitted::new(
             Box::pin(deciding),
             |(decided, engine): (Result<Report, CheckError>, Self)| {
-                // Its caller is gone, and could never settle it.
-                let id = decided.ok()?.hold()?;
+                // Its caller is gone, and could never settle it. A repeat has the hold of another.
+                let id = decided.ok().filter(|report| !report.is_repeat)?.hold()?;
                 Some(Box::pin(async move {
                     let _ = engine.settle(id, (Settlement::Cancel, None), None).await;
                 }))
@@ -247,7 +247,9 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     pub(super) async fn catch_up(&self) -> Result<(), Outage> {
         let Some(store) = self.shared.store.shared() else { return Ok(()) };
         let seen = store.control();
-        let proposal = lock(&self.shared.proposal).clone();
+        // Only one call proposes it: a later one could undo an edit that came between.
+        let proposal = lock(&self.shared.proposal).take();
+        let kept = proposal.clone();
         let is_new = seen.version != 0 && seen.version != self.shared.rules.load().version;
         if is_new && proposal.is_none() {
             self.install(&seen);
@@ -272,12 +274,18 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         });
         match edited.await {
             Ok((control, ())) => {
-                *lock(&self.shared.proposal) = None;
                 self.install(&control);
                 Ok(())
             }
-            Err(EditError::Outage(outage)) => Err(outage),
-            Err(_) => Err(Outage::Unavailable),
+            Err(error) => {
+                if kept.is_some() {
+                    *lock(&self.shared.proposal) = kept;
+                }
+                Err(match error {
+                    EditError::Outage(outage) => outage,
+                    _ => Outage::Unavailable,
+                })
+            }
         }
     }
 

@@ -200,6 +200,21 @@ fn a_reservation_whose_caller_is_gone_is_cancelled() {
 }
 
 #[test]
+fn a_repeat_whose_caller_is_gone_leaves_the_first_reservation() {
+    let nodes = Nodes::two(WINDOW);
+    let request = ADA.cost(20).idempotency_key("one");
+    let first = nodes.engines[0].reserve(&request).block().unwrap().hold().unwrap();
+    for _ in 0..10 {
+        drop(nodes.engines[1].reserve(&request));
+    }
+    // If they were cancelled, it would show before long.
+    for _ in 0..50 {
+        assert_eq!(nodes.left(1, "ada"), 480);
+    }
+    assert_eq!(nodes.engines[0].commit(first, None).block().unwrap().charged, 20);
+}
+
+#[test]
 fn a_dropped_wait_leaves_the_queue_and_no_slot_behind() {
     let nodes = Nodes::two(SLOTS);
     let [first, second] = [0, 1].map(|index| &nodes.engines[index]);
