@@ -195,7 +195,8 @@ fn swapping(rounds: usize) -> Line {
                     let mut rate = 1_000_000;
                     while !stop.load(Ordering::Relaxed) {
                         rate += 1;
-                        black_box(engine.replace_policy("bench", policy(rate)));
+                        let edited = engine.replace_policy("bench", policy(rate)).block();
+                        black_box(edited).expect("an edit in memory");
                         std::thread::park_timeout(Duration::from_millis(5));
                     }
                 });

@@ -1,6 +1,6 @@
 //! The direction of dependencies between the crates.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
