@@ -61,6 +61,12 @@ impl Timestamp {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_sub(nanos))
     }
+
+    /// How much later this is than another time; zero if it is not.
+    #[must_use]
+    pub const fn saturating_duration_since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.as_nanos().saturating_sub(earlier.as_nanos()))
+    }
 }
 
 impl fmt::Display for Timestamp {

@@ -28,6 +28,14 @@ pub trait Clock {
     fn wall(&self) -> Timestamp {
         self.now()
     }
+
+    /// The latest time that it may be. A clock that follows another one, over a network, knows only
+    /// bounds: [`now`](Self::now) is the earliest time, which limits count by, and this is what the
+    /// holder of a lease counts by. By default the clock's own time.
+    #[inline]
+    fn latest(&self) -> Timestamp {
+        self.now()
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for &C {
@@ -40,6 +48,11 @@ impl<C: Clock + ?Sized> Clock for &C {
     fn wall(&self) -> Timestamp {
         (**self).wall()
     }
+
+    #[inline]
+    fn latest(&self) -> Timestamp {
+        (**self).latest()
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for Arc<C> {
@@ -51,6 +64,11 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     #[inline]
     fn wall(&self) -> Timestamp {
         (**self).wall()
+    }
+
+    #[inline]
+    fn latest(&self) -> Timestamp {
+        (**self).latest()
     }
 }
 

@@ -1,10 +1,13 @@
 //! Whether a state is as good as a fresh one, so that its slot may be reused.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 use tidegate_core::{Carry, Period, QuotaState, Timestamp};
 
 use super::{History, KeyRef, REMOVED_FOR, RuleHistory, StoredState, Version};
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime, NO_PERIOD};
+use crate::cycle::Times;
 
 impl History {
     /// Whether a state is as good as fresh from `now` on. `ends` is when its period ends, if it has
@@ -40,6 +43,24 @@ impl History {
                 current.stuck.is_none() && current.limit.is_idle(&current.state, now)
             }
         }
+    }
+}
+
+impl History {
+    /// How long from now a state may be needed: the first of 1, 2, 4, … seconds after which it is
+    /// as good as a fresh one. `None` if it may be needed for good.
+    pub(crate) fn needed_for(
+        &self,
+        stored: StoredState,
+        hash: u64,
+        times: Times,
+    ) -> Option<Duration> {
+        let rule = self.rule_of(stored.tag)?;
+        let ends = rule.newest().decided_at(times).period.ends;
+        let ends = ends.unwrap_or(Timestamp::from_nanos(u64::MAX));
+        let is_fresh_after =
+            |after: &Duration| self.is_idle(stored, hash, times.now.saturating_add(*after), ends);
+        (0..POWERS).map(|power| Duration::from_secs(1 << power)).find(is_fresh_after)
     }
 }
 
@@ -143,6 +164,9 @@ impl RuleHistory {
         })
     }
 }
+
+/// So many powers of two are tried, in seconds: up to two years.
+const POWERS: u32 = 27;
 
 /// With more limits than this, a slot stays until its key comes again.
 const MOST_LIMITS: usize = 16;

@@ -122,7 +122,9 @@ impl SharedStore {
             });
             flow(edited)
         };
-        let future = self.run(vec![Control::key()], function);
+        let (promise, future) = promise();
+        let reads = vec![Control::key()];
+        self.records.run(Transaction::new(reads, function, promise).as_edit());
         let seen = self.seen.clone();
         Box::pin(async move {
             let (control, result) = future.await??;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{Decision, Timestamp};
+use tidegate_core::Timestamp;
 
 use super::OwnedPlan;
 use super::control::Control;
@@ -10,9 +10,8 @@ use super::hold::{hold_write, name_write};
 use super::records::{Records, Write};
 use super::state::{HeldEntry, StateRecord};
 use super::view::{OtherBody, RecordView, Seen, Stop, control_of, is_look};
-use crate::any_limit::{AnyLimit, AnyState, Decisions, Operation};
+use crate::any_limit::{AnyLimit, Decisions, Operation};
 use crate::cycle::Times;
-use crate::history::StoredState;
 use crate::plan::{Charge, IdempotencyKey, Plan};
 use crate::store::memory::{CachedResponse, CachedResult, Hold};
 use crate::store::{
@@ -104,8 +103,7 @@ fn decide_plan(
         let is_changed = states[index].take(&keys[index], Some(charge.limit));
         let is_held = held.is_some_and(|new| states[index].fence == new.fence);
         if is_changed || is_held {
-            let until = keep_until(charge, &states[index], &decided.decisions[index], times.now);
-            writes.push(states[index].write(charge.hash, until));
+            writes.push(states[index].write(charge.hash, history, times));
         }
     }
     if let Some(named) = plan.name.filter(|_| is_allowed) {
@@ -162,7 +160,7 @@ fn add_hold(
     let name = plan.name.map(|named| named.name);
     let (length, domain, end) = (hold.length, hold.domain, None);
     let hold = Hold { items: outcome.items, length, expires, fence, end, name, domain };
-    writes.push(hold_write(id, Some(&hold)));
+    writes.push(hold_write(id, Some(&hold), now));
     Some(NewHold { id, expires, fence })
 }
 
@@ -177,7 +175,7 @@ pub(super) fn enrol(
         let mut transition_view =
             View { history: view.history(), times: view.times, keys: &mut keys };
         let outcome = transition::enrol(&mut transition_view, plan);
-        Ok((changed(plan, &mut states, &keys), outcome.units.iter().sum()))
+        Ok((changed(view, plan, &mut states, &keys), outcome.units.iter().sum()))
     })
 }
 
@@ -205,7 +203,7 @@ pub(super) fn refund(
             transition::refund(&mut transition_view, index, &item)
         };
         let units = plan.charges.iter().enumerate().map(refund).max().unwrap_or(0);
-        let mut writes = changed(plan, &mut states, &keys);
+        let mut writes = changed(view, plan, &mut states, &keys);
         if let Some(named) = plan.name.filter(|_| units > 0) {
             let hashes = plan.charges.iter().map(|charge| charge.hash).collect();
             let response = CachedResponse::Refunded { units, hashes };
@@ -230,7 +228,7 @@ pub(super) fn forget(
             let is_slots = matches!(charge.limit, AnyLimit::Slots(_));
             is_known |= !is_slots && transition::forget(&mut transition_view, index, plan);
         }
-        Ok((changed(plan, &mut states, &keys), is_known))
+        Ok((changed(view, plan, &mut states, &keys), is_known))
     })
 }
 
@@ -240,11 +238,16 @@ fn key_states(plan: &Plan<'_>, states: &[StateRecord]) -> Vec<KeyState> {
 }
 
 /// The states that have changed.
-fn changed(plan: &Plan<'_>, states: &mut [StateRecord], keys: &[KeyState]) -> Vec<Write> {
+fn changed(
+    view: &RecordView<'_>,
+    plan: &Plan<'_>,
+    states: &mut [StateRecord],
+    keys: &[KeyState],
+) -> Vec<Write> {
     let mut writes = Vec::new();
     for ((charge, state), key) in plan.charges.iter().zip(states).zip(keys) {
         if state.take(key, Some(charge.limit)) {
-            writes.push(state.write(charge.hash, None));
+            writes.push(state.write(charge.hash, view.history(), view.times));
         }
     }
     writes
@@ -254,27 +257,6 @@ fn changed(plan: &Plan<'_>, states: &mut [StateRecord], keys: &[KeyState]) -> Ve
 pub(super) fn cached(named: IdempotencyKey, response: CachedResponse, now: Timestamp) -> Write {
     let IdempotencyKey { domain, name, body } = named;
     name_write(name, Some(&CachedResult { at: now, domain, body, response }))
-}
-
-/// From when on a state cannot be distinguished from that of a new key.
-fn keep_until(
-    charge: &Charge<'_>,
-    state: &StateRecord,
-    decision: &Decision,
-    now: Timestamp,
-) -> Option<Timestamp> {
-    match (charge.limit, state.stored) {
-        (AnyLimit::Slots(_), _) | (_, None) => None,
-        (AnyLimit::Quota(_), Some(StoredState { state: AnyState::Quota(quota), .. })) => {
-            let is_over = quota.debt == 0 && !charge.limit.knows_from_first_request();
-            charge.period.ends.filter(|_| is_over)
-        }
-        (AnyLimit::Quota(_), _) => None,
-        _ => {
-            let reset = decision.reset();
-            (reset < std::time::Duration::MAX).then(|| now.saturating_add(reset))
-        }
-    }
 }
 
 impl From<Superseded> for DecideError {

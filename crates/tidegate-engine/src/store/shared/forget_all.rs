@@ -19,11 +19,9 @@ pub(super) async fn forget_all(
     (families, times): (Option<HashSet<u64>>, Times),
 ) -> Result<u64, Outage> {
     let families = Arc::new(families);
-    let (mut count, mut after) = (0, None);
+    let (mut count, mut from) = (0, 0);
     loop {
-        let keys = records.states(after, KEYS_AT_ONCE).await?;
-        let Some(last) = keys.last() else { return Ok(count) };
-        after = Some(*last);
+        let (keys, next) = records.states(from).await?;
         // All are submitted before the first is waited for.
         let forgetting: Vec<_> = (keys.into_iter())
             .map(|key| {
@@ -38,6 +36,10 @@ pub(super) async fn forget_all(
         for forgotten in forgetting {
             count += u64::from(forgotten.await??);
         }
+        if next == 0 {
+            return Ok(count);
+        }
+        from = next;
     }
 }
 
@@ -76,8 +78,5 @@ fn forget(
         }
         None => state.stored = None,
     }
-    Ok((vec![state.write(hash, None)], true))
+    Ok((vec![state.write(hash, view.history(), times)], true))
 }
-
-/// How many keys are forgotten at once.
-const KEYS_AT_ONCE: usize = 256;

@@ -1,5 +1,7 @@
 //! The records of holds, and of idempotency keys.
 
+use tidegate_core::Timestamp;
+
 use super::records::{Kind, Write};
 use super::state::write_key;
 use crate::store::HoldId;
@@ -9,7 +11,7 @@ use crate::store::record::{
 };
 
 /// The change that writes a hold; `None` removes it.
-pub(super) fn hold_write(id: HoldId, hold: Option<&Hold>) -> Write {
+pub(super) fn hold_write(id: HoldId, hold: Option<&Hold>, now: Timestamp) -> Write {
     let value = hold.map(|hold| {
         let mut out = ByteWriter::default();
         out.bytes(HOLD_MAGIC);
@@ -18,8 +20,9 @@ pub(super) fn hold_write(id: HoldId, hold: Option<&Hold>) -> Write {
         out.0
     });
     let ends = hold.map(|hold| hold.end.map_or(hold.expires, |end| end.at));
-    let keep_until = ends.map(|ends| ends.saturating_add(super::REMEMBERED_FOR));
-    Write { keep_until, ..Write::new(Kind::Hold(id.0), value) }
+    let keep_for =
+        ends.map(|ends| ends.saturating_duration_since(now).saturating_add(super::REMEMBERED_FOR));
+    Write { keep_for, ..Write::new(Kind::Hold(id.0), value) }
 }
 
 pub(super) fn hold_from_bytes(bytes: &[u8]) -> Result<Hold, Malformed> {
@@ -43,8 +46,8 @@ pub(super) fn name_write(name: [u64; 2], cached: Option<&CachedResult>) -> Write
         write_name(&mut out, cached);
         out.0
     });
-    let keep_until = cached.map(|cached| cached.at.saturating_add(super::REMEMBERED_FOR));
-    Write { keep_until, ..Write::new(Kind::Idempotency(name), value) }
+    let keep_for = cached.map(|_| super::REMEMBERED_FOR);
+    Write { keep_for, ..Write::new(Kind::Idempotency(name), value) }
 }
 
 pub(super) fn name_from_bytes(bytes: &[u8]) -> Result<CachedResult, Malformed> {

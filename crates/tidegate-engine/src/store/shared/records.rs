@@ -1,12 +1,12 @@
 //! What a shared store is made of: records, and transactions over them.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tidegate_core::Timestamp;
+use smallvec::SmallVec;
 
 use crate::store::Outage;
 use crate::store::later::Promise;
@@ -19,8 +19,7 @@ use crate::store::later::Promise;
 /// knows nothing of them.
 ///
 /// ```
-/// use std::collections::HashMap;
-/// use std::sync::{Arc, Mutex};
+/// /// use std::sync::{Arc, Mutex};
 ///
 /// use tidegate::policy::Policy;
 /// use tidegate::shared::{Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction};
@@ -55,13 +54,10 @@ use crate::store::later::Promise;
 ///         }
 ///     }
 ///
-///     fn states(&self, after: Option<RecordKey>, most: usize) -> Listing {
+///     fn states(&self, _from: u64) -> Listing {
 ///         let map = self.0.lock().expect("no thread panics with it");
-///         let is_listed = |key: &RecordKey| key.is_state() && Some(*key) > after;
-///         let mut keys: Vec<RecordKey> = map.keys().copied().filter(is_listed).collect();
-///         keys.sort_unstable();
-///         keys.truncate(most);
-///         Box::pin(async { Ok(keys) })
+///         let keys: Vec<RecordKey> = map.keys().copied().filter(RecordKey::is_state).collect();
+///         Box::pin(async { Ok((keys, 0)) })
 ///     }
 ///
 ///     fn len(&self) -> usize {
@@ -104,9 +100,9 @@ pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
     /// [`Outage::Unknown`].
     fn run(&self, transaction: Transaction);
 
-    /// Keys of states in ascending order, from after this one on, at most so many; an empty list
-    /// is the end.
-    fn states(&self, after: Option<RecordKey>, most: usize) -> Listing;
+    /// Keys of states, a few hundred at once, and where the next ones are; 0 is the start, and then
+    /// the end. Each key that is there all the time is listed at least once.
+    fn states(&self, from: u64) -> Listing;
 
     /// How many states there are, as far as is known.
     fn len(&self) -> usize;
@@ -122,8 +118,8 @@ pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A list of keys, later.
-pub type Listing = Pin<Box<dyn Future<Output = Result<Vec<RecordKey>, Outage>> + Send>>;
+/// A list of keys, and where the next ones are, later.
+pub type Listing = Pin<Box<dyn Future<Output = Result<(Vec<RecordKey>, u64), Outage>> + Send>>;
 
 /// The name of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -142,10 +138,23 @@ pub(super) enum Kind {
 }
 
 impl RecordKey {
+    /// The one record of the policy and its edits.
+    #[must_use]
+    pub const fn control() -> Self {
+        Self(Kind::Control)
+    }
+
     /// Whether every transaction reads it: the one record of the policy and its edits.
     #[must_use]
     pub const fn is_control(&self) -> bool {
         matches!(self.0, Kind::Control)
+    }
+
+    /// The key of a state by its text.
+    #[must_use]
+    pub fn state_from_text(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix("state:").filter(|digits| digits.len() == 16)?;
+        u64::from_str_radix(digits, 16).ok().map(|hash| Self(Kind::State(hash)))
     }
 
     /// Whether it is the state of a key.
@@ -167,25 +176,28 @@ impl fmt::Display for RecordKey {
     }
 }
 
-/// The records that were read for a transaction.
+/// The records that were read for a transaction: a few, so they are searched one after the other.
 #[derive(Clone, Debug, Default)]
-pub struct Records(HashMap<RecordKey, Option<Arc<[u8]>>>);
+pub struct Records(SmallVec<[(RecordKey, Option<Arc<[u8]>>); 4]>);
 
 impl Records {
     /// Adds a record as it was read; `None` if there is none.
     pub fn insert(&mut self, key: RecordKey, value: Option<Arc<[u8]>>) {
-        self.0.insert(key, value);
+        match self.0.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, known)) => *known = value,
+            None => self.0.push((key, value)),
+        }
     }
 
     /// The keys of all records that were read: those to be read again after a conflict.
     pub fn keys(&self) -> impl Iterator<Item = RecordKey> {
-        self.0.keys().copied()
+        self.0.iter().map(|(key, _)| *key)
     }
 
     /// The record under a key, as it was read; `None` if it was not read.
     #[must_use]
     pub fn get(&self, key: &RecordKey) -> Option<Option<&Arc<[u8]>>> {
-        self.0.get(key).map(Option::as_ref)
+        self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_ref())
     }
 }
 
@@ -197,14 +209,14 @@ pub struct Write {
     pub key: RecordKey,
     /// What it is from now on; `None`: it is removed.
     pub value: Option<Vec<u8>>,
-    /// From when on it may be removed, by the engine's clock, because nothing depends on it any
-    /// more; `None`: it has to stay.
-    pub keep_until: Option<Timestamp>,
+    /// How long it is needed, from now on; `None`: for good. Afterwards it cannot be told from no
+    /// record, so a store may remove it, at any later time.
+    pub keep_for: Option<Duration>,
 }
 
 impl Write {
     pub(super) fn new(kind: Kind, value: Option<Vec<u8>>) -> Self {
-        Self { key: RecordKey(kind), value, keep_until: None }
+        Self { key: RecordKey(kind), value, keep_for: None }
     }
 }
 
@@ -224,6 +236,7 @@ pub enum Step {
 /// Dropped, it fails with [`Outage::Unknown`].
 pub struct Transaction {
     reads: Vec<RecordKey>,
+    is_edit: bool,
     body: Option<Box<dyn Body>>,
 }
 
@@ -232,6 +245,13 @@ impl Transaction {
     #[must_use]
     pub fn first_reads(&self) -> Vec<RecordKey> {
         self.reads.clone()
+    }
+
+    /// Whether it is an edit of [the control record](RecordKey::is_control), or a look at it as it
+    /// is now. A copy of that record is not good enough for it.
+    #[must_use]
+    pub const fn is_edit(&self) -> bool {
+        self.is_edit
     }
 
     /// Decides with what was read. It may be called any number of times; what it returned before
@@ -261,7 +281,14 @@ impl Transaction {
         promise: Promise<Result<T, Outage>>,
     ) -> Self {
         let body = FunctionBody { function, result: None, promise };
-        Self { reads, body: Some(Box::new(body)) }
+        Self { reads, is_edit: false, body: Some(Box::new(body)) }
+    }
+
+    /// The same, as an edit.
+    pub(super) fn as_edit(self) -> Self {
+        let mut edit = self;
+        edit.is_edit = true;
+        edit
     }
 }
 

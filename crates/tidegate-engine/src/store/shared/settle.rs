@@ -51,14 +51,14 @@ pub(super) fn settle(
             for entry in state.held.iter_mut().filter(|entry| entry.id == id) {
                 entry.expires = hold.expires;
             }
-            writes.push(state.write(item.hash, None));
+            writes.push(state.write(item.hash, view.history(), view.times));
         }
-        writes.push(hold_write(id, Some(&hold)));
+        writes.push(hold_write(id, Some(&hold), now));
         return Ok((writes, Settled { expires: hold.expires, ..settled }));
     }
     let settled = settle_items(view, (&mut hold, id), &mut states, (settlement, settled));
     for (item, state) in hold.items.iter().zip(&states) {
-        writes.push(state.write(item.hash, None));
+        writes.push(state.write(item.hash, view.history(), view.times));
     }
     end_hold(view, (id, &mut hold), (settlement, settled), &mut writes);
     Ok((writes, Settled { expires: hold.expires, ..settled }))
@@ -107,7 +107,7 @@ fn end_hold(
                 let response = CachedResponse::Refunded { units, hashes };
                 writes.push(cached(named, response, now));
             }
-            writes.push(hold_write(id, Some(hold)));
+            writes.push(hold_write(id, Some(hold), now));
             return;
         }
         Settlement::Renew => return,
@@ -118,12 +118,12 @@ fn end_hold(
         writes.extend(hold.name.map(|name| name_write(name, None)));
         // A lease that was released is gone.
         if hold.items.iter().any(|item| view.history().is_of_slots(item.tag)) {
-            writes.push(hold_write(id, None));
+            writes.push(hold_write(id, None, now));
             return;
         }
     }
     hold.end = Some(HoldEnd { at: now, settlement, units, debt, forgiven });
-    writes.push(hold_write(id, Some(hold)));
+    writes.push(hold_write(id, Some(hold), now));
 }
 
 /// The queues that wait for what a hold releases.

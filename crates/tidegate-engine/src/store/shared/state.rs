@@ -1,6 +1,7 @@
 //! The record of a key: its state, and the units of it that are on hold.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::Timestamp;
 
@@ -63,11 +64,26 @@ impl StateRecord {
     }
 
     /// The change that writes it. A fence outlives the key.
-    pub(super) fn write(&self, hash: u64, keep_until: Option<Timestamp>) -> Write {
+    pub(super) fn write(&self, hash: u64, history: &History, times: Times) -> Write {
         let is_empty = self.stored.is_none() && self.held.is_empty() && self.fence == 0;
         let value = (!is_empty).then(|| self.to_bytes());
-        let keep_until = keep_until.filter(|_| self.held.is_empty());
-        Write { keep_until, ..Write::new(Kind::State(hash), value) }
+        let keep_for = self.needed_for(hash, history, times);
+        Write { keep_for, ..Write::new(Kind::State(hash), value) }
+    }
+
+    /// How long it may be needed: until all its holds have expired, and the state is as good as a
+    /// fresh one. Fences follow the time, so a fence is not needed for longer.
+    fn needed_for(&self, hash: u64, history: &History, times: Times) -> Option<Duration> {
+        let Some(last) = self.held.iter().map(|entry| entry.expires).max() else {
+            return self
+                .stored
+                .map_or(Some(Duration::ZERO), |stored| history.needed_for(stored, hash, times));
+        };
+        let last = last.max(times.now);
+        let mut after = self.clone();
+        after.expire(history, times.at(last));
+        let held_for = last.saturating_duration_since(times.now);
+        Some(held_for.saturating_add(after.needed_for(hash, history, times.at(last))?))
     }
 
     fn to_bytes(&self) -> Vec<u8> {

@@ -1,0 +1,236 @@
+//! What is sent at once: reads, and commits that wait for the same keys joined into one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::shared::{RecordKey, Records, Step, Transaction, Write};
+
+use crate::cache::Cache;
+use crate::frame::Cell;
+use crate::key_map::{KeyMap, KeySet};
+
+/// A transaction on its way.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) transaction: Transaction,
+    /// The records that its next step needs.
+    pub(crate) needs: Vec<RecordKey>,
+    /// When it was submitted, and when it has to have a result, by the local clock.
+    pub(crate) submitted_ns: u64,
+    pub(crate) due_ns: u64,
+}
+
+/// The value that a key will have, if what it was made of is still so.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// What has to be on the server.
+    pub(crate) expected: Cell,
+    /// The record from then on; `None` if it does not change.
+    pub(crate) change: Option<Change>,
+}
+
+/// A new value of a key.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    /// `None`: the record is removed.
+    pub(crate) record: Option<Arc<[u8]>>,
+    /// How long it is needed; `None`: for good.
+    pub(crate) keep_for: Option<Duration>,
+}
+
+/// Transactions over common keys, decided one after the other, and committed at once.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) keys: Vec<RecordKey>,
+}
+
+/// What is sent at once.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    /// Records that are not known, and who waits for them.
+    pub(crate) reads: Vec<RecordKey>,
+    pub(crate) readers: Vec<Job>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) pending: KeyMap<Pending>,
+    group_of: KeyMap<usize>,
+    reading: KeySet,
+}
+
+/// What becomes of a transaction that a batch was offered.
+#[derive(Debug)]
+pub(crate) enum Placed {
+    /// It is part of the batch.
+    Joined,
+    /// It is complete: what it needed to know was fresh enough, and it writes nothing.
+    Complete(Job),
+    /// It has to wait for a later batch.
+    Later(Job),
+    /// It needs the record of the policy as it is now.
+    NeedsControl(Job),
+    /// It writes the record of the policy.
+    Edit(Job, Write),
+}
+
+/// What a batch is made from.
+pub(crate) struct Sources<'a> {
+    pub(crate) cache: &'a mut Cache,
+    /// The policy in force; `None` if it has to be read first.
+    pub(crate) control: Option<Option<&'a Arc<[u8]>>>,
+    /// Keys that another batch has, or that a transaction waits for which came before.
+    pub(crate) taken: &'a KeySet,
+}
+
+impl Batch {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.reads.is_empty() && self.groups.is_empty()
+    }
+
+    /// Every key that it reads or compares.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = RecordKey> {
+        self.reads.iter().chain(self.groups.iter().flat_map(|group| &group.keys)).copied()
+    }
+
+    /// Adds a transaction, as far as it gets.
+    pub(crate) fn place(&mut self, mut job: Job, from: &mut Sources<'_>) -> Placed {
+        loop {
+            let is_taken = |key: &RecordKey| from.taken.contains(key) || self.reading.contains(key);
+            if job.needs.iter().any(is_taken) || !self.has_room(&job) {
+                return Placed::Later(job);
+            }
+            let Some(control) = from.control else { return Placed::NeedsControl(job) };
+            let missing = self.missing(&job, from.cache);
+            if !missing.is_empty() {
+                self.reading.extend(&missing);
+                self.reads.extend(missing);
+                self.readers.push(job);
+                return Placed::Joined;
+            }
+            let records = self.records(&job, (from.cache, control));
+            match job.transaction.step(&records) {
+                Step::Read(more) => job.needs.extend(more),
+                Step::Write(mut writes) => {
+                    if let Some(edit) = writes.iter().position(|write| write.key.is_control()) {
+                        return Placed::Edit(job, writes.swap_remove(edit));
+                    }
+                    self.join(job, writes, from.cache);
+                    return Placed::Joined;
+                }
+                Step::Done if self.is_fresh(&job, from.cache) => return Placed::Complete(job),
+                Step::Done => {
+                    self.join(job, Vec::new(), from.cache);
+                    return Placed::Joined;
+                }
+            }
+        }
+    }
+
+    /// Whether the transaction fits: a commit over very many keys would stop the server for long.
+    fn has_room(&self, job: &Job) -> bool {
+        let mut groups: Vec<usize> =
+            job.needs.iter().filter_map(|key| self.group_of.get(key).copied()).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        let keys: usize = groups.iter().map(|index| self.groups[*index].keys.len()).sum();
+        let jobs: usize = groups.iter().map(|index| self.groups[*index].jobs.len()).sum();
+        (keys + job.needs.len() <= MOST_KEYS && jobs < MOST_JOBS || groups.is_empty())
+            && self.pending.len() < MOST_KEYS_OF_BATCH
+    }
+
+    /// The records that the transaction needs and that were never seen.
+    fn missing(&self, job: &Job, cache: &mut Cache) -> Vec<RecordKey> {
+        let is_known = |key: &RecordKey| {
+            key.is_control() || self.pending.contains_key(key) || cache.get(key).is_some()
+        };
+        let mut missing = job.needs.clone();
+        missing.retain({
+            let mut is_known = is_known;
+            move |key| !is_known(key)
+        });
+        missing
+    }
+
+    fn records(&self, job: &Job, (cache, control): (&mut Cache, Option<&Arc<[u8]>>)) -> Records {
+        let mut records = Records::default();
+        for key in &job.needs {
+            let record = if key.is_control() {
+                control.cloned()
+            } else if let Some(pending) = self.pending.get(key) {
+                let change = pending.change.as_ref();
+                change.map_or(&pending.expected.record, |change| &change.record).clone()
+            } else {
+                cache.get(key).and_then(|seen| seen.cell.record.clone())
+            };
+            records.insert(*key, record);
+        }
+        records
+    }
+
+    /// Whether all that a transaction has seen was so after it had been submitted.
+    fn is_fresh(&self, job: &Job, cache: &mut Cache) -> bool {
+        job.needs.iter().filter(|key| !key.is_control()).all(|key| {
+            !self.pending.contains_key(key)
+                && cache.get(key).is_some_and(|seen| seen.at_ns >= job.submitted_ns)
+        })
+    }
+
+    /// Makes the transaction part of the group of its keys.
+    fn join(&mut self, job: Job, writes: Vec<Write>, cache: &mut Cache) {
+        let index = self.group_for(&job);
+        let written = writes.iter().map(|write| write.key);
+        let keys: Vec<RecordKey> =
+            job.needs.iter().copied().filter(|key| !key.is_control()).chain(written).collect();
+        for key in keys {
+            if self.group_of.insert(key, index).is_none() {
+                self.groups[index].keys.push(key);
+            }
+            self.pending.entry(key).or_insert_with(|| {
+                let seen = cache.get(&key).map(|seen| seen.cell.clone());
+                // A record that was not read is a new one, with a name that no other has.
+                Pending { expected: seen.unwrap_or(Cell::ABSENT), change: None }
+            });
+        }
+        for Write { key, value, keep_for, .. } in writes {
+            if let Some(pending) = self.pending.get_mut(&key) {
+                pending.change = Some(Change { record: value.map(Arc::from), keep_for });
+            }
+        }
+        self.groups[index].jobs.push(job);
+    }
+
+    /// The one group of all keys of a transaction; those that they are in now become one.
+    fn group_for(&mut self, job: &Job) -> usize {
+        let mut groups: Vec<usize> =
+            job.needs.iter().filter_map(|key| self.group_of.get(key).copied()).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        let Some((&first, others)) = groups.split_first() else {
+            self.groups.push(Group::default());
+            return self.groups.len() - 1;
+        };
+        for other in others {
+            let Group { jobs, keys } = std::mem::take(&mut self.groups[*other]);
+            for key in &keys {
+                self.group_of.insert(*key, first);
+            }
+            self.groups[first].jobs.extend(jobs);
+            self.groups[first].keys.extend(keys);
+        }
+        first
+    }
+
+    /// Drops groups that were joined to others.
+    pub(crate) fn close(&mut self) {
+        self.groups.retain(|group| !group.jobs.is_empty());
+        self.group_of.clear();
+    }
+}
+
+/// How many keys a commit has at most.
+const MOST_KEYS: usize = 128;
+
+/// How many transactions share a commit at most.
+const MOST_JOBS: usize = 4_096;
+
+/// How many keys a batch commits at most.
+const MOST_KEYS_OF_BATCH: usize = 1_024;

@@ -1,0 +1,155 @@
+//! What callers and the driver share.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tidegate::shared::{RecordKey, Records, Step, Transaction};
+use tidegate::{Clock, MonotonicClock, Outage};
+use tokio::sync::{Notify, oneshot};
+
+use crate::batch::Job;
+use crate::cache::Cache;
+use crate::control::ControlCopy;
+use crate::server_time::ServerClock;
+use crate::settings::Settings;
+use crate::stats::Counters;
+
+/// What callers and the driver share.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) settings: Settings,
+    submitted: Mutex<Vec<Job>>,
+    listings: Mutex<Vec<ListRequest>>,
+    pub(crate) arrived: Notify,
+    pub(crate) known: Mutex<Known>,
+    /// Whether the server is taken for unreachable.
+    is_open: AtomicBool,
+    pub(crate) is_closed: AtomicBool,
+    pub(crate) clock: ServerClock,
+    pub(crate) counters: Counters,
+}
+
+/// A request for the keys of states, from a place on, and where they go.
+pub(crate) type ListRequest = (u64, oneshot::Sender<Listed>);
+
+pub(crate) type Listed = Result<(Vec<RecordKey>, u64), Outage>;
+
+/// What is known of the records on the server.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) cache: Cache,
+    /// `None` before it was first read.
+    pub(crate) control: Option<ControlCopy>,
+}
+
+impl Inbox {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            submitted: Mutex::default(),
+            listings: Mutex::default(),
+            arrived: Notify::new(),
+            known: Mutex::default(),
+            is_open: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            clock: ServerClock::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes a transaction; one that cannot be run has its result at once.
+    pub(crate) fn submit(&self, transaction: Transaction) {
+        if self.is_breaker_open() {
+            return self.answer_without_server(transaction);
+        }
+        let submitted_ns = MonotonicClock.now().as_nanos();
+        let Settings { deadline, edit_lead, .. } = self.settings;
+        let longest = if transaction.is_edit() { edit_lead * 2 + EDIT_DEADLINE } else { deadline };
+        let due_ns =
+            submitted_ns.saturating_add(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX));
+        let needs = transaction.first_reads();
+        let job = Job { transaction, needs, submitted_ns, due_ns };
+        let mut submitted = lock(&self.submitted);
+        if submitted.len() >= MOST_SUBMITTED {
+            drop(submitted);
+            self.counters.unavailable.add(1);
+            return job.transaction.fail(Outage::Unavailable);
+        }
+        let is_first = submitted.is_empty();
+        submitted.push(job);
+        drop(submitted);
+        if is_first {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Requests keys of states.
+    pub(crate) fn list(&self, from: u64) -> oneshot::Receiver<Listed> {
+        let (sender, receiver) = oneshot::channel();
+        if !self.is_breaker_open() {
+            lock(&self.listings).push((from, sender));
+            self.arrived.notify_one();
+        }
+        receiver
+    }
+
+    pub(crate) fn take_listings(&self) -> Vec<ListRequest> {
+        std::mem::take(&mut *lock(&self.listings))
+    }
+
+    /// All that was submitted since the last call.
+    pub(crate) fn take(&self, into: &mut Vec<Job>) {
+        std::mem::swap(into, &mut *lock(&self.submitted));
+    }
+
+    pub(crate) fn is_breaker_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
+    }
+
+    /// True if it was not so before.
+    pub(crate) fn set_breaker(&self, is_open: bool) -> bool {
+        self.is_open.swap(is_open, Ordering::AcqRel) != is_open
+    }
+
+    /// A denial needs no write: what is known to be denied stays so. All else fails.
+    pub(crate) fn answer_without_server(&self, mut transaction: Transaction) {
+        let mut known = lock(&self.known);
+        let mut needs = transaction.first_reads();
+        while let Some(records) = self.known_records(&mut known, &needs) {
+            match transaction.step(&records) {
+                Step::Read(more) => needs.extend(more),
+                Step::Write(_) => break,
+                Step::Done => {
+                    drop(known);
+                    return transaction.complete();
+                }
+            }
+        }
+        drop(known);
+        self.counters.unavailable.add(1);
+        transaction.fail(Outage::Unavailable);
+    }
+
+    fn known_records(&self, known: &mut Known, needs: &[RecordKey]) -> Option<Records> {
+        let mut records = Records::default();
+        for key in needs {
+            let record = if key.is_control() {
+                known.control.as_ref()?.in_force(self.clock.latest()).cloned()
+            } else {
+                known.cache.get(key)?.cell.record.clone()
+            };
+            records.insert(*key, record);
+        }
+        Some(records)
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many transactions wait to be run at most; more fail at once.
+const MOST_SUBMITTED: usize = 1 << 16;
+
+/// How long an edit may take, besides the time until it takes force.
+const EDIT_DEADLINE: std::time::Duration = std::time::Duration::from_secs(5);

@@ -1,0 +1,46 @@
+//! One limit over many machines: the store on Redis and Valkey.
+//!
+//! Every process decides by itself, with the same function that the store in memory uses, from the
+//! values that it has last seen; the server only compares and sets. So decisions are exact, for all
+//! limits and algorithms, whatever the number of processes.
+//!
+//! ```no_run
+//! use tidegate::policy::Policy;
+//! use tidegate::{Engine, Request};
+//! use tidegate_redis::Redis;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let redis = Redis::builder("redis://127.0.0.1:6379").secret("shared by all processes").build()?;
+//! let policy = Policy::from_toml(
+//!     r#"
+//!     [[rule]]
+//!     name   = "search"
+//!     key    = ["user"]
+//!     bucket = { rate = "10/s", burst = 20 }
+//!     "#,
+//! )?;
+//! let Ok(engine) = Engine::builder(policy).store(redis.store()).clock(redis.clock()).build();
+//! let attributes = [("user", "ada")];
+//! assert!(engine.check(&Request::new("default", &attributes)).block()?.is_allowed());
+//! # Ok(())
+//! # }
+//! ```
+
+mod batch;
+mod cache;
+mod commands;
+mod control;
+mod driver;
+mod frame;
+mod inbox;
+mod key_map;
+mod link;
+mod records;
+mod server_time;
+mod settings;
+mod stats;
+
+pub use link::ServerFacts;
+pub use records::{Redis, RedisBuilder, RedisError};
+pub use server_time::ServerClock;
+pub use stats::RedisStats;

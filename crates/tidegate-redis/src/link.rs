@@ -1,0 +1,122 @@
+//! The connection to a server, and what it can do.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, RedisError, Value};
+
+use crate::commands::{COMMIT, Dialect, READ_IF_CHANGED};
+use crate::settings::Settings;
+
+/// A connection, and what the server at its other end can do.
+pub(crate) struct Link {
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) dialect: Dialect,
+    pub(crate) server: ServerFacts,
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerFacts {
+    /// `redis` or `valkey`.
+    pub program: &'static str,
+    /// Its version.
+    pub version: [u32; 3],
+    /// What it does when its memory is full, such as `noeviction`.
+    pub eviction: String,
+    /// How many replicas it has.
+    pub replicas: u32,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) struct ConnectFailure(pub(crate) String);
+
+impl From<RedisError> for ConnectFailure {
+    fn from(error: RedisError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl Link {
+    /// Connects, and prepares the server.
+    pub(crate) async fn connect(
+        client: &Client,
+        settings: &Settings,
+    ) -> Result<Self, ConnectFailure> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT.max(settings.deadline)))
+            .set_response_timeout(Some(CONNECT_TIMEOUT.max(settings.deadline)));
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
+        let server = ServerFacts::read(&info).ok_or_else(|| {
+            ConnectFailure("the server does not say its version (INFO)".to_owned())
+        })?;
+        if server.program == "redis" && server.version < [7, 0, 0] {
+            let [major, minor, patch] = server.version;
+            let text = format!("Redis {major}.{minor}.{patch} is too old: 7.0 is needed");
+            return Err(ConnectFailure(text));
+        }
+        if info_field(&info, "role").is_some_and(|role| role != "master") {
+            return Err(ConnectFailure("the server is a replica".to_owned()));
+        }
+        let mut load = async |script: &str| -> Result<String, RedisError> {
+            redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await
+        };
+        let (commit_sha, read_sha) = (load(COMMIT).await?, load(READ_IF_CHANGED).await?);
+        let has_ifeq = match server.program {
+            "valkey" => server.version >= [8, 1, 0],
+            _ => server.version >= [8, 4, 0],
+        };
+        let prefix = format!("{}:", settings.namespace);
+        let dialect =
+            Dialect { prefix, has_ifeq, commit_sha, read_sha, kept_longer: settings.kept_longer };
+        // A batch has its own deadline.
+        connection.set_response_timeout(Duration::from_secs(3_600));
+        Ok(Self { connection, dialect, server })
+    }
+
+    /// Loads the scripts again, which the server may have dropped.
+    pub(crate) async fn load_scripts(
+        mut connection: MultiplexedConnection,
+    ) -> Result<(), RedisError> {
+        for script in [COMMIT, READ_IF_CHANGED] {
+            let _: Value =
+                redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await?;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+impl ServerFacts {
+    fn read(info: &str) -> Option<Self> {
+        let (program, version) = match info_field(info, "valkey_version") {
+            Some(version) => ("valkey", version),
+            None => ("redis", info_field(info, "redis_version")?),
+        };
+        let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+        let mut part = || parts.next().unwrap_or(0);
+        Some(Self {
+            program,
+            version: [part(), part(), part()],
+            eviction: info_field(info, "maxmemory_policy").unwrap_or_default().to_owned(),
+            replicas: info_field(info, "connected_slaves")
+                .and_then(|it| it.parse().ok())
+                .unwrap_or(0),
+        })
+    }
+}
+
+/// A field in the response to `INFO`.
+pub(crate) fn info_field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// How long connecting, and each command on the way to it, may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);

@@ -1,0 +1,42 @@
+use std::time::Duration;
+
+use tidegate::{Clock, MonotonicClock};
+
+use super::{ClockStep, RoundTrip, ServerClock};
+
+/// A sample of a server's clock that is ahead of the local one by so much.
+fn observe(clock: &ServerClock, ahead_us: u64, trip_us: u64) -> Option<ClockStep> {
+    let sent_ns = MonotonicClock.now().as_nanos();
+    let back_ns = sent_ns + trip_us * 1_000;
+    let server_us = (sent_ns + trip_us * 500) / 1_000 + ahead_us;
+    clock.observe(server_us, RoundTrip { sent_ns, back_ns })
+}
+
+#[test]
+fn the_best_samples_bound_the_time() {
+    let clock = ServerClock::default();
+    let ahead_us = 1_000_000_000_000;
+    for trip_us in [900, 100, 5_000] {
+        assert_eq!(observe(&clock, ahead_us, trip_us), None);
+    }
+    let server_ns = MonotonicClock.now().as_nanos() + ahead_us * 1_000;
+    assert!(clock.latest().as_nanos() + 1_000 >= server_ns, "it is no earlier than the server's");
+    // Half of 100 us on each side, and a little drift.
+    assert!(clock.uncertainty() < Duration::from_micros(500), "{:?}", clock.uncertainty());
+}
+
+#[test]
+fn steps_of_the_servers_clock_are_reported_and_it_never_runs_backwards() {
+    let clock = ServerClock::default();
+    let ahead_us = 1_000_000_000_000;
+    assert_eq!(observe(&clock, ahead_us, 100), None);
+    let before = clock.now();
+    let step = observe(&clock, ahead_us + 10_000_000, 100);
+    assert!(matches!(step, Some(ClockStep::Forward(by)) if by > Duration::from_millis(9_900)));
+    let after = clock.now();
+    assert!(after >= before.saturating_add(Duration::from_millis(9_900)), "it counts as time");
+    let step = observe(&clock, ahead_us, 100);
+    assert!(matches!(step, Some(ClockStep::Back(by)) if by > Duration::from_millis(9_900)));
+    assert!(clock.now() >= after, "it never runs backwards");
+    assert!(clock.now() < after.saturating_add(Duration::from_secs(5)), "it stands still");
+}

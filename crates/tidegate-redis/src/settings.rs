@@ -1,0 +1,25 @@
+//! What can be set.
+
+use std::time::Duration;
+
+/// How a store uses its server.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) namespace: String,
+    pub(crate) deadline: Duration,
+    /// How far ahead of time edits take force.
+    pub(crate) edit_lead: Duration,
+    /// How much longer values are kept than they are needed.
+    pub(crate) kept_longer: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            namespace: "tidegate".to_owned(),
+            deadline: Duration::from_millis(50),
+            edit_lead: Duration::from_secs(1),
+            kept_longer: Duration::from_secs(60),
+        }
+    }
+}

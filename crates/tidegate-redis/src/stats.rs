@@ -1,0 +1,64 @@
+//! What can be seen of a store from outside.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters of a store, since it was created.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct RedisStats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: Counter,)*
+        }
+
+        impl Counters {
+            pub(crate) fn get(&self) -> RedisStats {
+                RedisStats { $($name: self.$name.get(),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Batches of commands sent to the server.
+    round_trips,
+    /// Transactions that were committed.
+    commits,
+    /// Commits that another node came before; their transactions were decided again.
+    conflicts,
+    /// Commits that were sent again, because the connection was lost.
+    resends,
+    /// Transactions whose outcome is not known: they may have happened.
+    unknown,
+    /// Transactions that failed, because the server could not be reached in time.
+    unavailable,
+    /// Times that the breaker opened.
+    breaker_opened,
+    /// Times that the server's clock was set forward.
+    clock_forward,
+    /// Times that the server's clock was set back.
+    clock_back,
+    /// Times that all records were gone.
+    flushed,
+    /// Connections made.
+    connects,
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: usize) {
+        self.0.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,2 @@
+//! The store on real servers.
+mod conformance;
