@@ -5,7 +5,7 @@ pub use migration::SlotMigration;
 use crate::program::Program;
 use crate::replication::is_in_sync;
 use crate::resp::Reply;
-use crate::server::{Mode, Server};
+use crate::server::{Mode, Server, ServerBuilder};
 use crate::wait;
 
 mod migration;
@@ -33,7 +33,15 @@ impl Cluster {
     #[must_use]
     #[track_caller]
     pub fn start(program: Program) -> Self {
-        let settings = Server::builder(program)
+        Self::start_with(&Server::builder(program))
+    }
+
+    /// Starts all nodes, with the same settings.
+    #[must_use]
+    #[track_caller]
+    pub fn start_with(settings: &ServerBuilder) -> Self {
+        let settings = settings
+            .clone()
             .mode(Mode::ClusterNode)
             .set("cluster-node-timeout", "1000")
             // A replica may replace its primary however long it has not heard from it.

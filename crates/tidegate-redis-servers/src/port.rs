@@ -45,3 +45,6 @@ fn reserve() -> io::Result<(u16, Socket)> {
     let port = address.ok_or_else(|| io::Error::other("the address is not one of IPv4"))?.port();
     Ok((port, socket))
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use crate::program::Program;
 use crate::replication::Replication;
 use crate::resp::Reply;
-use crate::server::{Mode, Server};
+use crate::server::{Mode, Server, ServerBuilder};
 use crate::wait;
 
 /// A primary, two replicas, and three sentinels of which two must agree that the primary is gone.
@@ -24,14 +24,24 @@ impl Sentinel {
     #[must_use]
     #[track_caller]
     pub fn start(program: Program) -> Self {
-        let servers = Replication::start(program, 2);
+        Self::start_with(&Server::builder(program))
+    }
+
+    /// Starts all of them; the primary and the replicas have these settings.
+    #[must_use]
+    #[track_caller]
+    pub fn start_with(settings: &ServerBuilder) -> Self {
+        let servers = Replication::start_with(settings, 2);
         let primary = servers.primary().address();
         let name = Self::NAME;
-        let sentinel = Server::builder(program)
+        let mut sentinel = Server::builder(servers.primary().program())
             .mode(Mode::Sentinel)
             .line(format!("sentinel monitor {name} {} {} 2", primary.ip(), primary.port()))
             .line(format!("sentinel down-after-milliseconds {name} 1000"))
             .line(format!("sentinel failover-timeout {name} 3000"));
+        if let Some(password) = servers.primary().password() {
+            sentinel = sentinel.set(&format!("sentinel auth-pass {name}"), password);
+        }
         let sentinels: Vec<_> = (0..3).map(|_| sentinel.clone().start()).collect();
         for sentinel in &sentinels {
             // Sentinels speak to each other every two seconds, and read the roles every ten.

@@ -106,7 +106,7 @@ impl Server {
     }
 
     fn url_password(&self) -> String {
-        let password = self.settings.password.as_deref().unwrap_or_default();
+        let password = self.password().unwrap_or_default();
         let encoded: String = password.bytes().map(percent_encoded).collect();
         if encoded.is_empty() { encoded } else { format!(":{encoded}@") }
     }
@@ -121,6 +121,10 @@ impl Server {
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    pub(crate) fn password(&self) -> Option<&str> {
+        self.settings.password.as_deref()
     }
 
     pub(crate) fn bus_port(&self) -> u16 {
@@ -148,7 +152,7 @@ impl Server {
     /// If the server does not accept the connection.
     pub fn connect(&self) -> io::Result<Connection> {
         let mut connection = Connection::open(self.address())?;
-        if let Some(password) = &self.settings.password {
+        if let Some(password) = self.password() {
             let reply = connection.command(&["AUTH", password])?;
             if let Some(message) = reply.error() {
                 return Err(io::Error::other(message.to_owned()));

@@ -58,8 +58,12 @@ impl<'a> SlotMigration<'a> {
         }
         let port = self.cluster.nodes[self.to].address().port().to_string();
         let timeout_ms = "5000";
-        let words = ["MIGRATE", "127.0.0.1", &port, "", "0", timeout_ms, "KEYS"];
-        let words: Vec<&[u8]> = words.map(str::as_bytes).into_iter().chain(keys.clone()).collect();
+        let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", timeout_ms];
+        if let Some(password) = self.source().password() {
+            words.extend(["AUTH", password]);
+        }
+        words.push("KEYS");
+        let words: Vec<_> = words.into_iter().map(str::as_bytes).chain(keys.clone()).collect();
         let _ = self.source().command(&words).success();
         keys.len()
     }

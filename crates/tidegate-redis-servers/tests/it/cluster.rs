@@ -1,11 +1,11 @@
 //! Clusters of six.
 
-use tidegate_redis_servers::{Cluster, Program, Reply};
+use tidegate_redis_servers::{Cluster, Program, Reply, Server};
 
 #[test]
 fn a_slot_migrates_step_by_step() {
     for program in Program::ALL {
-        let cluster = Cluster::start(program);
+        let cluster = Cluster::start_with(&Server::builder(program).password("secret"));
         let slot = cluster.slot_of("{tag}");
         let from = cluster.primary_of(slot);
         let to = (from + 1) % 3;

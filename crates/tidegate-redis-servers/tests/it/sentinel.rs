@@ -1,10 +1,11 @@
 //! Sentinels.
 
-use tidegate_redis_servers::{Program, Sentinel};
+use tidegate_redis_servers::{Program, Sentinel, Server};
 
 #[test]
 fn sentinels_replace_a_primary_on_request() {
-    let sentinel = Sentinel::start(Program::Redis7);
+    let settings = Server::builder(Program::Redis7).password("secret");
+    let sentinel = Sentinel::start_with(&settings);
     let old = sentinel.primary_address();
     assert_eq!(old, sentinel.servers().next().unwrap().address());
     assert_eq!(sentinel.sentinels().len(), 3);
