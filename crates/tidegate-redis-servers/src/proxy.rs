@@ -1,7 +1,7 @@
 //! A TCP proxy that makes faults.
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
@@ -45,7 +45,7 @@ pub enum Cut {
 /// server that refuses it is accepted, then cut.
 #[derive(Debug)]
 pub struct Proxy {
-    port: Port,
+    address: SocketAddr,
     orders: Mutex<mpsc::Sender<Order>>,
     wake: UnixStream,
     thread: Option<JoinHandle<()>>,
@@ -60,21 +60,20 @@ impl Proxy {
     #[must_use]
     #[track_caller]
     pub fn start(target: SocketAddr) -> Self {
-        // As servers: no other process gets the port, also while connections are refused.
         let port = Port::reserve();
-        let listener = TcpListener::bind(port.address()).expect("the port is reserved");
+        let address = port.address();
         let (wake, woken) = UnixStream::pair().expect("two descriptors");
         let (orders, received) = mpsc::channel();
-        let event_loop = EventLoop::new(listener, target, woken, received)
+        let event_loop = EventLoop::new(port, target, woken, received)
             .unwrap_or_else(|error| panic!("cannot start a proxy: {error}"));
         let thread = thread::spawn(move || event_loop.run());
-        Self { port, orders: Mutex::new(orders), wake, thread: Some(thread) }
+        Self { address, orders: Mutex::new(orders), wake, thread: Some(thread) }
     }
 
     /// Where it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
-        self.port.address()
+        self.address
     }
 
     /// Its address as `redis://127.0.0.1:6379`.
@@ -93,7 +92,7 @@ impl Proxy {
         self.order(|done| Order::Fault(fault, done));
     }
 
-    /// Cuts all connections. They are cut when this returns; new ones are accepted.
+    /// Cuts all connections: no byte passes from when this returns. New ones are accepted.
     ///
     /// # Panics
     ///

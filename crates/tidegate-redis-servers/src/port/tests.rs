@@ -21,6 +21,20 @@ fn a_reserved_port_refuses_connections_until_a_server_listens() {
 }
 
 #[test]
+fn a_port_that_refuses_connections_may_accept_them_again() {
+    let port = Port::reserve();
+    for _ in 0..3 {
+        port.listen().unwrap();
+        let _client = TcpStream::connect(port.address()).unwrap();
+        port.accept().unwrap();
+        port.refuse().unwrap();
+        let refused = TcpStream::connect(port.address()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        assert!(port.accept().is_err());
+    }
+}
+
+#[test]
 fn a_reserved_port_is_given_to_no_other_listener_or_connection() {
     let ports: Vec<_> = (0..200).map(|_| Port::reserve()).collect();
     let is_reserved = |number| ports.iter().any(|port| port.number() == number);

@@ -1,7 +1,7 @@
 //! The thread of a proxy: all connections, without blocking.
 
 use std::io::{self, Read};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
@@ -11,6 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::link::{Link, LostReplies};
 use super::{Cut, Fault};
+use crate::port::Port;
 
 /// What a test wants of the proxy, and where the result goes.
 #[derive(Debug)]
@@ -25,10 +26,8 @@ pub(super) enum Order {
 
 #[derive(Debug)]
 pub(super) struct EventLoop {
-    address: SocketAddr,
     target: SocketAddr,
-    /// None while connections are refused.
-    listener: Option<TcpListener>,
+    port: Port,
     woken: UnixStream,
     orders: mpsc::Receiver<Order>,
     fault: Fault,
@@ -38,17 +37,16 @@ pub(super) struct EventLoop {
 
 impl EventLoop {
     pub(super) fn new(
-        listener: TcpListener,
+        port: Port,
         target: SocketAddr,
         woken: UnixStream,
         orders: mpsc::Receiver<Order>,
     ) -> io::Result<Self> {
-        listener.set_nonblocking(true)?;
+        port.listen()?;
         woken.set_nonblocking(true)?;
         Ok(Self {
-            address: listener.local_addr()?,
             target,
-            listener: Some(listener),
+            port,
             woken,
             orders,
             fault: Fault::Pass,
@@ -85,8 +83,8 @@ impl EventLoop {
     fn wait(&self) {
         let now = now();
         let mut polled = vec![PollFd::new(self.woken.as_fd(), PollFlags::POLLIN)];
-        if let Some(listener) = &self.listener {
-            polled.push(PollFd::new(listener.as_fd(), PollFlags::POLLIN));
+        if self.fault != Fault::Refuse {
+            polled.push(PollFd::new(self.port.socket(), PollFlags::POLLIN));
         }
         let mut wait: Option<Duration> = None;
         for link in &self.links {
@@ -134,16 +132,14 @@ impl EventLoop {
     }
 
     fn change_fault(&mut self, fault: Fault) {
-        self.fault = fault;
-        if fault == Fault::Refuse {
+        if fault == Fault::Refuse && self.fault != Fault::Refuse {
             // Connections that wait to be accepted are older than the fault.
             self.accept();
-            self.listener = None;
-        } else if self.listener.is_none() {
-            let listener = TcpListener::bind(self.address).expect("the port is reserved");
-            listener.set_nonblocking(true).expect("a listener may be non-blocking");
-            self.listener = Some(listener);
+            self.port.refuse().expect("it listens");
+        } else if fault != Fault::Refuse && self.fault == Fault::Refuse {
+            self.port.listen().expect("the port is reserved");
         }
+        self.fault = fault;
         if fault != Fault::Discard {
             let has_lost = |link: &mut Link| link.has_discarded();
             self.links.extract_if(.., has_lost).for_each(|link| link.cut(Cut::Reset));
@@ -153,8 +149,8 @@ impl EventLoop {
     }
 
     fn accept(&mut self) {
-        let Some(listener) = &self.listener else { return };
-        while let Ok((client, _)) = listener.accept() {
+        // Fails while connections are refused.
+        while let Ok(client) = self.port.accept() {
             if self.links.len() < CONNECTIONS_MAX
                 && let Ok(link) = Link::new(client, self.target)
             {

@@ -97,6 +97,7 @@ impl Link {
             let mut bytes = [0; CHUNK_BYTES];
             let most = BUFFER_BYTES_MAX / CHUNK_BYTES;
             let _ = (0..most).all(|_| stream.read(&mut bytes).is_ok_and(|count| count > 0));
+            let _ = stream.shutdown(Shutdown::Both);
         }
     }
 

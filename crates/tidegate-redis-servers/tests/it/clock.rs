@@ -32,6 +32,22 @@ fn a_step_of_the_clock_shows_in_time_and_in_scripts_at_once() {
     }
 }
 
+/// Valkey counts on for some milliseconds before it reads its clock again.
+#[test]
+fn a_step_is_over_when_it_returns() {
+    for program in Program::ALL {
+        let server = Server::builder(program).steppable_clock().start();
+        let mut connection = server.connect().unwrap();
+        let mut time = || connection.command(&["TIME"]).unwrap().array()[0].integer();
+        for _ in 0..50 {
+            let before = time();
+            server.step_clock(100);
+            let step = time() - before;
+            assert!(step >= 100, "{program}: {step} s");
+        }
+    }
+}
+
 #[test]
 fn a_step_forward_expires_keys_and_a_step_back_keeps_them_for_longer() {
     for program in Program::ALL {
