@@ -309,7 +309,9 @@ impl Server {
         }
         let log = fs::File::options().create(true).append(true).open(self.folder.path().join(LOG));
         let process = log.and_then(|log| Process::start(&command, log));
-        let process = process.map_err(|error| format!("cannot start {command:?}: {error}"))?;
+        let process = process.map_err(|error| {
+            format!("cannot start {command:?} by setpriv: {error}; scripts/install installs both")
+        })?;
         let process = state.process.insert(process);
         let is_up = wait::holds_within(wait::ROUNDS, &mut || {
             !process.is_alive() || self.try_command(&["PING"]).is_ok_and(|reply| is_pong(&reply))
