@@ -89,7 +89,7 @@ pub(crate) enum Committed {
 enum Reply {
     /// The response of one `SET`.
     Set(usize),
-    /// The response of one `MGET`.
+    /// The first of the responses of as many `GET` as there are keys.
     Compare(usize),
     /// One element of the response of a script.
     Script(usize, usize),
@@ -124,24 +124,22 @@ impl Dialect {
             time: None,
             control: None,
         };
-        for reads in batch.reads.chunks(MOST_READS) {
-            let mut command = redis::cmd("MGET");
-            for key in reads {
-                command.arg(self.name(key));
-            }
-            let index = encoded.add(command);
-            encoded.reads.push(index);
-        }
+        // Not by `MGET`: it takes a value of another type for none.
+        let get = |key: &RecordKey| {
+            let mut command = redis::cmd("GET");
+            command.arg(self.name(key));
+            command
+        };
+        encoded.reads = batch.reads.iter().map(|key| encoded.add(get(key))).collect();
         let mut script: Vec<&Group> = Vec::new();
         for group in &batch.groups {
             let pending: Vec<&Pending> =
                 group.keys.iter().filter_map(|key| batch.pending.get(key)).collect();
             if pending.iter().all(|it| it.change.is_none()) {
-                let mut command = redis::cmd("MGET");
+                let index = encoded.count();
                 group.keys.iter().for_each(|key| {
-                    command.arg(self.name(key));
+                    encoded.add(get(key));
                 });
-                let index = encoded.add(command);
                 encoded.replies.push(Reply::Compare(index));
             } else if let Some(command) = self.set(group, &pending, (stamp, now_ms)) {
                 let index = encoded.add(command);
@@ -271,13 +269,7 @@ impl Encoded {
     ) -> impl Iterator<Item = Result<Cell, ReadFailure>> + 'v {
         let values: Vec<&'v Value> =
             self.reads.iter().filter_map(|at| responses.get(*at)).collect();
-        values.into_iter().flat_map(|value| match value {
-            Value::Array(values) => values.iter().map(cell).collect::<Vec<_>>(),
-            Value::ServerError(error) => {
-                vec![Err(ReadFailure::Refused(error.to_string())); MOST_READS]
-            }
-            _ => vec![Err(ReadFailure::Foreign); MOST_READS],
-        })
+        values.into_iter().map(cell)
     }
 
     /// What became of a group.
@@ -290,8 +282,12 @@ impl Encoded {
     ) -> Committed {
         let none = || Committed::Refused("the response is missing".to_owned());
         let (at, position) = match self.replies.get(number) {
-            Some(Reply::Set(at) | Reply::Compare(at)) => (*at, None),
+            Some(Reply::Set(at)) => (*at, None),
             Some(Reply::Script(at, position)) => (*at, Some(*position)),
+            Some(Reply::Compare(at)) => {
+                let values = responses.get(*at..*at + group.keys.len()).unwrap_or_default();
+                return compared((group, batch), values.iter().map(cell).collect(), stamp);
+            }
             None => return none(),
         };
         let response = match responses.get(at) {
@@ -305,33 +301,46 @@ impl Encoded {
             Some(response) => response,
             None => return none(),
         };
-        let expected = |key: &RecordKey| batch.pending.get(key).map(|pending| &pending.expected);
-        let found = match (position, response) {
+        match (position, response) {
             (Some(position), Value::Array(all)) => match all.get(position) {
-                Some(Value::Int(_)) => return Committed::Yes,
-                Some(Value::Array(values)) => values.iter().map(cell).collect(),
-                _ => return none(),
+                Some(Value::Int(_)) => Committed::Yes,
+                Some(Value::Array(values)) => {
+                    let found = values.iter().map(cell);
+                    Committed::No(found_cells(group, found.collect()))
+                }
+                _ => none(),
             },
-            (None, Value::Array(values)) => values.iter().map(cell).collect(),
-            (None, value) => vec![cell(value)],
-            _ => return none(),
-        };
-        let mut found: Vec<(RecordKey, Result<Cell, Foreign>)> = (group.keys.iter().copied())
-            .zip(found.into_iter().map(|cell| cell.map_err(|_| Foreign)))
-            .collect();
-        // A script's list ends with the last value that is there.
-        for key in group.keys.iter().skip(found.len()) {
-            found.push((*key, Ok(Cell::ABSENT)));
-        }
-        let is_done = |(key, cell): &(RecordKey, Result<Cell, Foreign>)| {
-            cell.as_ref().is_ok_and(|cell| expected(key) == Some(cell) || cell.stamp == Some(stamp))
-        };
-        if position.is_none() && found.iter().all(is_done) {
-            Committed::Yes
-        } else {
-            Committed::No(found)
+            (None, value) => compared((group, batch), vec![cell(value)], stamp),
+            _ => none(),
         }
     }
+}
+
+/// Whether the values that were there are those that were expected, or already the new ones.
+fn compared(
+    (group, batch): (&Group, &Batch),
+    found: Vec<Result<Cell, ReadFailure>>,
+    stamp: u64,
+) -> Committed {
+    if let Some(Err(ReadFailure::Refused(error))) =
+        found.iter().find(|it| matches!(it, Err(ReadFailure::Refused(_))))
+    {
+        return Committed::Refused(error.clone());
+    }
+    let found = found_cells(group, found);
+    let is_done = |(key, cell): &(RecordKey, Result<Cell, Foreign>)| {
+        let expected = batch.pending.get(key).map(|pending| &pending.expected);
+        cell.as_ref().is_ok_and(|cell| expected == Some(cell) || cell.stamp == Some(stamp))
+    };
+    if found.iter().all(is_done) { Committed::Yes } else { Committed::No(found) }
+}
+
+fn found_cells(
+    group: &Group,
+    found: Vec<Result<Cell, ReadFailure>>,
+) -> Vec<(RecordKey, Result<Cell, Foreign>)> {
+    let found = found.into_iter().map(|cell| cell.map_err(|_| Foreign));
+    group.keys.iter().copied().zip(found).collect()
 }
 
 /// Why a value was not read.
@@ -352,9 +361,6 @@ pub(crate) fn cell(value: &Value) -> Result<Cell, ReadFailure> {
         _ => Err(ReadFailure::Foreign),
     }
 }
-
-/// How many records one command reads.
-const MOST_READS: usize = 128;
 
 /// How many keys one call of a script has, unless one group has more.
 const MOST_KEYS: usize = 64;

@@ -229,9 +229,16 @@ impl Driver {
         }
     }
 
-    fn fail(&self, job: Job, outage: Outage) {
+    fn fail(&mut self, job: Job, outage: Outage) {
         match outage {
             Outage::Unknown => self.inbox.counters.unknown.add(1),
+            Outage::Corrupt(key) => {
+                let prefix = self.inbox.settings.namespace.clone();
+                self.inbox.counters.unavailable.add(1);
+                self.complain(|| {
+                    tracing::error!(key = %format!("{prefix}:{key}"), "a value in the store is not of this program");
+                });
+            }
             _ => self.inbox.counters.unavailable.add(1),
         }
         job.transaction.fail(outage);

@@ -124,7 +124,7 @@ impl SharedStore {
         };
         let (promise, future) = promise();
         let reads = vec![Control::key()];
-        self.records.run(Transaction::new(reads, function, promise).as_edit());
+        self.records.run(Transaction::new(reads, function, promise).into_edit());
         let seen = self.seen.clone();
         Box::pin(async move {
             let (control, result) = future.await??;

@@ -1,2 +1,8 @@
 //! The store on real servers.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+
 mod conformance;
+mod faults;
+mod nodes;
+mod support;

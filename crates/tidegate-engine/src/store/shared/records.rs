@@ -178,7 +178,10 @@ impl fmt::Display for RecordKey {
 
 /// The records that were read for a transaction: a few, so they are searched one after the other.
 #[derive(Clone, Debug, Default)]
-pub struct Records(SmallVec<[(RecordKey, Option<Arc<[u8]>>); 4]>);
+pub struct Records(SmallVec<[Record; 4]>);
+
+/// A record as it was read; `None` if there is none.
+type Record = (RecordKey, Option<Arc<[u8]>>);
 
 impl Records {
     /// Adds a record as it was read; `None` if there is none.
@@ -285,7 +288,7 @@ impl Transaction {
     }
 
     /// The same, as an edit.
-    pub(super) fn as_edit(self) -> Self {
+    pub(super) fn into_edit(self) -> Self {
         let mut edit = self;
         edit.is_edit = true;
         edit

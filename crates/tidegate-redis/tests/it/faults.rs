@@ -1,0 +1,261 @@
+//! What happens when the server, or the way to it, fails.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tidegate::{CheckError, Clock};
+use tidegate_redis_servers::{Appendfsync, Cut, Fault, Program, Proxy, Server, until};
+
+use crate::nodes::WINDOW;
+use crate::support::{ADA, Node, Tally, builder, eventually, load};
+
+/// Never more than the limit, and what is charged is what was allowed, or is not known.
+fn check_books(node: &Node, tally: &Tally, max: u64) {
+    let (allowed, _, outages) = tally.get();
+    let charged = max - node.left();
+    assert!(allowed <= charged, "{allowed} allowed, {charged} charged");
+    assert!(
+        charged <= allowed + outages,
+        "{charged} charged, {allowed} allowed, {outages} unknown"
+    );
+}
+
+#[test]
+fn a_reply_lost_after_the_commit_is_recognised_and_charged_once() {
+    for program in [Program::Valkey9, Program::Redis7] {
+        let server = Server::start(program);
+        let proxy = Proxy::start(server.address());
+        let node = Node::new(&proxy.url(), WINDOW);
+        assert_eq!(node.allows(&ADA), Some(true));
+        let command = if program == Program::Valkey9 { "SET" } else { "EVALSHA" };
+        for _ in 0..5 {
+            proxy.lose_replies(command, 1);
+            assert_eq!(node.allows(&ADA), Some(true), "{program}");
+        }
+        assert_eq!(node.left(), 494, "{program}");
+        assert!(node.redis.stats().resends >= 1, "{:?}", node.redis.stats());
+        assert_eq!(node.redis.stats().unknown, 0);
+    }
+}
+
+#[test]
+fn cut_connections_never_admit_too_much() {
+    let server = Server::start(Program::Valkey9);
+    let proxies: Vec<Proxy> = (0..2).map(|_| Proxy::start(server.address())).collect();
+    let nodes: Vec<Node> = proxies.iter().map(|it| Node::new(&it.url(), WINDOW)).collect();
+    let is_over = AtomicBool::new(false);
+    let tally = thread::scope(|scope| {
+        let cutting = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                for (proxy, how) in proxies.iter().zip([Cut::Reset, Cut::Close]) {
+                    proxy.cut(how);
+                    proxy.lose_replies("SET", 1);
+                    thread::yield_now();
+                }
+            }
+        });
+        let tally = load(&nodes, 200);
+        is_over.store(true, Ordering::Relaxed);
+        cutting.join().unwrap();
+        tally
+    });
+    let (allowed, denied, outages) = tally.get();
+    assert!(allowed <= 500 && allowed + denied + outages == 800, "{tally:?}");
+    check_books(&nodes[0], &tally, 500);
+}
+
+#[test]
+fn kill_9_of_a_server_with_aof_always_loses_nothing_and_it_recovers_by_itself() {
+    for program in [Program::Valkey9, Program::Redis7] {
+        let server = Server::builder(program).appendonly(Appendfsync::Always).start();
+        let url = server.url();
+        let node = Node::with(builder(&url).deadline(Duration::from_millis(200)), WINDOW);
+        let tally = Tally::default();
+        for round in 0..3 {
+            (0..20).for_each(|_| node.count(&tally));
+            server.kill();
+            until("the breaker opens", || {
+                node.count(&tally);
+                !node.redis.is_available()
+            });
+            let before = tally.get();
+            (0..5).for_each(|_| node.count(&tally));
+            assert_eq!(tally.get().2, before.2 + 5, "it fails at once, in round {round}");
+            server.restart();
+            until("it recovers", || node.redis.is_available());
+            check_books(&node, &tally, 500);
+        }
+    }
+}
+
+#[test]
+fn what_is_known_to_be_denied_stays_denied_in_an_outage() {
+    let server = Server::start(Program::Valkey9);
+    let url = server.url();
+    let node =
+        Node::with(builder(&url).deadline(Duration::from_millis(200)), &WINDOW.replace("500", "1"));
+    assert_eq!(node.allows(&ADA), Some(true));
+    assert_eq!(node.allows(&ADA), Some(false));
+    server.kill();
+    until("the breaker opens", || {
+        node.allows(&tidegate::Request::new("default", &[("user", "bob")]));
+        !node.redis.is_available()
+    });
+    assert_eq!(node.allows(&ADA), Some(false), "a denial needs no write");
+}
+
+#[test]
+fn it_starts_while_the_server_is_away() {
+    let server = Server::start(Program::Valkey9);
+    let url = server.url();
+    server.kill();
+    let node = Node::with(builder(&url).deadline(Duration::from_millis(100)), WINDOW);
+    assert_eq!(node.allows(&ADA), None);
+    server.restart();
+    eventually("it decides", || node.allows(&ADA));
+}
+
+#[test]
+fn a_silent_server_opens_the_breaker_and_nothing_is_lost() {
+    for fault in [Fault::Hold, Fault::Discard] {
+        let server = Server::start(Program::Valkey9);
+        let proxy = Proxy::start(server.address());
+        let node = Node::with(builder(&proxy.url()).deadline(Duration::from_millis(100)), WINDOW);
+        let tally = Tally::default();
+        until("it decides", || {
+            node.count(&tally);
+            tally.get().0 > 0
+        });
+        proxy.set(fault);
+        until("the breaker opens", || {
+            node.count(&tally);
+            !node.redis.is_available()
+        });
+        proxy.set(Fault::Pass);
+        until("it recovers", || node.redis.is_available());
+        check_books(&node, &tally, 500);
+    }
+}
+
+#[test]
+fn a_paused_server_is_an_outage_until_it_goes_on() {
+    let server = Server::start(Program::Redis7);
+    let node = Node::with(builder(&server.url()).deadline(Duration::from_millis(100)), WINDOW);
+    let tally = Tally::default();
+    until("it decides", || {
+        node.count(&tally);
+        tally.get().0 > 0
+    });
+    server.pause();
+    until("the breaker opens", || {
+        node.count(&tally);
+        !node.redis.is_available()
+    });
+    server.resume();
+    until("it recovers", || node.redis.is_available());
+    check_books(&node, &tally, 500);
+}
+
+#[test]
+fn dropped_scripts_are_loaded_again() {
+    let server = Server::start(Program::Redis7);
+    let node = Node::new(&server.url(), WINDOW);
+    for _ in 0..5 {
+        assert_eq!(node.allows(&ADA), Some(true));
+        server.command(&["SCRIPT", "FLUSH"]);
+    }
+    assert_eq!(node.left(), 495);
+}
+
+#[test]
+fn flushall_is_noticed_and_the_policy_is_put_there_again() {
+    let server = Server::start(Program::Valkey9);
+    let node = Node::new(&server.url(), WINDOW);
+    assert_eq!(node.allows(&ADA), Some(true));
+    server.command(&["FLUSHALL"]);
+    until("it is noticed", || node.redis.stats().flushed == 1);
+    assert_eq!(node.allows(&ADA), Some(true));
+    assert_eq!(node.left(), 499);
+    assert_eq!(server.command(&["EXISTS", "tidegate:control"]).integer(), 1);
+}
+
+#[test]
+fn a_full_server_is_an_outage_and_charges_nothing() {
+    for program in [Program::Valkey9, Program::Redis7] {
+        let server = Server::start(program);
+        let node = Node::new(&server.url(), WINDOW);
+        assert_eq!(node.allows(&ADA), Some(true));
+        let _ = server.command(&["CONFIG", "SET", "maxmemory", "1"]).success();
+        assert_eq!(node.allows(&ADA), None, "{program}");
+        let _ = server.command(&["CONFIG", "SET", "maxmemory", "0"]).success();
+        eventually("it decides again", || node.allows(&ADA));
+        assert!(node.left() >= 497, "{program}");
+    }
+}
+
+#[test]
+fn a_foreign_value_is_an_error_that_names_the_key_and_is_left_alone() {
+    for program in [Program::Valkey9, Program::Redis7] {
+        let server = Server::start(program);
+        let node = Node::new(&server.url(), WINDOW);
+        assert_eq!(node.allows(&ADA), Some(true));
+        let names = server.command(&["KEYS", "tidegate:state:*"]);
+        let name = names.array()[0].text();
+        for foreign in [&["SET", &name, "something else"][..], &["LPUSH", &name, "a"]] {
+            server.command(&["DEL", &name]);
+            let _ = server.command(foreign).success();
+            assert_eq!(node.allows(&ADA), None, "{program}");
+            let text = match node.engine.forget(&ADA).block() {
+                Err(CheckError::Outage(outage)) => outage.to_string(),
+                other => panic!("{program}: {other:?}"),
+            };
+            assert!(text.contains(name.strip_prefix("tidegate:").unwrap()), "{text}");
+        }
+        assert_eq!(server.command(&["LLEN", &name]).integer(), 1, "it is not overwritten");
+    }
+}
+
+#[test]
+fn a_wrong_password_is_an_outage() {
+    let server = Server::builder(Program::Valkey9).password("right").start();
+    let address = server.address();
+    let wrong = format!("redis://:wrong@{address}");
+    let node = Node::with(builder(&wrong).deadline(Duration::from_millis(100)), WINDOW);
+    assert_eq!(node.allows(&ADA), None);
+    let right = Node::new(&format!("redis://:right@{address}"), WINDOW);
+    assert_eq!(right.allows(&ADA), Some(true));
+}
+
+#[test]
+fn a_clock_set_back_refills_nothing_and_one_set_forward_counts_as_time() {
+    let policy =
+        "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nbucket = { rate = \"1/s\", burst = 5 }\n";
+    for program in [Program::Valkey9, Program::Redis7] {
+        let server = Server::builder(program).steppable_clock().start();
+        let node = Node::new(&server.url(), policy);
+        (0..5).for_each(|_| assert_eq!(node.allows(&ADA), Some(true), "{program}"));
+        let before = node.redis.clock().now();
+        server.step_clock(-10);
+        until("it is noticed", || node.redis.stats().clock_back == 1);
+        assert!(node.left() <= 2, "nothing was refilled by it");
+        assert!(node.redis.clock().now() >= before);
+        // From before the first step on, 10 s have passed.
+        server.step_clock(20);
+        until("it is noticed", || node.redis.stats().clock_forward == 1);
+        assert_eq!(node.left(), 5, "{program}");
+    }
+}
+
+#[test]
+fn it_needs_no_more_rights_than_documented() {
+    let server = Server::builder(Program::Valkey9).start();
+    let rules = "ACL SETUSER app on >pw ~tidegate:* +get +mget +set +del +evalsha +eval +script|load \
+                 +time +info +wait +waitaof";
+    let _ = server.command(&rules.split_whitespace().collect::<Vec<_>>()).success();
+    let node = Node::new(&format!("redis://app:pw@{}", server.address()), WINDOW);
+    assert_eq!(node.allows(&ADA), Some(true));
+    let id = node.engine.reserve(&ADA).block().unwrap().hold().unwrap();
+    node.engine.cancel(id, None).block().unwrap();
+    assert_eq!(node.left(), 499);
+}
