@@ -54,7 +54,7 @@ impl<C: Clock + Send + Sync + 'static> Engine<AnyStore, C> {
     #[must_use]
     pub fn on_disk(&self) -> Option<&FileStore> {
         match self.store() {
-            AnyStore::Memory(_) => None,
+            AnyStore::Memory(_) | AnyStore::Shared(_) => None,
             AnyStore::File(store) => Some(store),
         }
     }

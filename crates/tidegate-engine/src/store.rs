@@ -393,7 +393,10 @@ pub(crate) mod sealed {
         const IS_IMMEDIATE: bool;
 
         /// Whether decisions are made elsewhere, and are known later.
-        const ANSWERS_LATER: bool = false;
+        #[inline]
+        fn answers_later(&self) -> bool {
+            false
+        }
 
         /// Makes one whole decision: everything is charged, or nothing.
         fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_>;

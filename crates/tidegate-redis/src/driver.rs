@@ -268,9 +268,8 @@ impl Driver {
         self.connect_after_ns = local_ns() + RECONNECT_AFTER_NS;
         match connected {
             Ok(link) => {
-                let [major, minor, patch] = link.server.version;
-                let program = link.server.program;
-                tracing::info!(program, version = %format!("{major}.{minor}.{patch}"), "connected");
+                tracing::info!(server = %link.server, "connected to the store");
+                lock(&self.inbox.known).server = Some(link.server.clone());
                 if !matches!(&*link.server.eviction, "" | "noeviction") {
                     let policy = &link.server.eviction;
                     tracing::warn!(%policy, "the server may evict records: set maxmemory-policy noeviction");
@@ -370,7 +369,7 @@ impl Driver {
         let mut waiting = Vec::new();
         let inbox = Arc::clone(&self.inbox);
         let mut known = lock(&inbox.known);
-        let Known { cache, control } = &mut *known;
+        let Known { cache, control, .. } = &mut *known;
         let latest = inbox.clock.latest();
         for job in std::mem::take(&mut self.waiting) {
             let copy = control.as_ref().filter(|copy| self.is_usable(copy, &job));

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::batch::Job;
 use crate::cache::Cache;
 use crate::control::ControlCopy;
+use crate::link::ServerFacts;
 use crate::server_time::ServerClock;
 use crate::settings::Settings;
 use crate::stats::Counters;
@@ -40,6 +41,8 @@ pub(crate) struct Known {
     pub(crate) cache: Cache,
     /// `None` before it was first read.
     pub(crate) control: Option<ControlCopy>,
+    /// The server that it was last connected to.
+    pub(crate) server: Option<ServerFacts>,
 }
 
 impl Inbox {

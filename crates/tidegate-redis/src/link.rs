@@ -94,6 +94,14 @@ impl std::fmt::Debug for Link {
     }
 }
 
+/// Its program and version, such as `valkey 9.1.2`.
+impl std::fmt::Display for ServerFacts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [major, minor, patch] = self.version;
+        write!(f, "{} {major}.{minor}.{patch}", self.program)
+    }
+}
+
 impl ServerFacts {
     fn read(info: &str) -> Option<Self> {
         let (program, version) = match info_field(info, "valkey_version") {

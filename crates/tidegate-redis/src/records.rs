@@ -12,6 +12,7 @@ use tidegate::shared::{Listing, RecordStore, SharedStore, Transaction};
 
 use crate::driver;
 use crate::inbox::{Inbox, lock};
+use crate::link::ServerFacts;
 use crate::server_time::ServerClock;
 use crate::settings::Settings;
 use crate::stats::RedisStats;
@@ -81,6 +82,12 @@ impl Redis {
     #[must_use]
     pub fn stats(&self) -> RedisStats {
         self.records.inbox.counters.get()
+    }
+
+    /// The server that it was last connected to; `None` before that.
+    #[must_use]
+    pub fn server(&self) -> Option<ServerFacts> {
+        lock(&self.records.inbox.known).server.clone()
     }
 
     /// Whether the server responds, as far as is known.

@@ -3,12 +3,19 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($($help:literal $name:ident,)*) => {
         /// Counters of a store, since it was created.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct RedisStats {
-            $($(#[$doc])* pub $name: u64,)*
+            $(#[doc = $help] pub $name: u64,)*
+        }
+
+        impl RedisStats {
+            /// Every counter: its name, what it counts, and its value.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+                [$((stringify!($name), $help, self.$name),)*].into_iter()
+            }
         }
 
         #[derive(Debug, Default)]
@@ -25,27 +32,27 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Batches of commands sent to the server.
+    "Batches of commands sent to the server."
     round_trips,
-    /// Transactions that were committed.
+    "Transactions that were committed."
     commits,
-    /// Commits that another node came before; their transactions were decided again.
+    "Commits that another node came before; their transactions were decided again."
     conflicts,
-    /// Commits that were sent again, because the connection was lost.
+    "Commits that were sent again, because the connection was lost."
     resends,
-    /// Transactions whose outcome is not known: they may have happened.
+    "Transactions whose outcome is not known: they may have happened."
     unknown,
-    /// Transactions that failed, because the server could not be reached in time.
+    "Transactions that failed, because the server could not be reached in time."
     unavailable,
-    /// Times that the breaker opened.
+    "Times that the breaker opened."
     breaker_opened,
-    /// Times that the server's clock was set forward.
+    "Times that the server's clock was set forward."
     clock_forward,
-    /// Times that the server's clock was set back.
+    "Times that the server's clock was set back."
     clock_back,
-    /// Times that all records were gone.
+    "Times that all records were gone."
     flushed,
-    /// Connections made.
+    "Connections made."
     connects,
 }
 

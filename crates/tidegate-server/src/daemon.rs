@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate::{Clock, Report, Request, Timestamp};
+use tidegate::{Clock, MonotonicClock, Report, Request, Timestamp};
 
 use crate::audit::AuditTrail;
 use crate::connections::ListenerConnections;
@@ -59,7 +59,7 @@ impl Daemon {
         let metrics = Metrics::new(settings.hides_keys);
         metrics.know_domains(&engine.policy());
         Self {
-            started_at: engine.clock().now(),
+            started_at: MonotonicClock.now(),
             started_wall: engine.clock().wall(),
             connections: ListenerConnections::new(&settings.bounds),
             throttles: ThrottleTables::new(settings.policy.server()),
@@ -73,7 +73,12 @@ impl Daemon {
 
     /// The time by which requests are measured.
     pub(crate) fn now(&self) -> Timestamp {
-        self.engine.clock().now()
+        MonotonicClock.now()
+    }
+
+    /// The time that the holder of a reservation or a lease counts by.
+    pub(crate) fn latest(&self) -> Timestamp {
+        self.engine.clock().latest()
     }
 
     /// How long ago this was.
@@ -102,15 +107,20 @@ impl Daemon {
 
     /// All metrics, in the text format of Prometheus.
     pub(crate) fn metrics_text(&self) -> String {
-        let Self { engine, metrics, connections, throttles, reload, .. } = self;
+        let Self { engine, metrics, connections, throttles, reload, settings, .. } = self;
         let (started, uptime) = (self.started_wall, self.uptime());
-        MetricsSources { engine, metrics, connections, throttles, reload, started, uptime }.text()
+        let redis = settings.redis.as_ref();
+        MetricsSources { engine, metrics, connections, throttles, reload, redis, started, uptime }
+            .text()
     }
 
     /// Whether the daemon is ready, and what is wrong if not.
     pub(crate) fn readiness(&self) -> Readiness {
         let store = self.engine.on_disk().and_then(|store| store.failure());
         let store = store.map(|error| format!("the store cannot write: {error}"));
+        let is_away = self.settings.redis.as_ref().is_some_and(|redis| !redis.is_available());
+        let away = is_away.then(|| "the store does not respond; on_error applies".to_owned());
+        let store = store.or(away);
         let reload = self.reload.status();
         let policy = reload.short_error();
         Readiness { ready: store.is_none(), store, policy, needs_restart: reload.needs_restart }

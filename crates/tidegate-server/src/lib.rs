@@ -39,6 +39,7 @@ mod http;
 mod listener;
 mod load;
 pub mod local;
+mod open_store;
 mod policy_watcher;
 mod reload;
 mod resp;

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use tidegate::Engine;
 use tidegate::durable::OpenError;
 use tidegate_listen::{ListenSocket, Protocol, ShutdownTrigger, accept, descriptors};
 use tokio::net::UnixListener;
@@ -15,6 +14,7 @@ use crate::grpc::Grpc;
 use crate::http::Http;
 use crate::listener::Listener;
 use crate::local::{Access, AccessError, BindError, Local, RatesError, SocketFile, SocketLimits};
+use crate::open_store::open_store;
 use crate::policy_watcher::{ReloadTarget, watch};
 use crate::resp::Resp;
 use crate::settings::Settings;
@@ -71,10 +71,7 @@ impl Server {
         settings.bounds = settings.bounds.within(descriptors(), public);
         // Requests of Envoy may carry limits of their own.
         let policy = settings.policy.clone().with_request_limits();
-        let engine = Engine::builder(policy)
-            .folder_or_memory(settings.store_folder.as_deref())
-            .build()
-            .map_err(StartError::Store)?;
+        let engine = open_store(policy, &settings).map_err(StartError::Store)?;
         engine.on_disk().into_iter().for_each(store_health::warn_of_clock);
         let daemon = Arc::new(Daemon::new(engine, settings));
         let addresses = Default::default();

@@ -5,6 +5,7 @@ use tidegate::Rate;
 use tidegate::policy::{Listen, Network, Policy, Secret, YamlOptions};
 use tidegate_listen::Timeouts;
 use tidegate_proto::headers::Dialect;
+use tidegate_redis::Redis;
 
 use crate::listener::Listener;
 
@@ -18,6 +19,7 @@ pub struct Settings {
     pub(crate) listeners: [Option<String>; Listener::ALL.len()],
     /// The folder of a store on disk.
     pub(crate) store_folder: Option<PathBuf>,
+    pub(crate) redis: Option<Redis>,
     pub(crate) admin_token: Option<Secret>,
     pub(crate) admin_read_token: Option<Secret>,
     pub(crate) resp_password: Option<Secret>,
@@ -165,6 +167,7 @@ impl Settings {
             listeners: Listener::ALL.map(address),
             policy_path: None,
             store_folder: server.store().and_then(folder_of).map(Into::into),
+            redis: None,
             admin_token: server.admin_token().cloned(),
             admin_read_token: server.admin_read_token().cloned(),
             resp_password: server.resp_password().cloned(),
@@ -211,7 +214,13 @@ impl Settings {
     /// Stores states in a folder; `None`: in memory.
     #[must_use]
     pub fn store_folder(self, folder: Option<&Path>) -> Self {
-        Self { store_folder: folder.map(Into::into), ..self }
+        Self { store_folder: folder.map(Into::into), redis: None, ..self }
+    }
+
+    /// Keeps states on a Redis or Valkey server, which other daemons share.
+    #[must_use]
+    pub fn redis(self, redis: Redis) -> Self {
+        Self { store_folder: None, redis: Some(redis), ..self }
     }
 
     /// Sets the token that the admin listener requires.

@@ -163,6 +163,15 @@ impl<S, C, E> EngineBuilder<S, C, E> {
         let Self { policy, bounds, store, .. } = self;
         EngineBuilder { policy, bounds, store, clock: Box::new(move |_| clock) }
     }
+
+    /// Uses another clock, which is made from the last time that the store knows.
+    pub fn clock_after<D: Clock + Send + Sync + 'static>(
+        self,
+        clock: impl FnOnce(Timestamp) -> D + Send + 'static,
+    ) -> EngineBuilder<S, D, E> {
+        let Self { policy, bounds, store, .. } = self;
+        EngineBuilder { policy, bounds, store, clock: Box::new(clock) }
+    }
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static, E> EngineBuilder<S, C, E> {

@@ -189,7 +189,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 let denial = EarlyDenialReport::new(rules, domain, denial, times.wall);
                 drop(planned);
                 report.deny(denial);
-                if S::ANSWERS_LATER {
+                if self.shared.store.answers_later() {
                     return self.if_in_force(report, times);
                 }
                 self.correct_wait(report, (&|rules| find(rules), requests), (when, times));

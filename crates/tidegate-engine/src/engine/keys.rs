@@ -65,7 +65,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     ) -> NowOrLater<'_, Result<Enrolment, CheckError>> {
         // What the keys are does not depend on the cost.
         let request = request.cost(0);
-        if S::ANSWERS_LATER {
+        if self.shared.store.answers_later() {
             let requests = OwnedRequests::new(std::slice::from_ref(&request));
             return self
                 .submit_planned(move |engine| requests.with(|it| engine.enrol_once(&it[0], now)));
@@ -122,7 +122,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         request: &Request<'_>,
         now: Option<Timestamp>,
     ) -> NowOrLater<'_, Result<bool, CheckError>> {
-        if S::ANSWERS_LATER {
+        if self.shared.store.answers_later() {
             let requests = OwnedRequests::new(std::slice::from_ref(request));
             return self
                 .submit_planned(move |engine| requests.with(|it| engine.forget_once(&it[0], now)));
@@ -228,7 +228,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         if rules.domain(domain).is_none() {
             return NowOrLater::Now(Ok(0));
         }
-        if S::ANSWERS_LATER {
+        if self.shared.store.answers_later() {
             return self.close_round_later(domain, times);
         }
         let closed = self.shared.store.close_round(domain, note.0, times);

@@ -114,7 +114,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             max_waiters: slots.queue_len(),
             rank: rank.and_then(|rank| rank.parse().ok()).unwrap_or(0),
             deadline: max_wait.or(slots.longest_wait()).map(|wait| times.now.saturating_add(wait)),
-            is_later: S::ANSWERS_LATER,
+            is_later: self.shared.store.answers_later(),
         };
         let request = *request;
         let attempt = move |now| self.attempt_lease(&request, now);
@@ -185,7 +185,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// When units may be released without a call here: a hold expires, or where other engines share
     /// the store, soon.
     fn next_release(&self, report: &Report) -> Option<Timestamp> {
-        if !S::ANSWERS_LATER {
+        if !self.shared.store.answers_later() {
             return self.shared.store.next_due();
         }
         let soon = self.shared.clock.now().saturating_add(POLL_PAUSE);
@@ -211,7 +211,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             max_waiters: MOST_READY,
             rank: 0,
             deadline: max_wait.map(|wait| times.now.saturating_add(wait)),
-            is_later: S::ANSWERS_LATER,
+            is_later: self.shared.store.answers_later(),
         };
         let request = *request;
         let attempt = move |now: Timestamp| match self.decide_early(

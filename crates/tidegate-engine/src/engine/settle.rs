@@ -97,7 +97,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         request: &Request<'_>,
         now: Option<Timestamp>,
     ) -> NowOrLater<'_, Result<u64, CheckError>> {
-        if S::ANSWERS_LATER {
+        if self.shared.store.answers_later() {
             let requests = OwnedRequests::new(std::slice::from_ref(request));
             return self
                 .submit_planned(move |engine| requests.with(|it| engine.refund_once(&it[0], now)));

@@ -109,7 +109,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// A decision that needs no limit, but the rules of a shared store: they have to be in force.
     #[inline]
     pub(super) fn if_in_force(&self, report: &Report, times: Times) -> DecideProgress<'_> {
-        if !S::ANSWERS_LATER {
+        if !self.shared.store.answers_later() {
             return DecideProgress::Now;
         }
         self.known_if_in_force(report, times, None)

@@ -11,6 +11,7 @@ use tidegate_table::hash::KeyedHash;
 
 use super::file::{FileOptions, FileStore, OpenError};
 use super::memory::MemoryStore;
+use super::shared::SharedStore;
 use super::{
     Adoption, Deciding, EnrolFailure, ForgetScope, HoldId, NowOrLater, Outage, RefundFailure,
     SettleFailure, Settled, StoredEdits, sealed,
@@ -29,6 +30,8 @@ pub enum AnyStore {
     Memory(MemoryStore),
     /// States in a folder.
     File(FileStore),
+    /// States that several engines share.
+    Shared(SharedStore),
 }
 
 impl AnyStore {
@@ -48,12 +51,25 @@ macro_rules! either {
         match $store {
             AnyStore::Memory($it) => $call,
             AnyStore::File($it) => $call,
+            AnyStore::Shared($it) => $call,
         }
     };
 }
 
 impl sealed::Store for AnyStore {
     const IS_IMMEDIATE: bool = false;
+
+    #[inline]
+    fn answers_later(&self) -> bool {
+        matches!(self, Self::Shared(_))
+    }
+
+    fn shared(&self) -> Option<&SharedStore> {
+        match self {
+            Self::Shared(store) => Some(store),
+            Self::Memory(_) | Self::File(_) => None,
+        }
+    }
 
     #[inline]
     fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {

@@ -184,7 +184,10 @@ impl SharedStore {
 
 impl sealed::Store for SharedStore {
     const IS_IMMEDIATE: bool = false;
-    const ANSWERS_LATER: bool = true;
+
+    fn answers_later(&self) -> bool {
+        true
+    }
 
     fn decide(&self, plan: &Plan<'_>, times: Times, _: &mut Decisions) -> Deciding<'_> {
         let (plan, seen) = (OwnedPlan::new(plan), self.seen.clone());

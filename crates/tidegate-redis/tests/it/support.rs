@@ -59,7 +59,7 @@ impl Node {
             let report = self.engine.peek(&ADA).block().unwrap();
             (!report.is_outage()).then(|| report.remaining().unwrap())
         };
-        eventually("the store answers", || left()).unwrap()
+        eventually("the store answers", left).unwrap()
     }
 
     pub(crate) fn count(&self, tally: &Tally) {

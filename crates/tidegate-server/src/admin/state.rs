@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use tidegate::policy::Mode;
 use tidegate::{CheckError, Clock, Request};
 use tidegate_proto::times::time_text;
+use tidegate_redis::Redis;
 
 use super::AdminError;
 use super::edits::{domain, nothing_else, text};
@@ -11,6 +12,18 @@ use super::payload::{Payload, TomlTable};
 use crate::audit::{AuditAction, AuditEntry};
 use crate::daemon::Daemon;
 use crate::listener::Listener;
+
+/// The status of a store that several daemons share.
+fn shared_store(redis: &Redis) -> Value {
+    let server = redis.server().map(|it| it.to_string());
+    let counters: serde_json::Map<_, _> =
+        redis.stats().named().map(|(name, _, value)| (name.to_owned(), json!(value))).collect();
+    let uncertainty_us = u64::try_from(redis.clock().uncertainty().as_micros()).unwrap_or(u64::MAX);
+    json!({
+        "kind": "redis", "server": server, "available": redis.is_available(),
+        "clock_uncertainty_us": uncertainty_us, "counters": counters,
+    })
+}
 
 /// The status of the daemon.
 pub(super) fn status(daemon: &Daemon) -> Value {
@@ -20,9 +33,10 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         .iter()
         .map(|listener| (listener.name().to_owned(), json!(daemon.settings.address(*listener))))
         .collect();
-    let store = match engine.on_disk() {
-        None => json!({ "kind": "memory" }),
-        Some(store) => json!({
+    let store = match (engine.on_disk(), &daemon.settings.redis) {
+        (None, Some(redis)) => shared_store(redis),
+        (None, None) => json!({ "kind": "memory" }),
+        (Some(store), _) => json!({
             "kind": "file", "folder": daemon.settings.store_folder,
             "failure": store.failure().map(|error| error.to_string()),
         }),

@@ -22,7 +22,7 @@ pub(super) async fn reserve(call: &BufferedRequest<'_>) -> Result<HttpResponse, 
     }
     let report = daemon.engine.reserve(&request).await?;
     call.observe(&request, &report);
-    let reserved = ReservationBody::new(&report, daemon.now());
+    let reserved = ReservationBody::new(&report, daemon.latest());
     Ok(response::decided(&report, daemon.settings.dialect, &reserved))
 }
 

@@ -47,7 +47,7 @@ pub(super) async fn acquire(
             let acquired = LeaseBody {
                 lease: Some(lease.id().to_string()),
                 fence: Some(lease.fence()),
-                expires_in_ms: lease.expires().map(|at| ms_until(at, daemon.now())),
+                expires_in_ms: lease.expires().map(|at| ms_until(at, daemon.latest())),
                 decision: DecisionBody::new(lease.report()),
             };
             let response = response::decided(lease.report(), daemon.settings.dialect, &acquired);
@@ -103,7 +103,7 @@ pub(super) async fn renew(call: &BufferedRequest<'_>) -> Result<HttpResponse, Re
     let BufferedRequest { daemon, id, body, .. } = call;
     RequestBody::read_if_any(body, NOTHING)?;
     let expires = daemon.engine.renew(parse_hold(id)?).await?;
-    let expires_in_ms = ms_until(expires, daemon.now());
+    let expires_in_ms = ms_until(expires, daemon.latest());
     Ok(response::json(StatusCode::OK, &json!({ "expires_in_ms": expires_in_ms })))
 }
 

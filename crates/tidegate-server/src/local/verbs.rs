@@ -69,7 +69,7 @@ async fn dispatch(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
         "reserve" => {
             let report = engine.reserve(&request).await?;
             daemon.observe(Listener::Unix, &request, &report);
-            Ok(reservation_fields(ReservationBody::new(&report, daemon.now())))
+            Ok(reservation_fields(ReservationBody::new(&report, daemon.latest())))
         }
         _ => {
             let explanation = engine.explain(&request).await?;

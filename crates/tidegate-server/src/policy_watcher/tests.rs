@@ -2,8 +2,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use tidegate::Timestamp;
 use tidegate::policy::{Policy, YamlOptions};
-use tidegate::{Engine, Timestamp};
 
 use super::{PendingReload, PolicyWatcher, ReloadTarget, load};
 use crate::daemon::Daemon;
@@ -28,7 +28,7 @@ impl Scene {
         let path = folder.join("policy.toml");
         fs::write(&path, policy(1)).unwrap();
         let first = Policy::from_toml(&policy(1)).unwrap();
-        let engine = Engine::builder(first.clone()).folder_or_memory(None).build().unwrap();
+        let engine = crate::engine::in_memory(first.clone());
         let daemon = Daemon::new(engine, Settings::on_free_ports(first).policy_path(&path));
         let mut scene =
             Self { folder, daemon, watcher: PolicyWatcher::new(path), now: Timestamp::default() };

@@ -98,7 +98,7 @@ pub(super) async fn handle(
         CommandKind::Reserve => match daemon.engine.reserve(&request).await {
             Ok(report) => {
                 daemon.observe(Listener::Resp, &request, &report);
-                encode(&ReservationBody::new(&report, daemon.now()), replies);
+                encode(&ReservationBody::new(&report, daemon.latest()), replies);
             }
             Err(error) => reply_error(&error, replies),
         },

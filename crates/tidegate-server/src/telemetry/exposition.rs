@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidegate::Timestamp;
 use tidegate_proto::resp::ThrottleDialect;
+use tidegate_redis::Redis;
 
 use super::process::write_process;
 use super::{Metrics, Verdicts};
@@ -23,6 +24,8 @@ pub(crate) struct MetricsSources<'a> {
     pub(crate) connections: &'a ListenerConnections,
     pub(crate) throttles: &'a ThrottleTables,
     pub(crate) reload: &'a Reload,
+    /// The store that several daemons share.
+    pub(crate) redis: Option<&'a Redis>,
     /// When the daemon started, by the wall clock.
     pub(crate) started: Timestamp,
     /// How long it has been running.
@@ -42,6 +45,7 @@ impl MetricsSources<'_> {
         self.write_table(&mut text);
         self.write_throttles(&mut text);
         self.write_disk(&mut text);
+        self.write_shared_store(&mut text);
         self.write_reloads(&mut text);
         write_process(self.started, &mut text);
         text.family("tidegate_build_info", "gauge", "Version of the daemon; the value is 1.");
@@ -199,6 +203,24 @@ impl MetricsSources<'_> {
         for (name, help, value) in counters {
             text.family(name, "counter", help);
             text.sample(name, &[], value);
+        }
+    }
+}
+
+impl MetricsSources<'_> {
+    /// What a store that several daemons share does.
+    fn write_shared_store(&self, text: &mut Exposition) {
+        let Some(redis) = self.redis else { return };
+        let name = "tidegate_store_available";
+        text.family(name, "gauge", "1 if the shared store responds, else 0.");
+        text.sample(name, &[], u64::from(redis.is_available()));
+        let name = "tidegate_store_clock_uncertainty_seconds";
+        text.family(name, "gauge", "How exactly the clock of the shared store is known.");
+        text.seconds(name, &[], redis.clock().uncertainty());
+        for (name, help, value) in redis.stats().named() {
+            let name = format!("tidegate_store_{name}_total");
+            text.family(&name, "counter", help);
+            text.sample(&name, &[], value);
         }
     }
 }

@@ -3,7 +3,6 @@ use std::time::Duration;
 use super::*;
 use crate::daemon::Daemon;
 use crate::settings::Settings;
-use tidegate::Engine;
 use tidegate::policy::Policy;
 
 const POLICY: &str = r#"
@@ -20,7 +19,7 @@ const POLICY: &str = r#"
 
 fn daemon() -> Daemon {
     let policy = Policy::from_toml(POLICY).unwrap();
-    let engine = Engine::builder(policy.clone()).folder_or_memory(None).build().unwrap();
+    let engine = crate::engine::in_memory(policy.clone());
     Daemon::new(engine, Settings::on_free_ports(policy))
 }
 
@@ -65,7 +64,7 @@ fn counts_continue_after_an_edit_of_the_policy() {
 fn requests_that_no_rule_matches_are_counted_apart() {
     let rule = "[[rule]]\nname = 'a'\ndomain = 'api'\nmatch = { m = 'x' }\ncooldown = '1s'\n";
     let policy = Policy::from_toml(rule).unwrap();
-    let engine = Engine::builder(policy.clone()).folder_or_memory(None).build().unwrap();
+    let engine = crate::engine::in_memory(policy.clone());
     let daemon = Daemon::new(engine, Settings::on_free_ports(policy));
     for domain in ["api", "elsewhere", "anywhere", "nowhere"] {
         let request = Request::new(domain, &[]);

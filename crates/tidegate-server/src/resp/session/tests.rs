@@ -7,6 +7,7 @@ use tidegate::{AnyStore, Engine, SystemClock};
 
 use super::*;
 use crate::daemon::Daemon;
+use crate::engine::DaemonClock;
 use crate::settings::Settings;
 
 const POLICY: &str =
@@ -18,7 +19,7 @@ fn daemon(disk: &CrashDisk) -> SharedDaemon {
     let store = FileOptions::default().open_on(Arc::new(disk.clone())).unwrap();
     let engine = Engine::builder(policy.clone())
         .store(AnyStore::File(store))
-        .clock(SystemClock::new())
+        .clock(DaemonClock::System(SystemClock::new()))
         .build()
         .unwrap();
     Arc::new(Daemon::new(engine, Settings::on_free_ports(policy)))
