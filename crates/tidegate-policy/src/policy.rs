@@ -17,6 +17,7 @@
 mod check;
 mod cost;
 mod describe;
+mod descriptors;
 mod diagnostic;
 mod fields;
 mod key;
@@ -38,17 +39,14 @@ mod server;
 mod subsumption;
 mod text;
 pub(crate) mod write;
-#[cfg(feature = "yaml")]
-mod yaml;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use check::Finding;
 
-pub use crate::descriptor::DescriptorNames;
-
 pub use cost::CostTable;
+pub use descriptors::DescriptorNames;
 pub use diagnostic::{Diagnostic, PolicyErrors, Severity};
 pub use key::{Key, KeyPart};
 pub use limit::{Cycle, Limit, Slots};

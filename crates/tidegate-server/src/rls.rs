@@ -253,16 +253,15 @@ fn path<'a>(daemon: &Daemon, entries: &'a Entries<'_>) -> Result<Cow<'a, str>, P
 }
 
 /// The attributes of a descriptor. Rules that find an entry by its key get the path in its normal
-/// form; rules from a tree of descriptors find entries by their positions, and get it as it is.
+/// form; all others get it as it is.
 fn attributes<'a>(
     names: &'a DescriptorNames,
     (entries, path): (&'a Entries<'_>, Option<&'a Cow<'_, str>>),
     number: usize,
 ) -> SmallVec<[(&'a str, &'a str); 8]> {
     let entries = entries.iter().map(|(key, value)| (&**key, &**value));
-    let all = names.attributes(entries, number);
-    all.map(|(name, value)| (name, path.filter(|_| name == PATH).map_or(value, |path| path)))
-        .collect()
+    let by_key = |key, value| path.filter(|_| key == PATH).map_or(value, |path| &**path);
+    names.attributes_with(entries, number, by_key).collect()
 }
 
 /// The limit that a descriptor carries. One of an unknown unit is ignored.

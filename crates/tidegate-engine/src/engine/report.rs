@@ -260,7 +260,7 @@ impl Report {
         Some(KeyName {
             domain: compiled.rule.domain().into(),
             rule: compiled.rule.name().into(),
-            parts: compiled.key_of(&request.attributes),
+            parts: self.rules.with_read(request, |it| compiled.key_of(&it.attributes)),
         })
     }
 

@@ -10,8 +10,8 @@ use tidegate_policy::Attributes;
 use tidegate_policy::WindowUnit;
 use tidegate_policy::internal::{CachedCalendar, LimitKind, PATH};
 use tidegate_policy::policy::{
-    Condition, Cycle, Durability, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy,
-    Rule, RuleBuilder, ServerConfig,
+    Condition, Cycle, DescriptorNames, Durability, Effective, Grant, KeyPart, Limit, Matcher,
+    Override, Policy, Rule, RuleBuilder, ServerConfig,
 };
 use tidegate_table::hash::KeyedHash;
 
@@ -56,6 +56,8 @@ pub(crate) struct Domain {
     pub(crate) is_unconditional: bool,
     /// Whether a rule or a ban uses the attribute `path`.
     pub(crate) reads_path: bool,
+    /// Whether a rule or a ban finds the entries of descriptors by their positions.
+    pub(super) reads_descriptors: bool,
     /// The rules that a rule replaces, by number.
     pub(crate) replaces: HashMap<u32, Vec<u32>>,
     /// Numbers of the rules, in order.
@@ -252,6 +254,9 @@ impl Domain {
         let is_of_path = |condition: &Condition| condition.attribute() == PATH;
         self.reads_path = of_domain().any(|rule| rule.reads(PATH))
             || self.bans.iter().any(|ban| ban.conditions().iter().any(is_of_path));
+        let is_of_entry = |condition: &Condition| DescriptorNames::is_one(condition.attribute());
+        self.reads_descriptors = of_domain().any(Rule::reads_descriptors)
+            || self.bans.iter().any(|ban| ban.conditions().iter().any(is_of_entry));
         if of_domain().any(|rule| rule.replaces().next().is_some()) {
             self.replaces = replaced_numbers(&self.rules, rules);
         }
@@ -261,9 +266,17 @@ impl Domain {
     fn new(name: &str, bans: Vec<Ban>) -> Self {
         let (rules, matcher) = (Vec::new(), Matcher::new([]));
         let ban_finder = ConditionFinder::new(bans.iter().map(|ban| ban.conditions()));
-        let (is_unconditional, reads_path) = (true, false);
-        let (name, replaces) = (name.into(), HashMap::new());
-        Self { name, is_unconditional, reads_path, replaces, rules, matcher, bans, ban_finder }
+        Self {
+            name: name.into(),
+            is_unconditional: true,
+            reads_path: false,
+            reads_descriptors: false,
+            replaces: HashMap::new(),
+            rules,
+            matcher,
+            bans,
+            ban_finder,
+        }
     }
 }
 

@@ -284,7 +284,7 @@ fn yaml_rules(
     extent: FileScope,
     options: YamlOptions,
 ) -> Result<FileRules, PolicyErrors> {
-    super::yaml::parse(files, extent, options)
+    super::descriptors::yaml::parse(files, extent, options)
 }
 
 #[cfg(not(feature = "yaml"))]

@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 
-use super::check;
-use super::diagnostic::{Diagnostic, PolicyErrors, RawDiagnostic, Severity, Source};
-use super::load::{FileRules, PolicyFile, YamlOptions, domain_twice};
-use super::parse::diagnostic_sink::DiagnosticSink;
-use super::parse::{FileScope, readable_text, whole_file};
-use super::representable;
-use super::{Parsed, Policy, Rule, ServerConfig, diagnostic};
+use crate::policy::check;
+use crate::policy::diagnostic::{Diagnostic, PolicyErrors, RawDiagnostic, Severity, Source};
+use crate::policy::load::{FileRules, PolicyFile, YamlOptions, domain_twice};
+use crate::policy::parse::diagnostic_sink::DiagnosticSink;
+use crate::policy::parse::{FileScope, readable_text, whole_file};
+use crate::policy::representable;
+use crate::policy::{Parsed, Policy, Rule, ServerConfig, diagnostic};
 use envoy::DomainTrees;
 use names::UniqueNames;
 use node::{Node, NodeValue};
@@ -71,7 +71,7 @@ impl Policy {
 }
 
 /// Parses files of either format.
-pub(super) fn parse(
+pub(in crate::policy) fn parse(
     files: &[&PolicyFile],
     extent: FileScope,
     options: YamlOptions,
