@@ -4,6 +4,7 @@
 use tidegate::policy::{Condition, DescriptorNames, Policy};
 use tidegate::{
     Applies, Ban, CheckError, Engine, Explanation, ManualClock, MemoryStore, Request, Timestamp,
+    WaitError,
 };
 
 type TestEngine = Engine<MemoryStore, ManualClock>;
@@ -87,7 +88,7 @@ fn slots_are_found_by_position() {
     let request = Request::new("d", FREE);
     let lease = engine.acquire(&request, None).block().expect("a slot is free");
     let denied = engine.acquire(&request, Some(std::time::Duration::ZERO)).block();
-    assert!(denied.is_err(), "the same key");
+    assert!(matches!(denied, Err(WaitError::TimedOut)), "it waits for the slot of its key");
     let bob = [("plan", "free"), ("user", "bob")];
     assert!(engine.acquire(&Request::new("d", &bob), None).block().is_ok(), "another key");
     drop(lease);
