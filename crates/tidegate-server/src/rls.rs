@@ -245,7 +245,7 @@ fn names(entries: &Entries<'_>) -> DescriptorNames {
 
 /// The path among the entries in its normal form; empty if there is none.
 fn path<'a>(daemon: &Daemon, entries: &'a Entries<'_>) -> Result<Cow<'a, str>, PathError> {
-    let slashes = daemon.settings.policy.server().encoded_slash();
+    let slashes = daemon.settings.policy.settings().encoded_slash();
     match entries.iter().rfind(|(key, _)| key == PATH) {
         Some((_, path)) => normalized_path(path.as_bytes(), slashes),
         None => Ok(Cow::Borrowed("")),
@@ -287,7 +287,7 @@ fn response(
     let is_over =
         |report: &Report| !report.is_allowed() || is_over_all_quotas(report, statuses.len());
     let is_allowed = !report.is_some_and(is_over);
-    let is_configured = daemon.settings.policy.server().headers().is_some();
+    let is_configured = daemon.settings.server.headers().is_some();
     let report = report.filter(|_| is_configured || !is_allowed);
     RateLimitResponse {
         overall_code: if is_allowed { Code::Ok } else { Code::OverLimit }.into(),

@@ -10,8 +10,8 @@ use tidegate_policy::Attributes;
 use tidegate_policy::WindowUnit;
 use tidegate_policy::internal::{CachedCalendar, LimitKind, PATH};
 use tidegate_policy::policy::{
-    Condition, Cycle, DescriptorNames, Durability, Effective, Grant, KeyPart, Limit, Matcher,
-    Override, Policy, Rule, RuleBuilder, ServerConfig,
+    Condition, Cycle, DescriptorNames, Durability, Effective, EngineSettings, Grant, KeyPart,
+    Limit, Matcher, Override, Policy, Rule, RuleBuilder,
 };
 use tidegate_table::hash::KeyedHash;
 
@@ -30,7 +30,7 @@ use crate::store::Adoption;
 #[derive(Debug)]
 pub(crate) struct Ruleset {
     pub(crate) version: u64,
-    pub(crate) server: ServerConfig,
+    pub(crate) settings: EngineSettings,
     pub(crate) rules: Vec<CompiledRule>,
     /// The rules for limits that requests bring, one for each unit, if the policy accepts them;
     /// numbered after the rules.
@@ -147,7 +147,7 @@ impl Ruleset {
             .map(|unit| {
                 let family = store.hash.hash_one(("own limit", unit));
                 let rule = request_limit_rule(unit);
-                let rule = if policy.server().quota_mode() { rule.quota_mode() } else { rule };
+                let rule = if policy.settings().quota_mode() { rule.quota_mode() } else { rule };
                 let rule = rule.build().expect("it has no pattern");
                 compiler.compile(rule, family, store)
             })
@@ -166,7 +166,7 @@ impl Ruleset {
         let adoption = compiler.finish(rules.iter().chain(&own).map(|rule| rule.family));
         Self {
             version: adoption.version,
-            server: policy.server().clone(),
+            settings: policy.settings().clone(),
             rules,
             own,
             domains,

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate::policy::Policy;
+use tidegate::policy::{Parsed, Policy};
 use tidegate::{Engine, Rate};
 use tidegate_proto::ipc::{Decoder, IpcError};
 
@@ -18,7 +18,7 @@ const POLICY: &str = "[[rule]]\nname = 'all'\nkey = ['user']\nwindow = { max = 1
 fn service(max: u64) -> Local {
     let policy = Policy::from_toml(POLICY).unwrap();
     let engine = Engine::builder(policy.clone()).folder_or_memory(None).build().unwrap();
-    let daemon = Arc::new(Daemon::new(engine, Settings::on_free_ports(policy)));
+    let daemon = Arc::new(Daemon::new(engine, Settings::on_free_ports(Parsed::from_code(policy))));
     let access = Access::Only { uids: BTreeSet::from([0, 7]), gids: BTreeSet::from([70]) };
     let per_day = |max| Some(Rate::new(max, Duration::from_secs(86_400)).unwrap());
     let rates = settings::LocalSettings {
