@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     let mut attributes: Vec<(&str, &str)> =
         args.attributes.iter().map(|it| (&*it.name, &*it.value)).collect();
     let entries = DescriptorNames::new(args.attributes.iter().map(|it| &*it.name));
-    if has_descriptors(&policy, &args.domain) {
+    if policy.reads_descriptors(&args.domain) {
         // The order of the attributes is the order of the descriptor's entries.
         attributes = entries.attributes(attributes, 0).collect();
     }
@@ -57,13 +57,6 @@ pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         Format::Json => writeln!(io.stdout, "{:#}", input.json(&explained))?,
     }
     Ok(Exit::Success)
-}
-
-/// Whether the rules of a domain come from a tree of descriptors.
-fn has_descriptors(policy: &Policy, domain: &str) -> bool {
-    let is_on_entries = |condition: &Condition| condition.attribute() == DescriptorNames::ENTRIES;
-    let mut rules = policy.rules().iter().filter(|rule| rule.domain() == domain);
-    rules.any(|rule| rule.conditions().iter().any(is_on_entries))
 }
 
 /// Notes an unknown domain and repeated attributes.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tidegate::policy::Policy;
+use tidegate::policy::{Parsed, Policy};
 use tidegate_server::{Listener, Server, Settings};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -20,22 +20,22 @@ mod notify;
 /// Serves until a signal stops the daemon.
 pub(crate) fn run(args: &ServeArgs, io: &mut Io<'_>) -> Result<Exit, io::Error> {
     logging::init(args.log, args.log_level);
-    let policy = match &args.policy {
-        None => demo(),
+    let file = match &args.policy {
+        None => Parsed::from_code(demo()),
         Some(path) => match input::policy(path, args.yaml.options(), io.stdin) {
             Ok(parsed) => {
-                for warning in parsed.warnings {
+                for warning in &parsed.warnings {
                     match args.log {
                         LogFormat::Text => writeln!(io.stderr, "{warning}")?,
                         LogFormat::Json => tracing::warn!(warning = warning.to_string(), "policy"),
                     }
                 }
-                parsed.policy
+                parsed
             }
             Err(why) => return cannot_start(args, io, &why.to_string()),
         },
     };
-    let settings = match settings(args, policy) {
+    let settings = match settings(args, file) {
         Ok(settings) => settings,
         Err(why) => return cannot_start(args, io, &format!("error: {why}")),
     };
@@ -140,10 +140,10 @@ fn runtime(threads: Option<usize>) -> io::Result<Runtime> {
 }
 
 /// The settings from flags and environment, else the policy's `[server]` table, else defaults.
-fn settings(args: &ServeArgs, policy: Policy) -> Result<Settings, String> {
-    let has_socket = policy.server().unix().is_some();
-    let store = args.store.clone().or_else(|| policy.server().store().map(Into::into));
-    let mut settings = Settings::new(policy).yaml_options(args.yaml.options());
+fn settings(args: &ServeArgs, file: Parsed) -> Result<Settings, String> {
+    let has_socket = file.server.unix().is_some();
+    let store = args.store.clone().or_else(|| file.server.store().map(Into::into));
+    let mut settings = Settings::new(file).yaml_options(args.yaml.options());
     if let Some(is_on) = args.response_metadata {
         settings = settings.response_metadata(is_on);
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use tidegate::policy::{Policy, ServerConfig};
+use tidegate::policy::{EngineSettings, Policy};
 use tidegate::{
     CheckError, Engine, Explanation, ManualClock, MemoryStore, Request, Timestamp, Wait, WaitError,
 };
@@ -13,7 +13,7 @@ use crate::io::Io;
 
 /// Notes that the simulator enforces more keys than the policy does.
 pub(crate) fn note_enforced(policy: &Policy, io: &mut Io<'_>) -> io::Result<()> {
-    if policy.server().enforce_ppm() == ServerConfig::ENFORCE_ALL_PPM {
+    if policy.settings().enforce_ppm() == EngineSettings::ENFORCE_ALL_PPM {
         return Ok(());
     }
     let note = "note: `enforce` in [server] is ignored here; every key is enforced";

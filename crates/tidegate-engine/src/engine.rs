@@ -34,6 +34,7 @@ mod at;
 mod builder;
 mod change;
 mod decide;
+mod descriptors;
 mod domain;
 mod error;
 mod explain;

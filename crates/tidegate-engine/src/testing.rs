@@ -83,7 +83,7 @@ pub fn scenarios<S: Store>() -> Vec<Scenario<S>> {
         rules: all_or_nothing longest_wait_is_reported shadow_rules_deny_nothing groups_apply_the_first
             missing_attributes enforcement_can_be_switched_off charge_refused_charges
             unmatched_can_be_denied bans_deny several_requests_are_one_decision forgetting
-            forgetting_all empty_keys_can_be_rejected;
+            forgetting_all empty_keys_can_be_rejected attributes_can_be_entries;
         holds: holds_shrink_capacity settlements_can_be_repeated reserve_and_cancel_is_the_identity commits_of_less_and_more
             expiry_comes_at_its_own_time refunds_are_never_more_than_charged
             closed_windows_refund_nothing_to_holds idempotency_keys_make_repeats_free

@@ -12,7 +12,6 @@
 
 mod attributes;
 mod calendar;
-mod descriptor;
 pub mod policy;
 mod request_path;
 mod store_bounds;

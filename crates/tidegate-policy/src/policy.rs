@@ -17,6 +17,7 @@
 mod check;
 mod cost;
 mod describe;
+mod descriptors;
 mod diagnostic;
 mod fields;
 mod key;
@@ -35,20 +36,18 @@ mod rule_builder;
 mod rule_id;
 mod schema;
 mod server;
+mod settings;
 mod subsumption;
 mod text;
 pub(crate) mod write;
-#[cfg(feature = "yaml")]
-mod yaml;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use check::Finding;
 
-pub use crate::descriptor::DescriptorNames;
-
 pub use cost::CostTable;
+pub use descriptors::DescriptorNames;
 pub use diagnostic::{Diagnostic, PolicyErrors, Severity};
 pub use key::{Key, KeyPart};
 pub use limit::{Cycle, Limit, Slots};
@@ -61,25 +60,28 @@ pub use rule::{Durability, Effective, Empty, Missing, Mode, OnError, Rule, RuleE
 pub use rule_builder::RuleBuilder;
 pub use rule_id::RuleId;
 pub use schema::schema;
-pub use server::{Listen, Secret, ServerConfig, Unmatched};
+pub use server::{Listen, Secret, ServerSettings};
+pub use settings::{EngineSettings, Unmatched};
 
 /// Rules that have been checked: names are unique in their domain, numbers are exact, nothing is
 /// unlimited unless stated.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    pub(crate) server: ServerConfig,
+    pub(crate) settings: EngineSettings,
     pub(crate) rules: Vec<Rule>,
     pub(crate) takes_own_limits: bool,
     /// The warnings of the file; `None` for a policy that was built in code.
     pub(crate) found: Option<Arc<[Diagnostic]>>,
 }
 
-/// A valid policy, and warnings about probable mistakes.
+/// A valid policy file: the policy, the settings for a daemon, and warnings about probable mistakes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Parsed {
     /// The policy.
     pub policy: Policy,
+    /// The settings for a daemon.
+    pub server: ServerSettings,
     /// Probable mistakes, in the order of the file.
     pub warnings: Vec<Diagnostic>,
     /// How many more warnings there are.
@@ -90,7 +92,7 @@ pub struct Parsed {
 /// warnings are not part of them.
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
-        (&self.server, &self.rules) == (&other.server, &other.rules)
+        (&self.settings, &self.rules) == (&other.settings, &other.rules)
     }
 }
 
@@ -102,7 +104,8 @@ impl Policy {
         parse::parse(file_name, bytes, parse::FileScope::Whole)
     }
 
-    /// The policy in a text. Its [warnings](Self::warnings) come with it.
+    /// The policy in a text. Its [warnings](Self::warnings) come with it. Settings for a daemon are
+    /// checked as well, but are no part of it: [`parse`](Self::parse) returns them.
     ///
     /// ```
     /// use tidegate::policy::Policy;
@@ -138,8 +141,8 @@ impl Policy {
             }));
         }
         if found.is_empty() {
-            let server = ServerConfig::default();
-            return Ok(Self { server, rules, takes_own_limits: false, found: None });
+            let settings = EngineSettings::default();
+            return Ok(Self { settings, rules, takes_own_limits: false, found: None });
         }
         let left_out = found.len().saturating_sub(PolicyErrors::MOST);
         found.truncate(PolicyErrors::MOST);
@@ -151,7 +154,7 @@ impl Policy {
     #[must_use]
     pub fn none() -> Self {
         Self {
-            server: ServerConfig::default(),
+            settings: EngineSettings::default(),
             rules: Vec::new(),
             takes_own_limits: false,
             found: None,
@@ -164,17 +167,17 @@ impl Policy {
         &self.rules
     }
 
-    /// The settings of the daemon.
+    /// The settings besides the rules: what decisions and stores need.
     #[must_use]
-    pub const fn server(&self) -> &ServerConfig {
-        &self.server
+    pub const fn settings(&self) -> &EngineSettings {
+        &self.settings
     }
 
     /// The same policy, enforced for all keys whatever share of them the file sets: for tests,
     /// which have to be deterministic.
     #[must_use]
     pub fn enforced_for_all(mut self) -> Self {
-        self.server.enforce_ppm = ServerConfig::ENFORCE_ALL_PPM;
+        self.settings.enforce_ppm = EngineSettings::ENFORCE_ALL_PPM;
         self
     }
 
@@ -210,7 +213,7 @@ impl Policy {
         if let Some(found) = &self.found {
             return found.to_vec();
         }
-        lints::lint(&self.rules, &[self.server.encoded_slash])
+        lints::lint(&self.rules, &[self.settings.encoded_slash])
             .into_iter()
             .map(|finding| diagnostic(finding, &self.rules))
             .collect()
@@ -219,9 +222,31 @@ impl Policy {
 
 impl Parsed {
     /// A policy and its warnings, which it keeps.
-    pub(crate) fn new(mut policy: Policy, warnings: Vec<Diagnostic>, left_out: usize) -> Self {
+    pub(crate) fn new(
+        mut policy: Policy,
+        server: ServerSettings,
+        (warnings, left_out): (Vec<Diagnostic>, usize),
+    ) -> Self {
         policy.found = Some(warnings.clone().into());
-        Self { policy, warnings, left_out }
+        Self { policy, server, warnings, left_out }
+    }
+
+    /// A policy that was built in code, with the default settings for a daemon.
+    ///
+    /// The settings in a file are lost with this: [`Policy::parse`] returns them with the policy.
+    #[must_use]
+    pub fn from_code(policy: Policy) -> Self {
+        let (warnings, server) = (policy.warnings(), ServerSettings::default());
+        Self { policy, server, warnings, left_out: 0 }
+    }
+
+    /// The file in full: the policy, and the settings for a daemon. Parsed again, both are equal.
+    ///
+    /// **Secrets** are written in plain text, as in the file. To print the file, write
+    /// [the settings without them](ServerSettings::without_secrets).
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        self.policy.to_toml_with(&self.server)
     }
 
     /// The policy, if there are no warnings; else the warnings as errors.

@@ -2,15 +2,16 @@
 
 #![allow(clippy::print_stdout, reason = "prints its addresses")]
 
-use tidegate::policy::Policy;
-use tidegate_server::{Listener, Server, Settings};
+use std::path::Path;
+
+use tidegate_server::{Listener, Server, Settings, load};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: serve POLICY")?;
-    let policy = Policy::from_toml(&std::fs::read_to_string(&path)?)?;
-    let server = Server::start(Settings::new(policy).policy_path(path)).await?;
+    let file = load(Path::new(&path))?;
+    let server = Server::start(Settings::new(file).policy_path(path)).await?;
     for listener in Listener::ALL {
         if let Some(address) = server.address(listener) {
             println!("{listener} {address}");

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use tidegate::policy::ServerSettings;
 use tidegate::{Clock, MonotonicClock, Report, Request, Timestamp};
 
 use crate::audit::AuditTrail;
@@ -62,7 +63,7 @@ impl Daemon {
             started_at: MonotonicClock.now(),
             started_wall: engine.clock().wall(),
             connections: ListenerConnections::new(&settings.bounds),
-            throttles: ThrottleTables::new(settings.policy.server()),
+            throttles: ThrottleTables::new(settings.policy.settings()),
             metrics,
             reload: Arc::default(),
             audit: AuditTrail::of(&engine),
@@ -79,6 +80,12 @@ impl Daemon {
     /// The time that the holder of a reservation or a lease counts by.
     pub(crate) fn latest(&self) -> Timestamp {
         self.engine.clock().latest()
+    }
+
+    /// The settings for the daemon in the policy file that is in force. Some need a restart.
+    pub(crate) fn file_settings(&self) -> Arc<ServerSettings> {
+        let loaded = self.reload.lock().server.clone();
+        loaded.unwrap_or_else(|| Arc::clone(&self.settings.server))
     }
 
     /// How long ago this was.

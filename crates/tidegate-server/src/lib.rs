@@ -6,13 +6,13 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let policy = Policy::from_toml(r#"
+//! let file = Policy::parse("policy.toml", br#"
 //!     [[rule]]
 //!     name   = "per-user"
 //!     key    = ["user"]
 //!     window = { max = 2, per = "1h" }
 //! "#)?;
-//! let server = Server::start(Settings::on_free_ports(policy)).await?;
+//! let server = Server::start(Settings::on_free_ports(file)).await?;
 //! println!("HTTP listens on {}", server.address(Listener::Http).expect("HTTP is on"));
 //! server.stop().await;
 //! # Ok(())

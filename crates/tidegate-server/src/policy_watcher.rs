@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 
 use crate::engine::DaemonEngine;
 use crate::load::{self, LoadError};
-use crate::reload::{Reload, needs_restart};
+use crate::reload::{FileSettings, Reload, needs_restart};
 use crate::settings::Settings;
 use loader::Loader;
 use tidegate_listen::ShutdownSignal;
@@ -172,13 +172,20 @@ impl PendingReload {
     }
 
     fn apply(&self, target: &ReloadTarget, parsed: Parsed) {
-        let Parsed { policy, warnings, left_out, .. } = parsed;
+        let Parsed { policy, server, warnings, left_out, .. } = parsed;
         let policy = policy.with_request_limits();
-        // A policy that the admin API has set before the first poll stays in force.
         let before = target.reload.status();
-        let is_replaced = before.is_replaced && before.ok == 0 && policy == target.settings.policy;
-        let is_known = self.is_first && (is_replaced || *target.engine.policy() == policy);
-        let needs_restart = needs_restart(target.settings.policy.server(), policy.server());
+        let started = &target.settings;
+        let is_started = policy == started.policy && server == *started.server;
+        // A policy that the admin API has set before the first poll stays in force.
+        let is_replaced = before.is_replaced && before.ok == 0 && is_started;
+        let in_force = before.server.as_ref().unwrap_or(&started.server);
+        let is_in_force = *target.engine.policy() == policy && **in_force == server;
+        let is_known = self.is_first && (is_replaced || is_in_force);
+        let needs_restart = needs_restart(
+            FileSettings { engine: started.policy.settings(), server: &started.server },
+            FileSettings { engine: policy.settings(), server: &server },
+        );
         let file = self.path.display();
         if !is_known {
             log_warnings(&warnings, left_out);
@@ -188,7 +195,8 @@ impl PendingReload {
             }
             warn_of_edits(target, &policy);
             // This thread may block: a store writes what has changed.
-            match target.engine.replace_policy("file", policy).block() {
+            let replace = || target.engine.replace_policy("file", policy).block();
+            match target.reload.replace(server, replace) {
                 Ok(changes) => {
                     tracing::info!(%file, changes = changes.len(), "policy reloaded");
                 }

@@ -1,13 +1,14 @@
 //! The reloads of the policy file: their status, and which settings need a restart.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 use tidegate::Timestamp;
+use tidegate::policy::ServerSettings;
 use tidegate_proto::times::time_text;
 use tokio::sync::Notify;
 
-pub(crate) use restart::needs_restart;
+pub(crate) use restart::{FileSettings, needs_restart};
 
 mod restart;
 
@@ -15,6 +16,8 @@ mod restart;
 #[derive(Debug, Default)]
 pub(crate) struct Reload {
     status: Mutex<ReloadStatus>,
+    /// Held while another policy is put into force.
+    replacing: Mutex<()>,
     requested: Notify,
 }
 
@@ -34,9 +37,23 @@ pub(crate) struct ReloadStatus {
     pub(crate) is_unstable: bool,
     /// Settings of the file that need a restart.
     pub(crate) needs_restart: Vec<&'static str>,
+    /// The settings for the daemon that came with the policy in force; `None`: those of the start.
+    pub(crate) server: Option<Arc<ServerSettings>>,
 }
 
 impl Reload {
+    /// Puts another policy into force, with the settings for the daemon from the same file.
+    pub(crate) fn replace<T, E>(
+        &self,
+        server: ServerSettings,
+        replace: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let _replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let replaced = replace()?;
+        self.lock().server = Some(Arc::new(server));
+        Ok(replaced)
+    }
+
     /// Requests a reload now.
     pub(crate) fn request(&self) {
         self.requested.notify_one();

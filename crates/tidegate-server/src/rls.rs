@@ -245,7 +245,7 @@ fn names(entries: &Entries<'_>) -> DescriptorNames {
 
 /// The path among the entries in its normal form; empty if there is none.
 fn path<'a>(daemon: &Daemon, entries: &'a Entries<'_>) -> Result<Cow<'a, str>, PathError> {
-    let slashes = daemon.settings.policy.server().encoded_slash();
+    let slashes = daemon.settings.policy.settings().encoded_slash();
     match entries.iter().rfind(|(key, _)| key == PATH) {
         Some((_, path)) => normalized_path(path.as_bytes(), slashes),
         None => Ok(Cow::Borrowed("")),
@@ -253,16 +253,15 @@ fn path<'a>(daemon: &Daemon, entries: &'a Entries<'_>) -> Result<Cow<'a, str>, P
 }
 
 /// The attributes of a descriptor. Rules that find an entry by its key get the path in its normal
-/// form; rules from a tree of descriptors find entries by their positions, and get it as it is.
+/// form; all others get it as it is.
 fn attributes<'a>(
     names: &'a DescriptorNames,
     (entries, path): (&'a Entries<'_>, Option<&'a Cow<'_, str>>),
     number: usize,
 ) -> SmallVec<[(&'a str, &'a str); 8]> {
     let entries = entries.iter().map(|(key, value)| (&**key, &**value));
-    let all = names.attributes(entries, number);
-    all.map(|(name, value)| (name, path.filter(|_| name == PATH).map_or(value, |path| path)))
-        .collect()
+    let by_key = |key, value| path.filter(|_| key == PATH).map_or(value, |path| &**path);
+    names.attributes_with(entries, number, by_key).collect()
 }
 
 /// The limit that a descriptor carries. One of an unknown unit is ignored.
@@ -288,7 +287,7 @@ fn response(
     let is_over =
         |report: &Report| !report.is_allowed() || is_over_all_quotas(report, statuses.len());
     let is_allowed = !report.is_some_and(is_over);
-    let is_configured = daemon.settings.policy.server().headers().is_some();
+    let is_configured = daemon.settings.server.headers().is_some();
     let report = report.filter(|_| is_configured || !is_allowed);
     RateLimitResponse {
         overall_code: if is_allowed { Code::Ok } else { Code::OverLimit }.into(),

@@ -1,8 +1,9 @@
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::Rate;
-use tidegate::policy::{Listen, Network, Policy, Secret, YamlOptions};
+use tidegate::policy::{Listen, Network, Parsed, Policy, Secret, ServerSettings, YamlOptions};
 use tidegate_listen::Timeouts;
 use tidegate_proto::headers::Dialect;
 use tidegate_redis::Redis;
@@ -13,6 +14,8 @@ use crate::listener::Listener;
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub(crate) policy: Policy,
+    /// The policy file's settings for the daemon, as they are in the file.
+    pub(crate) server: Arc<ServerSettings>,
     /// The policy file, which is watched.
     pub(crate) policy_path: Option<PathBuf>,
     /// The address of each listener; `None`: off.
@@ -133,12 +136,13 @@ impl Bounds {
 }
 
 impl Settings {
-    /// The settings of the policy's `[server]` table, with defaults.
+    /// The settings of a policy file's `[server]` table, with defaults.
     ///
-    /// The local socket is off unless the table has it: its default path is the caller's choice.
+    /// A policy that was built in code has no such table: [`Parsed::from_code`]. The local socket is off
+    /// unless the table has it: its default path is the caller's choice.
     #[must_use]
-    pub fn new(policy: Policy) -> Self {
-        let server = policy.server();
+    pub fn new(file: Parsed) -> Self {
+        let Parsed { policy, server, .. } = file;
         let address = |listener: Listener| {
             let listen = match listener {
                 Listener::Http => server.http(),
@@ -185,13 +189,14 @@ impl Settings {
             yaml_options: YamlOptions::default(),
             bounds,
             policy,
+            server: Arc::new(server),
         }
     }
 
     /// The same on free loopback ports and without a local socket, for tests.
     #[must_use]
-    pub fn on_free_ports(policy: Policy) -> Self {
-        let settings = Self::new(policy);
+    pub fn on_free_ports(file: Parsed) -> Self {
+        let settings = Self::new(file);
         let tcp = [Listener::Http, Listener::Grpc, Listener::Resp, Listener::Admin];
         tcp.into_iter()
             .fold(settings, |settings, listener| settings.listen(listener, Some("127.0.0.1:0")))

@@ -51,7 +51,7 @@ pub(crate) async fn idempotency_keys(engine: DaemonEngine, mut shutdown: Shutdow
         if evicted > before {
             tracing::warn!(
                 evicted = evicted - before,
-                max_idempotency_keys = engine.policy().server().max_idempotency_keys(),
+                max_idempotency_keys = engine.policy().settings().max_idempotency_keys(),
                 "idempotency keys dropped before their time: repeated requests may be charged \
                  again; raise max_idempotency_keys"
             );

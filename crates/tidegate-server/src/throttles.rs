@@ -1,6 +1,6 @@
 //! The buckets of `CL.THROTTLE` and `THROTTLE`, which are outside the policy.
 
-use tidegate::policy::ServerConfig;
+use tidegate::policy::EngineSettings;
 use tidegate::{CallLimit, Limiter};
 use tidegate_proto::resp::ThrottleDialect;
 
@@ -13,10 +13,10 @@ pub(crate) struct ThrottleTables {
 
 impl ThrottleTables {
     /// Each may have as many keys as the policy.
-    pub(crate) fn new(server: &ServerConfig) -> Self {
-        let max_keys = usize::try_from(server.max_keys()).unwrap_or(usize::MAX);
+    pub(crate) fn new(settings: &EngineSettings) -> Self {
+        let max_keys = usize::try_from(settings.max_keys()).unwrap_or(usize::MAX);
         let limiter = || {
-            let bounded = Limiter::per_call().max_keys(max_keys).when_full(server.when_full());
+            let bounded = Limiter::per_call().max_keys(max_keys).when_full(settings.when_full());
             bounded.build().expect("every bound of a policy is valid for a limiter")
         };
         Self { redis_cell: limiter(), throttlecrab: limiter() }

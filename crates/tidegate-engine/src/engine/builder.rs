@@ -86,7 +86,7 @@ impl Engine {
     /// An engine with another store, another clock or other bounds.
     pub fn builder(policy: Policy) -> EngineBuilder {
         EngineBuilder {
-            bounds: policy.server().bounds(),
+            bounds: policy.settings().bounds(),
             policy,
             store: Box::new(|bounds| {
                 Ok((MemoryStore::with_bounds(bounds).ok_or(NoMemory)?, Timestamp::ZERO))

@@ -458,8 +458,8 @@ pub(super) fn differences(old: &Ruleset, new: &Ruleset) -> Vec<Difference> {
     if old.overlay.bans != new.overlay.bans {
         differences.extend(ban_differences(&old.overlay.bans, &new.overlay.bans));
     }
-    if old.server != new.server {
-        let text = |rules: &Ruleset| Some(format!("{:?}", rules.server));
+    if old.settings != new.settings {
+        let text = |rules: &Ruleset| Some(format!("{:?}", rules.settings));
         differences.push((Changed::Server, text(old), text(new)));
     }
     differences

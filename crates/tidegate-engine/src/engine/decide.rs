@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 use tidegate_table::clock::Clock;
 
+use super::descriptors::with_descriptors;
 use super::planning::{Planned, PlannedKeys};
 use super::report::{EarlyDenialReport, EvaluatedRule, Report};
 use super::ruleset::{Domain, Ruleset};
@@ -168,6 +169,32 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         report: &mut Report,
         find: &(impl Fn(&Ruleset) -> Option<usize> + ?Sized),
         requests: &[Request<'_>],
+        how: (Verb, When),
+    ) -> DecideProgress<'_> {
+        self.decide_read(report, find, GivenRequests { given: requests, read: requests }, how)
+    }
+
+    /// Makes the decision for requests that the rules cannot read as they are.
+    #[cold]
+    #[inline(never)]
+    fn decide_descriptors(
+        &self,
+        report: &mut Report,
+        find: &(impl Fn(&Ruleset) -> Option<usize> + ?Sized),
+        given: &[Request<'_>],
+        how: (Verb, When),
+    ) -> DecideProgress<'_> {
+        with_descriptors(given, |read| {
+            self.decide_read(report, find, GivenRequests { given, read }, how)
+        })
+    }
+
+    #[inline]
+    fn decide_read(
+        &self,
+        report: &mut Report,
+        find: &(impl Fn(&Ruleset) -> Option<usize> + ?Sized),
+        all @ GivenRequests { given, read: requests }: GivenRequests<'_>,
         (verb, when): (Verb, When),
     ) -> DecideProgress<'_> {
         loop {
@@ -177,10 +204,13 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 When::Now | When::At(_) => self.times(rules, when.given()),
             };
             let names = PlannedKeys { rules, requests, hash: self.shared.store.hash(), times };
-            let mut planned = Planned::new(rules, verb.act());
             let domain = find(rules).map(|number| &rules.domains[number]);
+            if domain.is_some_and(|domain| domain.needs_descriptors(requests)) {
+                return self.decide_descriptors(report, find, given, (verb, when));
+            }
+            let mut planned = Planned::new(rules, verb.act());
             let verbs = (verb, times);
-            if let Err(error) = self.plan_verb((rules, domain), requests, verbs, &mut planned) {
+            if let Err(error) = self.plan_verb((rules, domain), all, verbs, &mut planned) {
                 drop(planned);
                 return self.error_if_in_force(report, times, error);
             }
@@ -256,12 +286,12 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     pub(super) fn plan_verb<'r>(
         &self,
         (rules, domain): (&'r Ruleset, Option<&'r Domain>),
-        requests: &'r [Request<'r>],
+        GivenRequests { given, read: requests }: GivenRequests<'r>,
         (verb, times): (Verb, Times),
         planned: &mut Planned<'r>,
     ) -> Result<(), CheckError> {
         planned.add((rules, domain), requests, self.shared.store.hash(), times)?;
-        if let [request] = requests {
+        if let [request] = given {
             if request.cost == 0 && verb != Verb::Acquire {
                 planned.plan.act = Operation::Look;
             }
@@ -344,6 +374,15 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             body: hash.hash_one(body),
         }
     }
+}
+
+/// The requests of a decision.
+#[derive(Clone, Copy)]
+pub(super) struct GivenRequests<'r> {
+    /// As the caller gave them.
+    given: &'r [Request<'r>],
+    /// As the rules of their domain read them.
+    read: &'r [Request<'r>],
 }
 
 /// Everything that distinguishes one request from another.

@@ -118,13 +118,23 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         }
     }
 
-    /// The part of every rule in a report.
     fn explained(
         &self,
         report: Report,
         request: &Request<'_>,
         now: Option<Timestamp>,
     ) -> Result<Explanation, CheckError> {
+        let rules = report.rules.with_read(request, |it| self.explained_rules(&report, it, now))?;
+        Ok(Explanation { rules, report })
+    }
+
+    /// The part of every rule in a report.
+    fn explained_rules(
+        &self,
+        report: &Report,
+        request: &Request<'_>,
+        now: Option<Timestamp>,
+    ) -> Result<Vec<RuleExplanation>, CheckError> {
         let rules = &report.rules;
         let mut explained = Vec::new();
         let mut groups: Vec<(&str, &Rule)> = Vec::new();
@@ -148,7 +158,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 groups.extend(group.map(|group| (group, &compiled.rule)));
                 match replaced.contains(&number) {
                     true => Applies::Replaced,
-                    false => self.applies(&report, number, request, now)?,
+                    false => self.applies(report, number, request, now)?,
                 }
             };
             if compiled.rule.is_placeholder() {
@@ -156,7 +166,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             }
             explained.push(RuleExplanation { rule: id.clone(), applies });
         }
-        Ok(Explanation { rules: explained, report })
+        Ok(explained)
     }
 
     /// What a matching rule decides.

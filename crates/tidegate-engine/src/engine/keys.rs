@@ -7,9 +7,11 @@ use tidegate_core::Timestamp;
 use tidegate_table::clock::Clock;
 
 use super::report::EarlyDenialReport;
+use super::ruleset::Ruleset;
 use super::shared::{OwnedRequests, Planning};
 use super::{CheckError, Engine, Note};
 use crate::any_limit::Operation;
+use crate::cycle::Times;
 use crate::request::Request;
 use crate::store::{EnrolFailure, ForgetScope, NowOrLater, Outage, RefundFailure, Store};
 
@@ -87,8 +89,17 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let (rules, times) = self.begin(now);
         // The store may not know the newest rules yet.
         self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
-        let names = self.planned_keys(&rules, request, times);
-        let mut planned = match self.plan(&rules, request, times) {
+        rules.with_read(request, |request| self.enrol_planned(&rules, request, times))
+    }
+
+    fn enrol_planned(
+        &self,
+        rules: &Ruleset,
+        request: &Request<'_>,
+        times: Times,
+    ) -> Planning<'_, Enrolment, EnrolFailure> {
+        let names = self.planned_keys(rules, request, times);
+        let mut planned = match self.plan(rules, request, times) {
             Ok(planned) => planned,
             Err(error) => return NowOrLater::Now(Err(error)),
         };
@@ -96,7 +107,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             let domain = rules.domain(request.domain);
             let denial = (denial, planned.denied);
             let EarlyDenialReport { reason, .. } =
-                EarlyDenialReport::new(&rules, domain, denial, times.wall);
+                EarlyDenialReport::new(rules, domain, denial, times.wall);
             return NowOrLater::Now(Err(CheckError::NoKeys { reason }));
         }
         let all = planned.plan.charges.len();
@@ -137,18 +148,19 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         now: Option<Timestamp>,
     ) -> Planning<'_, bool, RefundFailure> {
         let (rules, times) = self.begin(now);
-        let names = self.planned_keys(&rules, request, times);
-        match self.plan(&rules, request, times) {
-            Ok(mut planned) => {
-                planned.plan.requests = Some(&names);
-                let waiting = &self.shared.waiting;
-                self.shared.store.forget(&planned.plan, times).map(|forgotten| {
-                    waiting.wake_all();
-                    Ok(forgotten)
-                })
-            }
-            Err(error) => NowOrLater::Now(Err(error)),
-        }
+        rules.with_read(request, |request| {
+            let names = self.planned_keys(&rules, request, times);
+            let mut planned = match self.plan(&rules, request, times) {
+                Ok(planned) => planned,
+                Err(error) => return NowOrLater::Now(Err(error)),
+            };
+            planned.plan.requests = Some(&names);
+            let waiting = &self.shared.waiting;
+            self.shared.store.forget(&planned.plan, times).map(|forgotten| {
+                waiting.wake_all();
+                Ok(forgotten)
+            })
+        })
     }
 
     /// Drops the states of all keys of all rules, and returns how many keys had one. Holds, slots,

@@ -13,8 +13,10 @@ use tidegate_table::waiting::{self, Attempt, QueueError, Tried};
 use super::decide::EarlyDecision;
 use super::error::{CheckError, SettleError};
 use super::report::Report;
+use super::ruleset::Ruleset;
 use super::{Engine, Verb, When};
 use crate::any_limit::AnyLimit;
+use crate::cycle::Times;
 use crate::plan::Settlement;
 use crate::request::Request;
 use crate::store::{Durable, HoldId, MemoryStore, NowOrLater, Outage, Store, block_on};
@@ -96,29 +98,39 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         max_wait: Option<Duration>,
     ) -> Waiting<'a, Lease<S, C>> {
         let (rules, times) = self.begin(None);
-        let planned = match self.plan(&rules, request, times) {
-            Ok(planned) => planned,
+        let wait = rules.with_read(request, |it| self.wait_for_slot(&rules, it, times, max_wait));
+        let wait = match wait {
+            Ok(Some(wait)) => wait,
+            Ok(None) => return self.cannot_acquire(request),
             Err(error) => return Waiting::over(Err(WaitError::Invalid(error))),
         };
+        let request = *request;
+        let attempt = move |now| self.attempt_lease(&request, now);
+        Waiting::new(self.shared.waiting.wait(wait, attempt), Lease::in_outage)
+    }
+
+    /// Where a request waits for its slot; `None` if no rule limits requests in flight for it.
+    fn wait_for_slot(
+        &self,
+        rules: &Ruleset,
+        request: &Request<'_>,
+        times: Times,
+        max_wait: Option<Duration>,
+    ) -> Result<Option<waiting::WaitRequest>, CheckError> {
+        let planned = self.plan(rules, request, times)?;
         let slots = planned.slots.and_then(|index| {
             let charge = &planned.plan.charges[index];
             Some((charge.hash, rules.rule(charge.rule).slots()?))
         });
-        let Some((queue, slots)) = slots else {
-            drop(planned);
-            return self.cannot_acquire(request);
-        };
+        let Some((queue, slots)) = slots else { return Ok(None) };
         let rank = slots.priority_attribute().and_then(|name| request.attributes.get(name));
-        let wait = waiting::WaitRequest {
+        Ok(Some(waiting::WaitRequest {
             queue,
             max_waiters: slots.queue_len(),
             rank: rank.and_then(|rank| rank.parse().ok()).unwrap_or(0),
             deadline: max_wait.or(slots.longest_wait()).map(|wait| times.now.saturating_add(wait)),
             is_later: self.shared.store.answers_later(),
-        };
-        let request = *request;
-        let attempt = move |now| self.attempt_lease(&request, now);
-        Waiting::new(self.shared.waiting.wait(wait, attempt), Lease::in_outage)
+        }))
     }
 
     /// No rule limits requests in flight for this request, or it is denied before that.
@@ -202,12 +214,16 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         max_wait: Option<Duration>,
     ) -> Waiting<'a, Report> {
         let (rules, times) = self.begin(None);
-        let planned = match self.plan(&rules, request, times) {
-            Ok(planned) => planned,
+        let first = rules.with_read(request, |request| {
+            let planned = self.plan(&rules, request, times)?;
+            Ok(planned.plan.charges.first().map(|charge| charge.hash))
+        });
+        let first = match first {
+            Ok(first) => first,
             Err(error) => return Waiting::over(Err(WaitError::Invalid(error))),
         };
         let wait = waiting::WaitRequest {
-            queue: planned.plan.charges.first().map_or(0, |charge| !charge.hash),
+            queue: first.map_or(0, |hash| !hash),
             max_waiters: MOST_READY,
             rank: 0,
             deadline: max_wait.map(|wait| times.now.saturating_add(wait)),

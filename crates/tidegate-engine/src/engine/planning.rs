@@ -123,7 +123,8 @@ impl<'a> Planned<'a> {
                 Planning { rules, hash, times, replaced }.add_all(self, domain, requests)?;
             }
         }
-        let denies = rules.server.unmatched() == Unmatched::Deny && rules.server.enforce_ppm() > 0;
+        let settings = &rules.settings;
+        let denies = settings.unmatched() == Unmatched::Deny && settings.enforce_ppm() > 0;
         if denies && !self.is_matched && self.denial.is_none() {
             self.deny(EarlyDenial::Unmatched);
         }
@@ -414,7 +415,7 @@ impl Ruleset {
     /// Whether denials of this key are enforced: for all keys, none, or a share of them.
     #[inline]
     fn is_enforced(&self, hash: u64) -> bool {
-        let share_ppm = u64::from(self.server.enforce_ppm());
+        let share_ppm = u64::from(self.settings.enforce_ppm());
         share_ppm >= 1_000_000 || (hash >> 32) * 1_000_000 < share_ppm << 32
     }
 }

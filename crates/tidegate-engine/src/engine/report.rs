@@ -217,10 +217,10 @@ impl Report {
     }
 
     /// Whether all descriptors are in quota mode, those without a rule included: see
-    /// [`ServerConfig::quota_mode`](tidegate_policy::policy::ServerConfig::quota_mode).
+    /// [`EngineSettings::quota_mode`](tidegate_policy::policy::EngineSettings::quota_mode).
     #[must_use]
     pub fn is_quota_mode_for_all(&self) -> bool {
-        self.rules.server.quota_mode()
+        self.rules.settings.quota_mode()
     }
 
     fn rule_report<'r>(
@@ -240,7 +240,7 @@ impl Report {
         RuleReport {
             rule: rule.id(),
             mode: evaluated.mode,
-            is_quota: rule.is_in_quota_mode() && self.rules.server.enforce_ppm() > 0,
+            is_quota: rule.is_in_quota_mode() && self.rules.settings.enforce_ppm() > 0,
             decision,
             span: decision.span().or_else(by_calendar),
             ends,
@@ -260,7 +260,7 @@ impl Report {
         Some(KeyName {
             domain: compiled.rule.domain().into(),
             rule: compiled.rule.name().into(),
-            parts: compiled.key_of(&request.attributes),
+            parts: self.rules.with_read(request, |it| compiled.key_of(&it.attributes)),
         })
     }
 

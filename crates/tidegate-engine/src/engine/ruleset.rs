@@ -10,8 +10,8 @@ use tidegate_policy::Attributes;
 use tidegate_policy::WindowUnit;
 use tidegate_policy::internal::{CachedCalendar, LimitKind, PATH};
 use tidegate_policy::policy::{
-    Condition, Cycle, Durability, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy,
-    Rule, RuleBuilder, ServerConfig,
+    Condition, Cycle, DescriptorNames, Durability, Effective, EngineSettings, Grant, KeyPart,
+    Limit, Matcher, Override, Policy, Rule, RuleBuilder,
 };
 use tidegate_table::hash::KeyedHash;
 
@@ -30,7 +30,7 @@ use crate::store::Adoption;
 #[derive(Debug)]
 pub(crate) struct Ruleset {
     pub(crate) version: u64,
-    pub(crate) server: ServerConfig,
+    pub(crate) settings: EngineSettings,
     pub(crate) rules: Vec<CompiledRule>,
     /// The rules for limits that requests bring, one for each unit, if the policy accepts them;
     /// numbered after the rules.
@@ -56,6 +56,8 @@ pub(crate) struct Domain {
     pub(crate) is_unconditional: bool,
     /// Whether a rule or a ban uses the attribute `path`.
     pub(crate) reads_path: bool,
+    /// Whether a rule or a ban finds the entries of descriptors by their positions.
+    pub(super) reads_descriptors: bool,
     /// The rules that a rule replaces, by number.
     pub(crate) replaces: HashMap<u32, Vec<u32>>,
     /// Numbers of the rules, in order.
@@ -145,7 +147,7 @@ impl Ruleset {
             .map(|unit| {
                 let family = store.hash.hash_one(("own limit", unit));
                 let rule = request_limit_rule(unit);
-                let rule = if policy.server().quota_mode() { rule.quota_mode() } else { rule };
+                let rule = if policy.settings().quota_mode() { rule.quota_mode() } else { rule };
                 let rule = rule.build().expect("it has no pattern");
                 compiler.compile(rule, family, store)
             })
@@ -164,7 +166,7 @@ impl Ruleset {
         let adoption = compiler.finish(rules.iter().chain(&own).map(|rule| rule.family));
         Self {
             version: adoption.version,
-            server: policy.server().clone(),
+            settings: policy.settings().clone(),
             rules,
             own,
             domains,
@@ -252,6 +254,9 @@ impl Domain {
         let is_of_path = |condition: &Condition| condition.attribute() == PATH;
         self.reads_path = of_domain().any(|rule| rule.reads(PATH))
             || self.bans.iter().any(|ban| ban.conditions().iter().any(is_of_path));
+        let is_of_entry = |condition: &Condition| DescriptorNames::is_one(condition.attribute());
+        self.reads_descriptors = of_domain().any(Rule::reads_descriptors)
+            || self.bans.iter().any(|ban| ban.conditions().iter().any(is_of_entry));
         if of_domain().any(|rule| rule.replaces().next().is_some()) {
             self.replaces = replaced_numbers(&self.rules, rules);
         }
@@ -261,9 +266,17 @@ impl Domain {
     fn new(name: &str, bans: Vec<Ban>) -> Self {
         let (rules, matcher) = (Vec::new(), Matcher::new([]));
         let ban_finder = ConditionFinder::new(bans.iter().map(|ban| ban.conditions()));
-        let (is_unconditional, reads_path) = (true, false);
-        let (name, replaces) = (name.into(), HashMap::new());
-        Self { name, is_unconditional, reads_path, replaces, rules, matcher, bans, ban_finder }
+        Self {
+            name: name.into(),
+            is_unconditional: true,
+            reads_path: false,
+            reads_descriptors: false,
+            replaces: HashMap::new(),
+            rules,
+            matcher,
+            bans,
+            ban_finder,
+        }
     }
 }
 

@@ -114,23 +114,25 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let (rules, times) = self.begin(now);
         // The store may not know the newest rules yet.
         self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
-        let names = self.planned_keys(&rules, request, times);
-        match self.plan(&rules, request, times) {
-            Ok(mut planned) => {
-                planned.plan.requests = Some(&names);
-                planned.plan.name = request.idempotency_key.map(|key| {
-                    let body = ("refund", RequestIdentity::of(request));
-                    let domain = self.domain_hash(std::slice::from_ref(request));
-                    self.idempotency_key(domain, (request.domain, key), body)
-                });
-                let waiting = &self.shared.waiting;
-                self.shared.store.refund(&planned.plan, times).map(|units| {
-                    waiting.wake_all();
-                    Ok(units)
-                })
-            }
-            Err(error) => NowOrLater::Now(Err(error)),
-        }
+        let name = request.idempotency_key.map(|key| {
+            let body = ("refund", RequestIdentity::of(request));
+            let domain = self.domain_hash(std::slice::from_ref(request));
+            self.idempotency_key(domain, (request.domain, key), body)
+        });
+        rules.with_read(request, |request| {
+            let names = self.planned_keys(&rules, request, times);
+            let mut planned = match self.plan(&rules, request, times) {
+                Ok(planned) => planned,
+                Err(error) => return NowOrLater::Now(Err(error)),
+            };
+            planned.plan.requests = Some(&names);
+            planned.plan.name = name;
+            let waiting = &self.shared.waiting;
+            self.shared.store.refund(&planned.plan, times).map(|units| {
+                waiting.wake_all();
+                Ok(units)
+            })
+        })
     }
 
     pub(super) fn renew_when(

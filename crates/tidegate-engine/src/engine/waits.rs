@@ -137,7 +137,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             let numbers = matching.iter().map(|index| domain.rules[index]);
             numbers.filter_map(|number| self.change_of(rules.rule(number), request, times)).min()
         };
-        requests.iter().filter_map(of_request).min()
+        requests.iter().filter_map(|request| rules.with_read(request, of_request)).min()
     }
 
     fn change_of(

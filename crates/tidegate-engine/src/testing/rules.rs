@@ -272,6 +272,30 @@ pub(super) fn several_requests_are_one_decision<S: Store>(make: Make<'_, S>) {
     assert_eq!(["user", "org", "all"].map(|rule| desk.left(attributes, rule)), [4, 2, 1]);
 }
 
+/// Rules that find entries by their positions read plain attributes as one descriptor.
+pub(super) fn attributes_can_be_entries<S: Store>(make: Make<'_, S>) {
+    let desk = TestEngine::new(
+        make,
+        "[[rule]]\nname = \"r\"\nmatch = { \"1.plan\" = \"free\" }\nkey = [\"2.user\"]\n\
+         window = { max = 3, per = \"100s\" }\noverride = [{ key = { \"2.user\" = \"ada\" }, \
+         max = 1, until = \"1970-01-01T00:00:30Z\" }]",
+    );
+    let ada: &[(&str, &str)] = &[("plan", "free"), ("user", "ada")];
+    let swapped: &[(&str, &str)] = &[("user", "ada"), ("plan", "free")];
+    assert!(desk.check(swapped, 1).rule().is_none());
+    assert!(desk.allows(ada, 1));
+    assert_eq!(desk.left(ada, "r"), 0);
+    let denied = desk.at(1).check(ada, 1);
+    assert_eq!(denied.retry_after(), Some(Wait::After(ms(29_999))), "the override ends");
+    assert_eq!(desk.refund(ada, 1), 1);
+    desk.cancel(desk.hold(ada, 1));
+    assert!(desk.allows(ada, 1));
+    assert!(desk.engine.forget(&Request::new("default", ada)).block().unwrap());
+    assert_eq!(desk.admits(ada), 1);
+    assert_eq!(desk.at(30_000).admits(ada), 2);
+    assert_eq!(desk.admits(&[("plan", "free"), ("user", "bob")]), 3);
+}
+
 pub(super) fn forgetting<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, THREE);
     let attributes: &[(&str, &str)] = &[("user", "ada"), ("org", "x")];

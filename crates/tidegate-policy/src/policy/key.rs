@@ -25,16 +25,6 @@ pub enum KeyPart {
 }
 
 impl Key {
-    /// The key of a rule that limits nothing: no request has the attribute.
-    #[cfg(feature = "yaml")]
-    pub(crate) fn of_placeholder() -> Self {
-        Self { parts: vec![KeyPart::Text(ABSENT_ATTRIBUTE.into())] }
-    }
-
-    pub(crate) fn is_of_placeholder(&self) -> bool {
-        matches!(&*self.parts, [part] if part.attribute() == ABSENT_ATTRIBUTE)
-    }
-
     /// The parts, in order.
     #[must_use]
     pub fn parts(&self) -> &[KeyPart] {
@@ -152,6 +142,3 @@ fn is_repeated(text: &str) -> TextError {
 
 pub(crate) const V4_BITS: u8 = 32;
 pub(crate) const V6_BITS: u8 = 64;
-
-/// An attribute that no request has.
-const ABSENT_ATTRIBUTE: &str = "a descriptor that is listed";

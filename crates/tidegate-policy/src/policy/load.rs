@@ -8,7 +8,7 @@ use std::{fs, io};
 use super::check;
 use super::diagnostic::{Diagnostic, PolicyErrors, RawDiagnostic, Severity};
 use super::parse::{self, FileScope, MOST_BYTES, whole_file};
-use super::{Parsed, Policy, ServerConfig, diagnostic};
+use super::{EngineSettings, Parsed, Policy, ServerSettings, diagnostic};
 
 /// A file of a policy: its name and its bytes.
 #[derive(Clone, Debug)]
@@ -143,20 +143,20 @@ impl Policy {
         let toml = toml.into_iter().map(|file| parse::parse_part(&file.name, &file.bytes, extent));
         let toml = toml.reduce(joined);
         // The settings for files in YAML are in a file in TOML.
-        let server = toml.as_ref().and_then(|it| it.as_ref().ok());
-        let options = options.or(server.map(|it| &it.parsed.policy.server));
+        let settings = toml.as_ref().and_then(|it| it.as_ref().ok());
+        let options = options.or(settings.map(|it| &it.parsed));
         let yaml = (!yaml.is_empty()).then(|| yaml_rules(&yaml, extent, options));
         let Some(whole) = toml.into_iter().chain(yaml).reduce(joined) else {
             unreachable!("there is a file, in one of the formats")
         };
         let FileRules { parsed: mut whole, .. } = whole?;
-        options.put_into(&mut whole.policy.server);
+        options.put_into(&mut whole);
         let rules = &whole.policy.rules;
         let found: Vec<_> =
             check::check(rules).into_iter().map(|it| diagnostic(it, rules)).collect();
-        let Parsed { policy, warnings, left_out } = whole;
+        let Parsed { policy, server, warnings, left_out } = whole;
         match found.is_empty() {
-            true => Ok(Parsed::new(policy, warnings, left_out)),
+            true => Ok(Parsed::new(policy, server, (warnings, left_out))),
             false => Err(PolicyErrors::new(found, 0)),
         }
     }
@@ -183,10 +183,10 @@ impl YamlOptions {
         Self { quota_mode: Some(is_on), ..self }
     }
 
-    fn or(self, server: Option<&ServerConfig>) -> Self {
+    fn or(self, file: Option<&Parsed>) -> Self {
         Self {
-            merge_domains: self.merge_domains.or(server.map(|it| it.merge_domains)),
-            quota_mode: self.quota_mode.or(server.map(|it| it.quota_mode)),
+            merge_domains: self.merge_domains.or(file.map(|it| it.server.merge_domains)),
+            quota_mode: self.quota_mode.or(file.map(|it| it.policy.settings.quota_mode)),
         }
     }
 
@@ -198,8 +198,17 @@ impl YamlOptions {
         self.quota_mode.unwrap_or(false)
     }
 
-    fn put_into(self, server: &mut ServerConfig) {
-        (server.merge_domains, server.quota_mode) = (self.merges_domains(), self.is_quota_mode());
+    fn put_into(self, parsed: &mut Parsed) {
+        parsed.server.merge_domains = self.merges_domains();
+        parsed.policy.settings.quota_mode = self.is_quota_mode();
+    }
+}
+
+impl Parsed {
+    /// Whether its `[server]` table says anything.
+    fn has_settings(&self) -> bool {
+        self.policy.settings != EngineSettings::default()
+            || self.server != ServerSettings::default()
     }
 }
 
@@ -262,16 +271,16 @@ fn joined(
         twice.truncate(PolicyErrors::MOST);
         return Err(PolicyErrors::new(twice, left_out));
     }
-    let (policy, of_next) = (&mut whole.parsed.policy, next.parsed.policy);
-    if of_next.server != ServerConfig::default() {
-        if policy.server != ServerConfig::default() {
+    if next.parsed.has_settings() {
+        if whole.parsed.has_settings() {
             let message = "another file already has a `[server]` table".into();
             let hint = "put `[server]` into one file".into();
             return Err(whole_file(&next.file, 0..0, message, Some(hint)));
         }
-        policy.server = of_next.server;
+        whole.parsed.policy.settings = next.parsed.policy.settings;
+        whole.parsed.server = next.parsed.server;
     }
-    policy.rules.extend(of_next.rules);
+    whole.parsed.policy.rules.extend(next.parsed.policy.rules);
     whole.parsed.warnings.extend::<Vec<Diagnostic>>(next.parsed.warnings);
     whole.parsed.left_out += next.parsed.left_out;
     whole.domains.extend(next.domains);
@@ -284,7 +293,7 @@ fn yaml_rules(
     extent: FileScope,
     options: YamlOptions,
 ) -> Result<FileRules, PolicyErrors> {
-    super::yaml::parse(files, extent, options)
+    super::descriptors::yaml::parse(files, extent, options)
 }
 
 #[cfg(not(feature = "yaml"))]

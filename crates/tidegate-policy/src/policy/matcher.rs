@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 use tidegate_table::hash::KeyedHash;
 
 use super::pattern::address_of;
-use super::{Condition, DescriptorNames, Pattern, Rule};
-use crate::attributes::{Attributes, is_of_descriptors};
+use super::{Condition, Pattern, Rule};
+use crate::attributes::Attributes;
 use networks::Networks;
 use prefixes::Prefixes;
 
@@ -29,8 +29,6 @@ pub struct Matcher {
     indexes: Vec<Index>,
     /// The index of an attribute.
     by_name: HashMap<Box<str>, usize, KeyedHash>,
-    /// Whether any index is for the position of an entry in a descriptor.
-    is_by_position: bool,
     /// Rules that are not indexed.
     residual: Vec<u32>,
 }
@@ -118,8 +116,7 @@ impl Matcher {
             index.prefixes.finish();
         }
         let conditions = known.conditions.into_iter().cloned().collect();
-        let is_by_position = indexes.iter().any(|index| is_of_descriptors(&index.attribute));
-        Self { entries: entries.into(), conditions, indexes, by_name, is_by_position, residual }
+        Self { entries: entries.into(), conditions, indexes, by_name, residual }
     }
 
     /// The rules that a request matches. Of the rules of one group only the first.
@@ -127,9 +124,6 @@ impl Matcher {
     /// Up to eight are found without allocating.
     #[must_use]
     pub fn find(&self, attributes: &Attributes<'_>) -> Matches {
-        if self.is_by_position && !attributes.are_of_descriptor() {
-            return self.find_as_descriptor(attributes);
-        }
         let mut found = SmallVec::new();
         if self.indexes.len() <= FEW_INDEXES {
             for index in &self.indexes {
@@ -153,15 +147,6 @@ impl Matcher {
             self.first_of_groups(&mut found);
         }
         Matches(found)
-    }
-
-    /// The rules for attributes that are taken for a descriptor.
-    #[cold]
-    fn find_as_descriptor(&self, attributes: &Attributes<'_>) -> Matches {
-        let names = DescriptorNames::new(attributes.iter().map(|(name, _)| name));
-        let entries = attributes.as_slice().iter().copied();
-        let all: SmallVec<[_; 16]> = names.attributes(entries, 0).collect();
-        self.find(&Attributes::new(&all))
     }
 
     /// Keeps the rules whose conditions hold.

@@ -24,6 +24,7 @@ pub mod overlay;
 mod reader;
 mod rule;
 mod server;
+mod settings;
 mod shape;
 
 /// How much of a policy a file is.
@@ -100,7 +101,9 @@ fn parse_text(
     let mut report = DiagnosticSink::default();
     let table = read_toml(text, shape, &mut report);
     let mut file = TableReader::new(&mut report, table.get_ref(), 0..0, &fields::FILE);
-    let server = file.table("server").map(|mut reader| server::read(&mut reader));
+    let table = file.table("server");
+    let settings = table.map(|mut it| (settings::read(&mut it), server::read(&mut it)));
+    let (settings, server) = settings.unwrap_or_default();
     let spans = tables(&mut file, "rule");
     let rules: Vec<_> = spans
         .iter()
@@ -108,8 +111,7 @@ fn parse_text(
             rule::read(&mut TableReader::new(&mut report, it.table, it.span.clone(), &fields::RULE))
         })
         .collect();
-    let server = server.unwrap_or_default();
-    let policy = Policy { server, rules, takes_own_limits: false, found: None };
+    let policy = Policy { settings, rules, takes_own_limits: false, found: None };
     for finding in check::check(&policy.rules) {
         // Rules that could not be parsed have been reported, and other files may have rules.
         if finding.rule.is_some() || !report.has_errors() && extent == FileScope::Whole {
@@ -119,7 +121,7 @@ fn parse_text(
     if !report.has_errors() {
         // The setting may be in another file.
         let forms: &[EncodedSlash] = match extent {
-            FileScope::Whole => &[policy.server.encoded_slash],
+            FileScope::Whole => &[policy.settings.encoded_slash],
             FileScope::Part => &[EncodedSlash::Decode, EncodedSlash::Keep],
         };
         for finding in lints::lint(&policy.rules, forms) {
@@ -135,7 +137,7 @@ fn parse_text(
         FileScope::Whole => HashMap::new(),
         FileScope::Part => domains(&policy.rules, &spans, source),
     };
-    let parsed = Parsed::new(policy, diagnostics, left_out);
+    let parsed = Parsed::new(policy, server, (diagnostics, left_out));
     Ok(FileRules { file: file_name.into(), parsed, domains })
 }
 

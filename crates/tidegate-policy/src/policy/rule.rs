@@ -111,13 +111,6 @@ impl Rule {
         is_alike && given.key.iter().all(is_in_key)
     }
 
-    /// Whether it limits nothing, and only keeps requests from the later rules of its group. An
-    /// imported file makes such rules where a request must not fall through; they are not listed.
-    #[must_use]
-    pub fn is_placeholder(&self) -> bool {
-        self.key.is_of_placeholder()
-    }
-
     /// Whether it uses an attribute: in its conditions, its key or its costs.
     #[doc(hidden)]
     #[must_use]

@@ -1,16 +1,16 @@
+//! The settings of a policy file that only a daemon needs.
+
 use std::fmt;
 
 use tidegate_core::Rate;
-use tidegate_table::table::WhenFull;
 
 use super::Network;
-use crate::request_path::EncodedSlash;
-use crate::store_bounds::StoreBounds;
 
-/// The settings in a policy file for the daemon that loads it.
-#[derive(Clone, Debug, PartialEq)]
+/// The settings in a policy file for the daemon that loads it: the rest of the `[server]` table. They
+/// are no part of a [`Policy`](super::Policy).
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct ServerConfig {
+pub struct ServerSettings {
     pub(crate) http: Option<Listen>,
     pub(crate) grpc: Option<Listen>,
     pub(crate) resp: Option<Listen>,
@@ -25,9 +25,7 @@ pub struct ServerConfig {
     pub(crate) unix_rate: Option<Rate>,
     pub(crate) headers: Option<Box<str>>,
     pub(crate) user_header: Option<Box<str>>,
-    pub(crate) encoded_slash: EncodedSlash,
     pub(crate) merge_domains: bool,
-    pub(crate) quota_mode: bool,
     pub(crate) response_metadata: bool,
     pub(crate) hides_keys: bool,
     pub(crate) max_connections: Option<u64>,
@@ -36,13 +34,6 @@ pub struct ServerConfig {
     pub(crate) max_unsent_bytes: Option<u64>,
     pub(crate) store: Option<Box<str>>,
     pub(crate) trusted_proxies: Vec<Network>,
-    pub(crate) max_keys: u64,
-    pub(crate) max_holds: u64,
-    pub(crate) max_idempotency_keys: u64,
-    pub(crate) when_full: WhenFull,
-    pub(crate) unmatched: Unmatched,
-    /// The share of the keys for which denials are enforced, in millionths.
-    pub(crate) enforce_ppm: u32,
 }
 
 /// The address of a listener.
@@ -54,27 +45,11 @@ pub enum Listen {
     At(Box<str>),
 }
 
-/// The decision on a request that no rule matches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unmatched {
-    /// It is allowed, and counted.
-    #[default]
-    Allow,
-    /// It is denied.
-    Deny,
-}
-
 /// A text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub(crate) Box<str>);
 
-impl ServerConfig {
-    /// The default maximum number of keys.
-    pub const DEFAULT_MAX_KEYS: u64 = 1 << 24;
-
-    /// Denials are enforced for all keys.
-    pub const ENFORCE_ALL_PPM: u32 = 1_000_000;
-
+impl ServerSettings {
     /// The HTTP listener; `None`: the daemon's default.
     #[must_use]
     pub const fn http(&self) -> Option<&Listen> {
@@ -157,22 +132,10 @@ impl ServerConfig {
         self.user_header.as_deref()
     }
 
-    /// What becomes of `%2F` and `%5C` in the attribute `path`.
-    #[must_use]
-    pub const fn encoded_slash(&self) -> EncodedSlash {
-        self.encoded_slash
-    }
-
     /// Whether several files of envoyproxy/ratelimit may have the same domain.
     #[must_use]
     pub const fn merge_domains(&self) -> bool {
         self.merge_domains
-    }
-
-    /// Whether all descriptors of files of envoyproxy/ratelimit are in quota mode.
-    #[must_use]
-    pub const fn quota_mode(&self) -> bool {
-        self.quota_mode
     }
 
     /// Whether responses to Envoy have metadata.
@@ -223,89 +186,16 @@ impl ServerConfig {
         &self.trusted_proxies
     }
 
-    /// The maximum number of keys, in total over all rules.
+    /// The same settings without secrets: the admin tokens, the password of the Redis protocol, and
+    /// the user and password in the address of the store.
     #[must_use]
-    pub const fn max_keys(&self) -> u64 {
-        self.max_keys
-    }
-
-    /// The maximum number of open reservations and leases.
-    #[must_use]
-    pub const fn max_holds(&self) -> u64 {
-        self.max_holds
-    }
-
-    /// The maximum number of idempotency keys that are kept.
-    #[must_use]
-    pub const fn max_idempotency_keys(&self) -> u64 {
-        self.max_idempotency_keys
-    }
-
-    /// What a store keeps at most.
-    #[must_use]
-    pub fn bounds(&self) -> StoreBounds {
-        let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        StoreBounds {
-            max_holds: count(self.max_holds),
-            max_idempotency_keys: count(self.max_idempotency_keys),
-            ..StoreBounds::new(count(self.max_keys), self.when_full)
-        }
-    }
-
-    /// What happens to keys beyond [`max_keys`](Self::max_keys).
-    #[must_use]
-    pub const fn when_full(&self) -> WhenFull {
-        self.when_full
-    }
-
-    /// The decision on a request that no rule matches.
-    #[must_use]
-    pub const fn unmatched(&self) -> Unmatched {
-        self.unmatched
-    }
-
-    /// The share of the keys for which denials are enforced, in millionths.
-    #[must_use]
-    pub const fn enforce_ppm(&self) -> u32 {
-        self.enforce_ppm
-    }
-}
-
-/// The defaults.
-impl Default for ServerConfig {
-    fn default() -> Self {
+    pub fn without_secrets(&self) -> Self {
         Self {
-            http: None,
-            grpc: None,
-            resp: None,
-            unix: None,
-            admin: None,
             admin_token: None,
             admin_read_token: None,
             resp_password: None,
-            unix_users: Vec::new(),
-            unix_groups: Vec::new(),
-            unix_user_rate: None,
-            unix_rate: None,
-            headers: None,
-            user_header: None,
-            encoded_slash: EncodedSlash::Decode,
-            merge_domains: false,
-            quota_mode: false,
-            response_metadata: false,
-            hides_keys: false,
-            max_connections: None,
-            max_connections_per_peer: None,
-            max_received_bytes: None,
-            max_unsent_bytes: None,
-            store: None,
-            trusted_proxies: Vec::new(),
-            max_keys: Self::DEFAULT_MAX_KEYS,
-            max_holds: StoreBounds::DEFAULT_MAX_HOLDS as u64,
-            max_idempotency_keys: StoreBounds::DEFAULT_MAX_IDEMPOTENCY_KEYS as u64,
-            when_full: WhenFull::Share,
-            unmatched: Unmatched::Allow,
-            enforce_ppm: Self::ENFORCE_ALL_PPM,
+            store: self.store.as_deref().map(without_user),
+            ..self.clone()
         }
     }
 }
@@ -327,5 +217,15 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<secret>")
+    }
+}
+
+/// The address of a store without its user and password.
+fn without_user(store: &str) -> Box<str> {
+    let Some((kind, rest)) = store.split_once("://") else { return store.into() };
+    let host_ends = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    match rest[..host_ends].rfind('@') {
+        Some(at) => format!("{kind}://{}", &rest[at + 1..]).into(),
+        None => store.into(),
     }
 }

@@ -174,7 +174,7 @@ fn name_positions(rule: &Rule, key: &mut TomlTable) {
 
 /// Rejects paths that no request has.
 fn check_paths(daemon: &Daemon, conditions: &[Condition]) -> Result<(), AdminError> {
-    let slashes = daemon.settings.policy.server().encoded_slash();
+    let slashes = daemon.settings.policy.settings().encoded_slash();
     match conditions.iter().find_map(|condition| condition.path_problem(slashes)) {
         None => Ok(()),
         Some(problem) => Err(AdminError::unfit(problem)),

@@ -7,13 +7,13 @@ use super::AdminError;
 use super::payload::{Payload, TomlTable, merge, rule_of, table_of};
 use super::response::diagnostic;
 use crate::daemon::Daemon;
-use crate::reload::needs_restart;
+use crate::reload::{FileSettings, needs_restart};
 
 /// The policy and the overlay as TOML, without secrets.
 pub(super) fn show(daemon: &Daemon) -> Value {
     let engine = &daemon.engine;
     json!({
-        "policy": engine.policy().without_secrets().to_toml(),
+        "policy": engine.policy().to_toml_with(&daemon.file_settings().without_secrets()),
         "overlay": engine.overlay().to_toml(),
         "version": daemon.audit.last(),
         "file": daemon.settings.policy_path,
@@ -39,10 +39,14 @@ pub(super) fn apply(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Va
     let parsed = Policy::parse("policy.toml", text.as_bytes())?;
     let warnings: Vec<_> = parsed.warnings.iter().map(diagnostic).collect();
     // A client that edits the policy from `GET` has no secrets to send.
-    let (before, after) =
-        (daemon.settings.policy.without_secrets(), parsed.policy.without_secrets());
-    let needs_restart = needs_restart(before.server(), after.server());
-    let changes = daemon.engine.replace_policy(actor, parsed.policy).block()?;
+    let started = &daemon.settings;
+    let (before, after) = (started.server.without_secrets(), parsed.server.without_secrets());
+    let needs_restart = needs_restart(
+        FileSettings { engine: started.policy.settings(), server: &before },
+        FileSettings { engine: parsed.policy.settings(), server: &after },
+    );
+    let replace = || daemon.engine.replace_policy(actor, parsed.policy).block();
+    let changes = daemon.reload.replace(parsed.server, replace)?;
     if daemon.settings.policy_path.is_some() {
         daemon.reload.replaced();
     }

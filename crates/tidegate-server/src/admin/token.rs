@@ -99,8 +99,9 @@ mod tests {
     fn only_a_token_gives_its_role() {
         let tokens = |server: &str| {
             let rule = "[[rule]]\nname = 'all'\nwindow = { max = 1, per = '1h' }";
-            let policy = Policy::from_toml(&format!("[server]\n{server}\n{rule}"));
-            Tokens::of(&Settings::new(policy.expect("a policy")))
+            let text = format!("[server]\n{server}\n{rule}");
+            let file = Policy::parse("policy.toml", text.as_bytes());
+            Tokens::of(&Settings::new(file.expect("a policy")))
         };
         let both = tokens("admin_token = 'write'\nadmin_read_token = 'look'");
         let full = tokens("admin_token = 'write'");

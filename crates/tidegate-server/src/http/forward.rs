@@ -80,7 +80,7 @@ async fn decide(
     let method = one(headers, dialect.method)?.map(percent_utf8);
     let host = one(headers, dialect.host)?.map(percent_utf8);
     let host = host.as_deref().map(host_of);
-    let slashes = daemon.settings.policy.server().encoded_slash();
+    let slashes = daemon.settings.policy.settings().encoded_slash();
     let path = one(headers, dialect.uri)?.map(|uri| normalized_path(uri, slashes)).transpose();
     let path = path.map_err(|why| RequestProblem::new(dialect.invalid_path, why.to_string()))?;
     let user = daemon.settings.user_header.as_deref();

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use tidegate::policy::{Condition, DescriptorNames, KeyPart, Limit, Pattern, Policy, Rule};
+use tidegate::policy::{Condition, KeyPart, Limit, Pattern, Policy, Rule};
 use tidegate::{CheckError, Report, Request};
 use tidegate_proto::headers::Dialect;
 use tidegate_proto::json::Object;
@@ -148,7 +148,9 @@ impl<'p> LimitadorLimit<'p> {
         let mut conditions = Vec::new();
         if rule.group().is_some() {
             let (first, excluded) = before.split_first()?;
-            first.conditions().iter().find(|it| it.attribute() == OTHERS)?;
+            if !first.excludes_later_descriptors() {
+                return None;
+            }
             let excluded = excluded.iter().flat_map(|it| it.conditions());
             conditions = excluded.map(negated_cel).collect::<Option<_>>()?;
         }
@@ -233,5 +235,3 @@ pub(super) fn status() -> HttpResponse {
 const DRAFT_03: [&str; 2] = ["DraftVersion03", "DRAFT_VERSION_03"];
 /// The most values of a request.
 const MOST_VALUES: usize = 64;
-/// The attribute of all descriptors of a call but the first.
-const OTHERS: &str = DescriptorNames::NUMBER;

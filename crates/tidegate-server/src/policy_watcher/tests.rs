@@ -3,10 +3,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tidegate::Timestamp;
-use tidegate::policy::{Policy, YamlOptions};
+use tidegate::policy::{Listen, Parsed, Policy, YamlOptions};
 
 use super::{PendingReload, PolicyWatcher, ReloadTarget, load};
 use crate::daemon::Daemon;
+use crate::reload::FileSettings;
 use crate::settings::Settings;
 
 /// A policy file in a folder of its own, a daemon that was started with it, and a watcher.
@@ -29,7 +30,10 @@ impl Scene {
         fs::write(&path, policy(1)).unwrap();
         let first = Policy::from_toml(&policy(1)).unwrap();
         let engine = crate::engine::in_memory(first.clone());
-        let daemon = Daemon::new(engine, Settings::on_free_ports(first).policy_path(&path));
+        let daemon = Daemon::new(
+            engine,
+            Settings::on_free_ports(Parsed::from_code(first)).policy_path(&path),
+        );
         let mut scene =
             Self { folder, daemon, watcher: PolicyWatcher::new(path), now: Timestamp::default() };
         scene.poll(2);
@@ -261,6 +265,38 @@ fn settings_that_need_a_restart_are_named() {
     assert!(scene.daemon.reload.status().needs_restart.is_empty());
 }
 
+/// The engine's policy stays equal; the daemon knows the settings all the same.
+#[test]
+fn a_file_with_other_settings_for_the_daemon_alone_is_loaded() {
+    let mut scene = Scene::new();
+    scene.poll(2);
+    let (loaded, changes) = (scene.status().0, scene.daemon.audit.last());
+    assert!(scene.daemon.file_settings().http().is_none());
+    scene.write(&format!("[server]\nhttp = '127.0.0.1:1'\n{}", policy(1)));
+    scene.poll(2);
+    assert_eq!(scene.status(), (loaded + 1, 0, false));
+    assert_eq!(scene.daemon.file_settings().http(), Some(&Listen::At("127.0.0.1:1".into())));
+    assert_eq!(scene.daemon.reload.status().needs_restart, ["http"]);
+    assert_eq!(scene.daemon.audit.last(), changes, "nothing else came into force");
+    scene.write("[[rule]]\n");
+    scene.poll(2);
+    assert!(scene.daemon.file_settings().http().is_some(), "those of the policy in force");
+    scene.write(&policy(1));
+    scene.poll(2);
+    assert!(scene.daemon.file_settings().http().is_none());
+}
+
+/// The first poll finds a file that has changed since the start, if only in these settings.
+#[test]
+fn settings_that_changed_before_the_first_poll_are_noticed() {
+    let mut scene = Scene::new();
+    scene.watcher = PolicyWatcher::new(scene.folder.join("policy.toml"));
+    scene.write(&format!("[server]\nheaders = 'none'\n{}", policy(1)));
+    scene.poll(2);
+    assert_eq!(scene.daemon.file_settings().headers(), Some("none"));
+    assert_eq!(scene.daemon.reload.status().needs_restart, ["headers"]);
+}
+
 #[test]
 fn a_file_that_is_rewritten_every_second_is_loaded() {
     let mut scene = Scene::new();
@@ -338,14 +374,18 @@ fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
         ("unmatched", "'deny'"),
         ("enforce", "'none'"),
     ];
-    let none = Policy::from_toml(&policy(1)).unwrap();
+    let parse = |text: &str| Policy::parse("policy.toml", text.as_bytes());
+    let none = parse(&policy(1)).unwrap();
     for (name, value) in settings {
         let text = format!("[server]\n{name} = {value}\n{}", policy(1));
-        let some = Policy::from_toml(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_ne!(none.server(), some.server(), "{name}");
+        let some = parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let is_of_engine = none.policy.settings() != some.policy.settings();
+        assert_eq!(none.server == some.server, is_of_engine, "{name} is in one of both");
         let is_live = ["unmatched", "enforce", "merge_domains", "quota_mode"].contains(&name);
         let expected: &[&str] = if is_live { &[] } else { &[name] };
-        assert_eq!(crate::policy_watcher::needs_restart(none.server(), some.server()), expected);
+        let [none, some] = [&none, &some]
+            .map(|it| FileSettings { engine: it.policy.settings(), server: &it.server });
+        assert_eq!(crate::policy_watcher::needs_restart(none, some), expected);
     }
     let schema: serde_json::Value = serde_json::from_str(&tidegate::policy::schema()).unwrap();
     let known = schema["properties"]["server"]["properties"].as_object().unwrap();

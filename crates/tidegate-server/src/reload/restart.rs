@@ -1,8 +1,30 @@
-use tidegate::policy::ServerConfig;
+use tidegate::policy::{EngineSettings, ServerSettings};
+
+/// The settings of a policy file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileSettings<'f> {
+    pub(crate) engine: &'f EngineSettings,
+    pub(crate) server: &'f ServerSettings,
+}
 
 /// The names of changed settings that need a restart.
-pub(crate) fn needs_restart(before: &ServerConfig, after: &ServerConfig) -> Vec<&'static str> {
-    let same = [
+pub(crate) fn needs_restart(
+    before: FileSettings<'_>,
+    after: FileSettings<'_>,
+) -> Vec<&'static str> {
+    let of_server = server(before.server, after.server);
+    let of_engine = engine(before.engine, after.engine);
+    of_server
+        .into_iter()
+        .chain(of_engine)
+        .filter(|(_, is_same)| !is_same)
+        .map(|(name, _)| name)
+        .collect()
+}
+
+/// Whether each of the settings for the daemon is the same.
+fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bool); 22] {
+    [
         ("http", before.http() == after.http()),
         ("grpc", before.grpc() == after.grpc()),
         ("resp", before.resp() == after.resp()),
@@ -17,7 +39,6 @@ pub(crate) fn needs_restart(before: &ServerConfig, after: &ServerConfig) -> Vec<
         ("unix_rate", before.unix_rate() == after.unix_rate()),
         ("headers", before.headers() == after.headers()),
         ("user_header", before.user_header() == after.user_header()),
-        ("encoded_slash", before.encoded_slash() == after.encoded_slash()),
         ("response_metadata", before.response_metadata() == after.response_metadata()),
         ("log_keys", before.hides_keys() == after.hides_keys()),
         ("max_connections", before.max_connections() == after.max_connections()),
@@ -29,10 +50,17 @@ pub(crate) fn needs_restart(before: &ServerConfig, after: &ServerConfig) -> Vec<
         ("max_unsent_bytes", before.max_unsent_bytes() == after.max_unsent_bytes()),
         ("store", before.store() == after.store()),
         ("trusted_proxies", before.trusted_proxies() == after.trusted_proxies()),
+    ]
+}
+
+/// Whether each of the settings that a store is created with, or that paths are read with, is the
+/// same.
+fn engine(before: &EngineSettings, after: &EngineSettings) -> [(&'static str, bool); 5] {
+    [
+        ("encoded_slash", before.encoded_slash() == after.encoded_slash()),
         ("max_keys", before.max_keys() == after.max_keys()),
         ("max_holds", before.max_holds() == after.max_holds()),
         ("max_idempotency_keys", before.max_idempotency_keys() == after.max_idempotency_keys()),
         ("when_full", before.when_full() == after.when_full()),
-    ];
-    same.into_iter().filter(|(_, is_same)| !is_same).map(|(name, _)| name).collect()
+    ]
 }

@@ -167,7 +167,7 @@ impl MetricsSources<'_> {
 
     fn write_table(&self, text: &mut Exposition) {
         let policy = self.engine.policy();
-        let max_keys = policy.server().max_keys();
+        let max_keys = policy.settings().max_keys();
         let rules = policy.rules().iter().filter(|it| !it.is_placeholder()).count() as u64;
         let gauges = [
             (

@@ -56,8 +56,10 @@ fn edits_stay_when_the_policy_is_replaced() {
     assert!(!is_allowed(&running, "eve"));
     // The shown policy can be sent back.
     let shown = running.admin_ok("GET", "/admin/v1/policy", "");
-    let reply = running.admin_ok("PUT", "/admin/v1/policy", shown["policy"].as_str().unwrap());
-    assert_eq!(reply["changes"], 0);
+    let shown = shown["policy"].as_str().unwrap();
+    assert!(shown.starts_with("[server]\nhttp = \"off\"\n"), "with all settings: {shown}");
+    let reply = running.admin_ok("PUT", "/admin/v1/policy", shown);
+    assert_eq!((&reply["changes"], &reply["needs_restart"]), (&json!(0), &json!(["http"])));
     let as_json = json!({ "policy": POLICY }).to_string();
     assert_eq!(running.admin_ok("PUT", "/admin/v1/policy", &as_json)["needs_restart"], json!([]));
     assert!(is_allowed(&running, "ada"));

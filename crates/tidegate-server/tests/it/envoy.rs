@@ -348,8 +348,8 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 1}
   - {key: item, metadata: {kind: item}, rate_limit: {unit: day, requests_per_unit: 9}}
 ";
-    let policy = Policy::load("edge.yaml", limits.as_bytes()).unwrap().policy;
-    let settings = Settings::on_free_ports(policy).response_metadata(true);
+    let file = Policy::load("edge.yaml", limits.as_bytes()).unwrap();
+    let settings = Settings::on_free_ports(file).response_metadata(true);
     let server = Server::start(settings).await.unwrap();
     let envoy = Envoy::start("envoy-metadata", upstream().await, &server).await;
     let reply = envoy.get(&[("x-user", "ada"), ("x-item", "pen")]).await;

@@ -22,16 +22,16 @@ use tokio::task::JoinHandle;
 /// A daemon with a policy of any file format.
 pub(crate) async fn daemon(file_name: &str, policy: &str) -> Server {
     let parsed = Policy::load(file_name, policy.as_bytes());
-    let policy = parsed.unwrap_or_else(|errors| panic!("{errors}")).policy;
-    Server::start(Settings::on_free_ports(policy)).await.unwrap()
+    let file = parsed.unwrap_or_else(|errors| panic!("{errors}"));
+    Server::start(Settings::on_free_ports(file)).await.unwrap()
 }
 
 /// A daemon with changed bounds.
 pub(crate) async fn daemon_with(policy: &str, change: impl FnOnce(&mut Bounds)) -> Server {
-    let policy = Policy::from_toml(policy).unwrap();
+    let file = Policy::parse("policy.toml", policy.as_bytes()).unwrap();
     let mut bounds = Bounds::default();
     change(&mut bounds);
-    Server::start(Settings::on_free_ports(policy).bounds(bounds)).await.unwrap()
+    Server::start(Settings::on_free_ports(file).bounds(bounds)).await.unwrap()
 }
 
 #[derive(Clone)]

@@ -25,8 +25,8 @@ descriptors:
 
 async fn start(limits: &str, options: YamlOptions, has_metadata: bool) -> Server {
     let file = PolicyFile { name: "edge.yaml".into(), bytes: limits.into() };
-    let policy = Policy::load_files_with(&[file], options).unwrap().policy;
-    let settings = Settings::on_free_ports(policy).response_metadata(has_metadata);
+    let file = Policy::load_files_with(&[file], options).unwrap();
+    let settings = Settings::on_free_ports(file).response_metadata(has_metadata);
     Server::start(settings).await.unwrap()
 }
 

@@ -8,7 +8,7 @@ use crate::http_support::{Reply, Running};
 
 fn daemon(text: &str) -> Running {
     let parsed = Policy::load("limits.yaml", text.as_bytes()).unwrap_or_else(|it| panic!("{it}"));
-    Running::start(Settings::on_free_ports(parsed.policy))
+    Running::start(Settings::on_free_ports(parsed))
 }
 
 const LIMITS: &str = r#"

@@ -24,10 +24,10 @@ impl Running {
 
     /// A daemon with changed bounds.
     pub(crate) fn with(policy: &str, change: impl FnOnce(&mut Bounds)) -> Self {
-        let policy = Policy::from_toml(policy).unwrap();
+        let file = Policy::parse("policy.toml", policy.as_bytes()).unwrap();
         let mut bounds = Bounds::default();
         change(&mut bounds);
-        Self::start(Settings::on_free_ports(policy).bounds(bounds))
+        Self::start(Settings::on_free_ports(file).bounds(bounds))
     }
 
     pub(crate) fn start(settings: Settings) -> Self {

@@ -41,11 +41,11 @@ fn is_served(stream: &mut TcpStream) -> bool {
 
 #[test]
 fn every_listener_has_its_own_permits_and_an_address_a_quarter() {
-    let policy = Policy::from_toml(POLICY).unwrap();
+    let file = Policy::parse("policy.toml", POLICY.as_bytes()).unwrap();
     let mut bounds = Bounds::default();
     bounds.connections = 16;
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let settings = Settings::on_free_ports(policy).bounds(bounds);
+    let settings = Settings::on_free_ports(file).bounds(bounds);
     let server = runtime.block_on(Server::start(settings)).unwrap();
     let http = server.address(Listener::Http).unwrap();
     let mut open: Vec<TcpStream> = Vec::new();
@@ -101,7 +101,8 @@ fn bursts_of_connections_wait_in_the_backlog() {
     let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
     let burst = allowed.trim().parse().unwrap_or(4_096).min(3_000);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let settings = Settings::on_free_ports(Policy::from_toml(POLICY).unwrap());
+    let file = Policy::parse("policy.toml", POLICY.as_bytes()).unwrap();
+    let settings = Settings::on_free_ports(file);
     let server = runtime.block_on(Server::start(settings)).unwrap();
     let address = server.address(Listener::Http).unwrap();
     // Nothing is accepted while the runtime does not run.

@@ -46,7 +46,8 @@ impl Daemon {
     }
 
     async fn with(policy: &str, bounds: impl Fn(Bounds) -> Bounds) -> Self {
-        let settings = Settings::on_free_ports(Policy::from_toml(policy).unwrap());
+        let file = Policy::parse("policy.toml", policy.as_bytes()).unwrap();
+        let settings = Settings::on_free_ports(file);
         Self::of(settings.bounds(bounds(Bounds::default()))).await
     }
 

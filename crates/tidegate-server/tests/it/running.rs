@@ -86,8 +86,9 @@ impl Running {
             .enable_all()
             .build()
             .unwrap();
-        let settings = Settings::on_free_ports(Policy::from_toml(policy).unwrap())
-            .listen(Listener::Unix, folder.socket().to_str());
+        let file = Policy::parse("policy.toml", policy.as_bytes()).unwrap();
+        let settings =
+            Settings::on_free_ports(file).listen(Listener::Unix, folder.socket().to_str());
         let server = runtime.block_on(Server::start(change(settings)))?;
         Ok(Self { folder, server: Some(server), runtime })
     }

@@ -8,6 +8,7 @@ mod basics;
 mod bounded;
 mod changes;
 mod clocks;
+mod descriptors;
 mod direct;
 mod engine;
 mod engine_at;

@@ -2,7 +2,7 @@
 
 use tidegate::policy::{
     Condition, CostTable, Cycle, Durability, Effective, Grant, KeyPart, Limit, Listen, Missing,
-    Mode, Override, Policy, Rule, Slots, Unmatched,
+    Mode, Override, Parsed, Policy, Rule, Slots, Unmatched,
 };
 use tidegate::{Bucket, Carry, Cooldown, Quota, Rate, Request, Sliding, WhenFull, Window};
 
@@ -59,18 +59,18 @@ fn the_sample_parses_into_its_details() {
 
 #[test]
 fn the_server_table_parses_into_its_settings() {
-    let policy = Policy::from_toml(SAMPLE).unwrap();
-    let server = policy.server();
+    let Parsed { policy, server, .. } = Policy::parse("policy.toml", SAMPLE.as_bytes()).unwrap();
     assert_eq!(server.http(), Some(&Listen::At("127.0.0.1:8080".into())));
     assert_eq!(server.grpc(), Some(&Listen::Off));
     assert_eq!(server.admin_token().unwrap().reveal(), "correct horse battery staple");
     assert!(!format!("{server:?}").contains("horse"));
     assert_eq!(server.store(), Some("file:/var/lib/tidegate"));
     assert_eq!(server.trusted_proxies().len(), 3);
-    assert_eq!((server.max_keys(), server.enforce_ppm()), (1_000_000, 100_000));
-    assert_eq!((server.when_full(), server.unmatched()), (WhenFull::Deny, Unmatched::Deny));
+    let settings = policy.settings();
+    assert_eq!((settings.max_keys(), settings.enforce_ppm()), (1_000_000, 100_000));
+    assert_eq!((settings.when_full(), settings.unmatched()), (WhenFull::Deny, Unmatched::Deny));
     let none = Policy::from_toml("rule = [{ name = 'a', cooldown = '1s' }]").unwrap();
-    assert_eq!((none.server().max_keys(), none.server().enforce_ppm()), (1 << 24, 1_000_000));
+    assert_eq!((none.settings().max_keys(), none.settings().enforce_ppm()), (1 << 24, 1_000_000));
     assert_eq!(none.rules()[0].mode(), Mode::Enforce);
 }
 

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate::policy::{
-    Condition, CostTable, Cycle, Grant, Limit, Override, Pattern, Policy, Rule, RuleBuilder, Slots,
+    Condition, CostTable, Cycle, Grant, Limit, Override, Parsed, Pattern, Policy, Rule,
+    RuleBuilder, Slots,
 };
 use tidegate::{Bucket, Carry, Cooldown, Quota, Rate, Window};
 
@@ -20,8 +21,23 @@ fn written(policy: &Policy) -> String {
     text
 }
 
+/// The TOML of a file, which parses to the same policy and settings and is written the same way again.
 fn reread(text: &str) -> String {
-    written(&Policy::from_toml(text).unwrap_or_else(|errors| panic!("{errors}\n{text}")))
+    rewritten(&parsed(text))
+}
+
+fn rewritten(file: &Parsed) -> String {
+    let text = file.to_toml();
+    let read = parsed(&text);
+    assert_eq!((&read.policy, &read.server), (&file.policy, &file.server), "{text}");
+    assert_eq!(read.to_toml(), text);
+    written(&file.policy);
+    text
+}
+
+fn parsed(text: &str) -> Parsed {
+    let parsed = Policy::parse("policy.toml", text.as_bytes());
+    parsed.unwrap_or_else(|errors| panic!("{errors}\n{text}"))
 }
 
 #[test]
@@ -278,12 +294,31 @@ fn every_field_of_the_server_is_written_unless_it_is_the_default() {
 fn secrets_can_be_omitted() {
     let secret = "[server]\nadmin_token = 'horse'\nadmin_read_token = 'h'\nresp_password = 'h'\nstore = 'redis://u:p@ss@h:1/0@x'\n\
                   [[rule]]\nname = 'n'\ncooldown = '1s'\n";
-    let policy = Policy::from_toml(secret).unwrap();
-    assert!(policy.to_toml().contains("horse"), "the policy itself has its secrets");
-    let text = written(&policy.without_secrets());
+    let mut file = parsed(secret);
+    assert!(file.to_toml().contains("horse"), "the file itself has its secrets");
+    file.server = file.server.without_secrets();
+    let text = rewritten(&file);
     assert!(text.starts_with("[server]\nstore = \"redis://h:1/0@x\"\n\n[[rule]]"), "{text}");
-    let file = Policy::from_toml(&secret.replace("redis://u:p@ss@h:1/0@x", "file:a@b")).unwrap();
-    assert_eq!(file.without_secrets().server().store(), Some("file:a@b"));
+    let file = parsed(&secret.replace("redis://u:p@ss@h:1/0@x", "file:a@b"));
+    assert_eq!(file.server.without_secrets().store(), Some("file:a@b"));
+}
+
+/// A store that daemons share has the policy: addresses and secrets of one of them are no part of it.
+#[test]
+fn a_policy_has_no_settings_of_a_daemon() {
+    let file = parsed(SAMPLE);
+    let alone = "[server]\nhttp = '127.0.0.1:1'\nadmin_token = 'horse'\nstore = 'memory'\n\
+                 trusted_proxies = ['10.0.0.0/8']\nheaders = 'none'\nmax_connections = 7\n\
+                 [[rule]]\nname = 'n'\ncooldown = '1s'\n";
+    let policy = parsed(alone).policy;
+    assert!(policy.to_toml().starts_with("[[rule]]"), "{}", policy.to_toml());
+    assert_eq!(policy, Policy::from_toml(&policy.to_toml()).unwrap());
+    assert!(!format!("{:?}", file.policy).contains("127.0.0.1:8080"));
+    assert!(file.to_toml().contains("127.0.0.1:8080"));
+    let kept =
+        "[server]\nmax_keys = 5\nunmatched = 'deny'\n[[rule]]\nname = 'n'\ncooldown = '1s'\n";
+    let text = parsed(kept).policy.to_toml();
+    assert!(text.starts_with("[server]\nmax_keys  = 5\nunmatched = \"deny\"\n"), "{text}");
 }
 
 #[test]

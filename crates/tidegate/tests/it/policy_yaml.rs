@@ -416,9 +416,9 @@ fn the_server_table_may_have_its_own_file() {
     for files in
         [[server.clone(), limit.clone(), nothing.clone()], [nothing.clone(), limit, server.clone()]]
     {
-        let policy = Policy::load_files(&files).expect("others have rules").policy;
-        assert!(policy.server().headers().is_some());
-        assert_eq!(policy.rules().len(), 2);
+        let file = Policy::load_files(&files).expect("others have rules");
+        assert!(file.server.headers().is_some());
+        assert_eq!(file.policy.rules().len(), 2);
     }
     for files in [&[server.clone()][..], &[server, nothing]] {
         let error = Policy::load_files(files).expect_err("no file has rules").to_string();

@@ -130,7 +130,7 @@ fn all_descriptors_can_be_in_quota_mode() {
     let on = YamlOptions::default().quota_mode(true);
     let quota = Policy::load_files_with(&files, on).unwrap().policy;
     assert_eq!(modes(&quota), [(true, Mode::Shadow), (false, Mode::Shadow)]);
-    assert!(quota.server().quota_mode());
+    assert!(quota.settings().quota_mode());
     assert_eq!(Policy::from_toml(&quota.to_toml()).unwrap(), quota);
     let server = file("0.toml", "[server]\nquota_mode = true\n");
     let [yaml] = files;

@@ -331,7 +331,7 @@ impl RecordStore for BadRecords {
         }
     }
 
-    fn states(&self, _: Option<RecordKey>, _: usize) -> Listing {
+    fn states(&self, _: u64) -> Listing {
         Box::pin(async { Err(Outage::Unavailable) })
     }
 

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use tidegate::durable::FileOptions;
-use tidegate::policy::Policy;
+use tidegate::policy::{Parsed, Policy};
 use tidegate::testing::CrashDisk;
 use tidegate::{AnyStore, Engine, SystemClock};
 
@@ -22,7 +22,7 @@ fn daemon(disk: &CrashDisk) -> SharedDaemon {
         .clock(DaemonClock::System(SystemClock::new()))
         .build()
         .unwrap();
-    Arc::new(Daemon::new(engine, Settings::on_free_ports(policy)))
+    Arc::new(Daemon::new(engine, Settings::on_free_ports(Parsed::from_code(policy))))
 }
 
 fn command(words: &[&str]) -> Vec<u8> {

@@ -136,7 +136,8 @@ async fn keys_are_any_bytes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_must_authenticate_if_a_password_is_set() {
     let policy = format!("[server]\nresp_password = \"open sesame\"\n{POLICY}");
-    let daemon = Daemon::of(Settings::on_free_ports(Policy::from_toml(&policy).unwrap())).await;
+    let file = Policy::parse("policy.toml", policy.as_bytes()).unwrap();
+    let daemon = Daemon::of(Settings::on_free_ports(file)).await;
     let mut client = daemon.client();
     let no_auth = "-NOAUTH Authentication required.\r\n";
     for words in [vec!["PING"], vec!["CL.THROTTLE", "k", "1", "1", "1"], vec!["GET", "k"]] {

@@ -69,8 +69,8 @@ async fn replies_are_in_order_however_the_input_is_split() {
 async fn a_file_store_replies_in_order_and_keeps_its_charges() {
     let folder = std::env::temp_dir().join(format!("tidegate-resp-{}", std::process::id()));
     let settings = || {
-        let policy = tidegate::policy::Policy::from_toml(POLICY).unwrap();
-        tidegate_server::Settings::on_free_ports(policy).store_folder(Some(&folder))
+        let file = tidegate::policy::Policy::parse("policy.toml", POLICY.as_bytes()).unwrap();
+        tidegate_server::Settings::on_free_ports(file).store_folder(Some(&folder))
     };
     let daemon = Daemon::of(settings()).await;
     let mut client = daemon.client();

@@ -1,7 +1,7 @@
 //! The part of CEL that conditions on descriptors are written in: comparisons, joined by `&&`.
 
-use crate::descriptor::MOST_ENTRIES;
 use crate::policy::Pattern;
+use crate::policy::descriptors::MOST_ENTRIES;
 use crate::policy::text::{TextError, quoted};
 
 /// One comparison of an attribute.

@@ -20,7 +20,8 @@ use super::metadata;
 use super::names::UniqueNames;
 use super::node::{Node, NodeValue};
 use super::number;
-use crate::descriptor::{DescriptorNames, MOST_ENTRIES};
+use crate::policy::descriptors::MOST_ENTRIES;
+use crate::policy::descriptors::rule_names::{self, condition};
 use crate::policy::diagnostic::{RawDiagnostic, RelatedSpan, Severity};
 use crate::policy::key::{Key, KeyPart, attribute_name};
 use crate::policy::load::{YamlOptions, domain_twice};
@@ -257,7 +258,7 @@ impl<'a> RuleBuilder<'a> {
         if !limit.replaces.is_empty() {
             self.named.replacing.push((self.found.len(), limit.replaces.clone()));
         }
-        let names = || (1..).zip(path).map(|(position, it)| DescriptorNames::at(position, &it.key));
+        let names = || (1..).zip(path).map(|(position, it)| rule_names::entry(position, &it.key));
         let mut rule = match limit.grant {
             Granted::Unlimited => Rule::new(&name, second_of(1)),
             // A cost above the whole window is never allowed.
@@ -277,8 +278,7 @@ impl<'a> RuleBuilder<'a> {
             let key = names().take(1).map(|name| condition(&name, any.clone())).collect();
             rule.overrides = vec![Override::new(key, Grant::Unlimited)];
         }
-        let count =
-            condition(DescriptorNames::ENTRIES, Pattern::Equals(path.len().to_string().into()));
+        let count = rule_names::entries(path.len());
         rule.conditions = std::iter::once(count).chain(conditions(path)).collect();
         if descriptor.mode != DescriptorMode::Enforce {
             rule.mode = Mode::Shadow;
@@ -314,7 +314,7 @@ impl<'a> RuleBuilder<'a> {
         let name = self.name(Some(&format!("{}, and nothing else", labels(path))), path);
         let mut rule = Rule::new(&name, second_of(1));
         rule.missing = Missing::Skip;
-        rule.key = Key::of_placeholder();
+        rule.key = rule_names::placeholder_key();
         rule.conditions = conditions(path).collect();
         self.push(rule, &descriptor.span);
     }
@@ -329,7 +329,7 @@ impl<'a> RuleBuilder<'a> {
         let name = self.names.reserve(&self.domain, "no limit", "");
         let mut rule = Rule::new(&name, second_of(1));
         rule.missing = Missing::Skip;
-        rule.key = Key::of_placeholder();
+        rule.key = rule_names::placeholder_key();
         self.push(rule, span);
     }
 
@@ -353,11 +353,7 @@ fn labels(path: &[&DescriptorNode]) -> String {
 
 fn conditions(path: &[&DescriptorNode]) -> impl Iterator<Item = Condition> {
     let positions = (1..).zip(path);
-    positions.map(|(position, it)| condition(&DescriptorNames::at(position, &it.key), it.pattern()))
-}
-
-fn condition(attribute: &str, pattern: Pattern) -> Condition {
-    Condition { attribute: attribute.into(), any_of: vec![pattern] }
+    positions.map(|(position, it)| condition(&rule_names::entry(position, &it.key), it.pattern()))
 }
 
 fn window(max: u32, unit: WindowUnit) -> Limit {

@@ -16,7 +16,7 @@ use super::cel::{self, Test};
 use super::fields::{Fields, fields};
 use super::names::UniqueNames;
 use super::node::{Node, NodeValue};
-use crate::descriptor::{DescriptorNames, small};
+use crate::policy::descriptors::rule_names::{self, condition};
 use crate::policy::key::{Key, KeyPart, attribute_name};
 use crate::policy::parse::diagnostic_sink::DiagnosticSink;
 use crate::policy::text::{TextError, quoted};
@@ -99,14 +99,14 @@ fn read_limit(
     let Some(set) = ConditionSet::of(&tests, &item.span, report) else { return };
     let mut group = Vec::new();
     if index == 0 {
-        group.push(out(DescriptorNames::NUMBER, Pattern::Glob("*".into())));
+        group.push(rule_names::later_descriptor());
     }
-    group.extend(set.not.iter().map(|(name, pattern)| out(name, pattern.clone())));
+    group.extend(set.not.iter().map(|(name, pattern)| condition(name, pattern.clone())));
     for (number, conditions) in (1..).zip(group) {
         let name_of_rule = names.reserve(&domain, &format!("{name}, not {number}"), "");
         let mut rule = Rule::new(&name_of_rule, Limit::Window(window));
         rule.conditions = vec![conditions];
-        rule.key = Key::of_placeholder();
+        rule.key = rule_names::placeholder_key();
         rule.missing = Missing::Skip;
         rule.id.domain = (&*domain).into();
         rule.group = Some((&*name).into());
@@ -116,8 +116,7 @@ fn read_limit(
     rule.missing = Missing::Skip;
     rule.conditions = set.conditions;
     if index > 0 {
-        let number = Pattern::Equals(small(index).into());
-        rule.conditions.push(out(DescriptorNames::NUMBER, number));
+        rule.conditions.push(rule_names::descriptor(index));
     }
     rule.key = key;
     if max == 0 {
@@ -183,8 +182,7 @@ impl ConditionSet {
                 report.error(span.clone(), message);
                 return None;
             };
-            let attribute = test.attribute.as_str().into();
-            set.conditions.push(Condition { attribute, any_of: vec![pattern] });
+            set.conditions.push(condition(&test.attribute, pattern));
         }
         Some(set)
     }
@@ -209,10 +207,6 @@ fn all_of<'p>(patterns: impl Iterator<Item = &'p Pattern>) -> Option<Pattern> {
         };
     }
     Some(whole)
-}
-
-fn out(attribute: &str, pattern: Pattern) -> Condition {
-    Condition { attribute: attribute.into(), any_of: vec![pattern] }
 }
 
 /// The tests of a condition, with its span.

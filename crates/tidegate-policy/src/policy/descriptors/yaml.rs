@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 
-use super::check;
-use super::diagnostic::{Diagnostic, PolicyErrors, RawDiagnostic, Severity, Source};
-use super::load::{FileRules, PolicyFile, YamlOptions, domain_twice};
-use super::parse::diagnostic_sink::DiagnosticSink;
-use super::parse::{FileScope, readable_text, whole_file};
-use super::representable;
-use super::{Parsed, Policy, Rule, ServerConfig, diagnostic};
+use crate::policy::check;
+use crate::policy::diagnostic::{Diagnostic, PolicyErrors, RawDiagnostic, Severity, Source};
+use crate::policy::load::{FileRules, PolicyFile, YamlOptions, domain_twice};
+use crate::policy::parse::diagnostic_sink::DiagnosticSink;
+use crate::policy::parse::{FileScope, readable_text, whole_file};
+use crate::policy::representable;
+use crate::policy::{EngineSettings, Parsed, Policy, Rule, ServerSettings, diagnostic};
 use envoy::DomainTrees;
 use names::UniqueNames;
 use node::{Node, NodeValue};
@@ -71,7 +71,7 @@ impl Policy {
 }
 
 /// Parses files of either format.
-pub(super) fn parse(
+pub(in crate::policy) fn parse(
     files: &[&PolicyFile],
     extent: FileScope,
     options: YamlOptions,
@@ -120,9 +120,9 @@ fn parse_as(
     });
     let domains = if extent == FileScope::Part { domains.collect() } else { HashMap::new() };
     let rules = found.into_iter().map(|found| found.rule).collect();
-    let server = ServerConfig::default();
-    let policy = Policy { server, rules, takes_own_limits: false, found: None };
-    let parsed = Parsed::new(policy, diagnostics, left_out);
+    let settings = EngineSettings::default();
+    let policy = Policy { settings, rules, takes_own_limits: false, found: None };
+    let parsed = Parsed::new(policy, ServerSettings::default(), (diagnostics, left_out));
     let file = files.first().map_or("", |file| &*file.name).into();
     Ok(FileRules { file, parsed, domains })
 }

@@ -1,0 +1,70 @@
+//! The `[server]` table, for the engine.
+
+use tidegate_table::table::WhenFull;
+use toml::de::DeValue;
+
+use super::reader::TableReader;
+use crate::policy::settings::{EngineSettings, Unmatched};
+use crate::policy::text::{TextError, quoted};
+use crate::request_path::EncodedSlash;
+
+pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> EngineSettings {
+    let usual = EngineSettings::default();
+    EngineSettings {
+        max_keys: table.integer("max_keys").unwrap_or(usual.max_keys),
+        max_holds: table.integer("max_holds").unwrap_or(usual.max_holds),
+        max_idempotency_keys: table
+            .integer("max_idempotency_keys")
+            .unwrap_or(usual.max_idempotency_keys),
+        when_full: match table.choice("when_full") {
+            Some("deny") => WhenFull::Deny,
+            Some("allow") => WhenFull::Allow,
+            _ => WhenFull::Share,
+        },
+        unmatched: match table.choice("unmatched") {
+            Some("deny") => Unmatched::Deny,
+            _ => Unmatched::Allow,
+        },
+        enforce_ppm: read_enforce(table).unwrap_or(usual.enforce_ppm),
+        quota_mode: table.boolean("quota_mode").unwrap_or(usual.quota_mode),
+        encoded_slash: match table.choice("encoded_slash") {
+            Some("keep") => EncodedSlash::Keep,
+            _ => EncodedSlash::Decode,
+        },
+    }
+}
+
+/// Millionths of the keys.
+fn read_enforce(table: &mut TableReader<'_, '_, '_>) -> Option<u32> {
+    let value = table.value("enforce")?;
+    let text = match value.get_ref() {
+        DeValue::Float(float) => float.as_str(),
+        DeValue::Integer(integer) => integer.as_str(),
+        _ => {
+            return table.choice("enforce").map(|word| match word {
+                "all" => EngineSettings::ENFORCE_ALL_PPM,
+                _ => 0,
+            });
+        }
+    };
+    let problem = || {
+        TextError::new(format!("{} is not a share of the keys", quoted(text)))
+            .hint("write \"all\", \"none\", or a fraction from 0.0 to 1.0 with up to six decimals")
+    };
+    table.or_report("enforce", millionths(text).ok_or_else(problem))
+}
+
+/// A decimal fraction from 0 to 1, exactly, in millionths.
+fn millionths(text: &str) -> Option<u32> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let whole = whole.strip_prefix('+').unwrap_or(whole);
+    let fraction = fraction.trim_end_matches('0');
+    let is_plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_plain(whole) || !is_plain(fraction) || fraction.len() > 6 || whole.len() > 1 {
+        return None;
+    }
+    let whole: u32 = whole.parse().ok()?;
+    let fraction: u32 = format!("{fraction:0<6}").parse().ok()?;
+    Some(whole * EngineSettings::ENFORCE_ALL_PPM + fraction)
+        .filter(|ppm| *ppm <= EngineSettings::ENFORCE_ALL_PPM)
+}

@@ -1,0 +1,95 @@
+//! The `[server]` table.
+
+use tidegate_table::table::WhenFull;
+
+use super::values::{self, TableWriter, text};
+use super::word;
+use crate::policy::text::format_rate;
+use crate::policy::{EngineSettings, Listen, Pattern, ServerSettings, Unmatched};
+use crate::request_path::EncodedSlash;
+
+/// Adds the settings for a daemon.
+pub(super) fn add_server(server: &ServerSettings, lines: &mut TableWriter) {
+    let listeners = [
+        ("http", &server.http),
+        ("grpc", &server.grpc),
+        ("resp", &server.resp),
+        ("unix", &server.unix),
+        ("admin", &server.admin),
+    ];
+    for (name, listen) in listeners {
+        lines.add_some(
+            name,
+            listen.as_ref().map(|listen| match listen {
+                Listen::Off => word("off"),
+                Listen::At(address) => text(address),
+            }),
+        );
+    }
+    let secrets = [
+        ("admin_token", &server.admin_token),
+        ("admin_read_token", &server.admin_read_token),
+        ("resp_password", &server.resp_password),
+    ];
+    for (name, secret) in secrets {
+        lines.add_some(name, secret.as_ref().map(|secret| text(secret.reveal())));
+    }
+    for (name, names) in [("unix_users", &server.unix_users), ("unix_groups", &server.unix_groups)]
+    {
+        lines.add_unless(names.is_empty(), name, || values::list(names.iter().map(|it| text(it))));
+    }
+    for (name, rate) in [("unix_user_rate", server.unix_user_rate), ("unix_rate", server.unix_rate)]
+    {
+        lines.add_some(name, rate.map(|rate| word(&format_rate(rate))));
+    }
+    lines.add_some("headers", server.headers.as_deref().map(word));
+    lines.add_some("user_header", server.user_header.as_deref().map(text));
+    lines.add_unless(!server.merge_domains, "merge_domains", || "true".into());
+    lines.add_unless(!server.response_metadata, "response_metadata", || "true".into());
+    lines.add_unless(!server.hides_keys, "log_keys", || word("hashed"));
+    let numbers = [
+        ("max_connections", server.max_connections),
+        ("max_connections_per_peer", server.max_connections_per_peer),
+        ("max_received_bytes", server.max_received_bytes),
+        ("max_unsent_bytes", server.max_unsent_bytes),
+    ];
+    for (name, number) in numbers {
+        lines.add_some(name, number.map(|number| number.to_string()));
+    }
+    lines.add_some("store", server.store.as_deref().map(text));
+    lines.add_unless(server.trusted_proxies.is_empty(), "trusted_proxies", || {
+        let networks = server.trusted_proxies.iter();
+        let networks = networks.map(|it| Pattern::Network(it.address, it.bits).to_string());
+        values::list(networks.map(|network| text(&network)))
+    });
+}
+
+/// Adds the settings that decisions and stores need.
+pub(super) fn add_engine(engine: &EngineSettings, lines: &mut TableWriter) {
+    lines
+        .add_unless(engine.encoded_slash == EncodedSlash::Decode, "encoded_slash", || word("keep"));
+    lines.add_unless(!engine.quota_mode, "quota_mode", || "true".into());
+    let usual = EngineSettings::default();
+    let bounds = [
+        ("max_keys", engine.max_keys, usual.max_keys),
+        ("max_holds", engine.max_holds, usual.max_holds),
+        ("max_idempotency_keys", engine.max_idempotency_keys, usual.max_idempotency_keys),
+    ];
+    for (name, number, usual) in bounds {
+        lines.add_unless(number == usual, name, || number.to_string());
+    }
+    match engine.when_full {
+        WhenFull::Share => {}
+        WhenFull::Deny => lines.add("when_full", word("deny")),
+        WhenFull::Allow => lines.add("when_full", word("allow")),
+    }
+    match engine.unmatched {
+        Unmatched::Allow => {}
+        Unmatched::Deny => lines.add("unmatched", word("deny")),
+    }
+    match engine.enforce_ppm {
+        EngineSettings::ENFORCE_ALL_PPM => {}
+        0 => lines.add("enforce", word("none")),
+        ppm => lines.add("enforce", format!("0.{ppm:06}").trim_end_matches('0').into()),
+    }
+}

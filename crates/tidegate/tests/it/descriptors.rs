@@ -1,0 +1,169 @@
+//! Requests with plain attributes in domains whose rules read descriptors: every verb takes them for
+//! one descriptor, in their order.
+
+use tidegate::policy::{Condition, DescriptorNames, Policy};
+use tidegate::{
+    Applies, Ban, CheckError, Engine, Explanation, ManualClock, MemoryStore, Request, Timestamp,
+    WaitError,
+};
+
+type TestEngine = Engine<MemoryStore, ManualClock>;
+
+const TREE: &str = "domain: d
+descriptors:
+  - key: plan
+    value: free
+    descriptors:
+      - {key: user, rate_limit: {unit: day, requests_per_unit: 2, name: users}}
+";
+
+const FREE: &[(&str, &str)] = &[("plan", "free"), ("user", "ada")];
+
+fn tree() -> Policy {
+    Policy::load("limits.yaml", TREE.as_bytes()).unwrap_or_else(|errors| panic!("{errors}")).policy
+}
+
+fn engine(policy: Policy) -> TestEngine {
+    let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
+    Engine::builder(policy).clock(clock).build().unwrap()
+}
+
+fn left(engine: &TestEngine) -> Option<u64> {
+    engine.peek(&Request::new("d", FREE)).block().unwrap().remaining()
+}
+
+#[test]
+fn every_verb_takes_attributes_for_a_descriptor() {
+    let engine = engine(tree());
+    let request = Request::new("d", FREE);
+    assert_eq!(left(&engine), Some(2));
+    assert!(engine.check(&request).block().unwrap().is_allowed());
+    assert_eq!(left(&engine), Some(1));
+    assert_eq!(engine.refund(&request).block(), Ok(1));
+    assert_eq!(left(&engine), Some(2));
+    let id = engine.reserve(&request).block().unwrap().hold().expect("a reservation");
+    assert_eq!(left(&engine), Some(1));
+    engine.commit(id, None).block().unwrap();
+    assert!(engine.until_ready(&request, None).block().unwrap().is_allowed());
+    assert_eq!(left(&engine), Some(0));
+    assert!(!engine.domain("d").check(&request).block().unwrap().is_allowed());
+    let (free, other) = (request.cost(0), Request::new("d", &[("plan", "pro")]));
+    let together = engine.check_together(&[free, other]).block().unwrap();
+    assert_eq!(together.rule().map(|it| it.name().to_owned()), Some("users".into()));
+    assert_eq!(engine.forget(&request).block(), Ok(true));
+    assert_eq!(left(&engine), Some(2));
+    assert_eq!(engine.enrol(&request).block().unwrap().without_carry, 1);
+    let swapped = [("user", "ada"), ("plan", "free")];
+    assert!(engine.check(&Request::new("d", &swapped)).block().unwrap().rule().is_none());
+}
+
+#[test]
+fn the_key_and_the_explanation_have_the_entries() {
+    let engine = engine(tree());
+    let request = Request::new("d", FREE);
+    let report = engine.check(&request).block().unwrap();
+    let key = report.key_of(&request).expect("a rule decided");
+    let parts = vec![("1.plan", Some("free")), ("2.user", Some("ada"))];
+    assert_eq!(key.parts().collect::<Vec<_>>(), parts);
+    let Explanation { rules, .. } = engine.explain(&request).block().unwrap();
+    let applied: Vec<_> = rules
+        .iter()
+        .filter_map(|it| match &it.applies {
+            Applies::Yes { key, .. } => Some((it.rule.name(), key)),
+            _ => None,
+        })
+        .map(|(rule, key)| (rule, key.iter().map(|(name, it)| (&**name, it.as_deref())).collect()))
+        .collect();
+    assert_eq!(applied, [("users", parts)]);
+}
+
+#[test]
+fn slots_are_found_by_position() {
+    let policy = Policy::from_toml(
+        "[[rule]]\nname = 'calls'\ndomain = 'd'\nmatch = { '1.plan' = 'free' }\nkey = ['2.user']\n\
+         slots = { max = 1, queue = 1 }\n",
+    )
+    .unwrap();
+    let engine = engine(policy);
+    let request = Request::new("d", FREE);
+    let lease = engine.acquire(&request, None).block().expect("a slot is free");
+    let denied = engine.acquire(&request, Some(std::time::Duration::ZERO)).block();
+    assert!(matches!(denied, Err(WaitError::TimedOut)), "it waits for the slot of its key");
+    let bob = [("plan", "free"), ("user", "bob")];
+    assert!(engine.acquire(&Request::new("d", &bob), None).block().is_ok(), "another key");
+    drop(lease);
+    assert!(engine.acquire(&request, None).block().is_ok());
+}
+
+#[test]
+fn bans_and_overrides_find_entries_by_position() {
+    let engine = engine(Policy::from_toml(
+        "[[rule]]\nname = 'r'\ndomain = 'd'\nkey = ['1.user']\nwindow = { max = 1, per = '1d' }\n\
+         override = [{ key = { '1.user' = 'root' }, unlimited = true }]\n",
+    )
+    .unwrap());
+    let passes = |user: &str| {
+        let attributes = [("user", user)];
+        let check = || engine.check(&Request::new("d", &attributes)).block().unwrap().is_allowed();
+        (0..3).filter(|_| check()).count()
+    };
+    assert_eq!((passes("ada"), passes("root")), (1, 3));
+    let is_root = Condition::new("1.user", ["root"]).unwrap();
+    engine.ban("test", Ban::new("d", vec![is_root])).block().unwrap();
+    assert_eq!(passes("root"), 0);
+}
+
+/// A retry may send its attributes in another order: the order is no part of an idempotency key.
+#[test]
+fn a_repeat_has_the_same_attributes_in_any_order() {
+    let text = format!(
+        "[[rule]]\nname = 'r'\ndomain = 'd'\nmatch = {{ '{}' = '2' }}\n\
+         window = {{ max = 2, per = '1d' }}\n",
+        DescriptorNames::ENTRIES
+    );
+    let engine = engine(Policy::from_toml(&text).unwrap());
+    let request = Request::new("d", FREE).idempotency_key("order 17");
+    assert!(engine.check(&request).block().unwrap().is_allowed());
+    let swapped = [("user", "ada"), ("plan", "free")];
+    let repeat = Request::new("d", &swapped).idempotency_key("order 17");
+    assert!(engine.check(&repeat).block().unwrap().is_repeat());
+    let other = Request::new("d", &[("user", "eve"), ("plan", "free")]).idempotency_key("order 17");
+    assert_eq!(engine.check(&other).block().err(), Some(CheckError::OtherRequest));
+    assert_eq!(left(&engine), Some(1));
+    let refund = Request::new("d", FREE).idempotency_key("back");
+    assert_eq!(engine.refund(&refund).block(), Ok(1));
+    assert_eq!(engine.refund(&refund).block(), Ok(1), "the same again");
+    assert_eq!(left(&engine), Some(2));
+}
+
+#[test]
+fn a_policy_that_begins_to_read_descriptors_gets_them() {
+    let native = Policy::from_toml(
+        "[[rule]]\nname = 'users'\ndomain = 'd'\nkey = ['user']\nwindow = { max = 9, per = '1d' }\n",
+    )
+    .unwrap();
+    let engine = engine(native.clone());
+    let keyed = Request::new("d", FREE).idempotency_key("k");
+    assert!(engine.check(&keyed).block().unwrap().is_allowed());
+    assert_eq!(left(&engine), Some(8));
+    engine.replace_policy("test", tree()).block().unwrap();
+    assert_eq!(left(&engine), Some(2));
+    assert!(engine.check(&keyed).block().unwrap().is_repeat(), "the request is the same");
+    engine.replace_policy("test", native).block().unwrap();
+    assert!(left(&engine).is_some_and(|left| left > 2));
+}
+
+#[test]
+fn descriptors_and_attributes_count_the_same() {
+    let engine = engine(tree());
+    let names = DescriptorNames::new(FREE.iter().map(|(key, _)| *key));
+    let descriptor: Vec<_> = names.attributes(FREE.iter().copied(), 0).collect();
+    let (described, plain) = (Request::new("d", &descriptor), Request::new("d", FREE));
+    for (request, expected) in
+        [(described, true), (plain, true), (described, false), (plain, false)]
+    {
+        assert_eq!(engine.check(&request).block().unwrap().is_allowed(), expected);
+    }
+    let mixed = engine.check_together(&[described.cost(0), plain.cost(0)]).block().unwrap();
+    assert_eq!(mixed.rules().count(), 1, "one key: {mixed:?}");
+}
