@@ -4,7 +4,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tidegate::policy::{Parsed, Policy};
+use tidegate::policy::{Parsed, Policy, ServerSettings};
+use tidegate_redis::Redis;
 use tidegate_server::{Listener, Server, Settings};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -143,6 +144,7 @@ fn runtime(threads: Option<usize>) -> io::Result<Runtime> {
 fn settings(args: &ServeArgs, file: Parsed) -> Result<Settings, String> {
     let has_socket = file.server.unix().is_some();
     let store = args.store.clone().or_else(|| file.server.store().map(Into::into));
+    let server = file.server.clone();
     let mut settings = Settings::new(file).yaml_options(args.yaml.options());
     if let Some(is_on) = args.response_metadata {
         settings = settings.response_metadata(is_on);
@@ -170,21 +172,65 @@ fn settings(args: &ServeArgs, file: Parsed) -> Result<Settings, String> {
     if let Some(path) = args.policy.as_deref().filter(|path| !is_stdin(path)) {
         settings = settings.policy_path(path);
     }
-    let folder = store.as_deref().map_or(Ok(None), folder)?;
-    Ok(settings.store_folder(folder.as_deref()))
+    match store.as_deref() {
+        Some(url) if is_shared(url) => Ok(settings.redis(redis(url, args, &server)?)),
+        Some(store) => Ok(settings.store_folder(folder(store)?.as_deref())),
+        None => Ok(settings.store_folder(None)),
+    }
 }
+
+/// Whether a store is a server that several daemons share.
+fn is_shared(store: &str) -> bool {
+    let kind = store.split_once("://").map(|(kind, _)| kind);
+    matches!(kind, Some("redis" | "rediss" | "redis+sentinel" | "redis+cluster"))
+}
+
+/// The store on a server that several daemons share.
+fn redis(url: &str, args: &ServeArgs, server: &ServerSettings) -> Result<Redis, String> {
+    let mut builder = Redis::builder(url);
+    let namespace = args.store_namespace.as_deref().or_else(|| server.store_namespace());
+    if let Some(namespace) = namespace {
+        builder = builder.namespace(namespace);
+    }
+    if let Some(deadline) = server.store_deadline() {
+        builder = builder.deadline(deadline);
+    }
+    let secret = match &args.store_secret_file {
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+            Some(text.trim_end().to_owned())
+        }
+        None => server.store_secret().map(|secret| secret.reveal().to_owned()),
+    };
+    match secret {
+        Some(secret) if secret.len() < SHORTEST_SECRET => {
+            return Err(format!(
+                "the secret of the store has {} bytes; it needs at least {SHORTEST_SECRET}\n  = hint: \
+                 openssl rand -hex 32",
+                secret.len()
+            ));
+        }
+        Some(secret) => builder = builder.secret(secret),
+        None => tracing::warn!(
+            "the names of keys on the store are hashed without a secret, so their attributes can be \
+             guessed, and clients can choose keys that share a limit: set store_secret"
+        ),
+    }
+    builder.build().map_err(|error| error.to_string())
+}
+
+/// How many bytes a secret has at least.
+const SHORTEST_SECRET: usize = 16;
 
 /// The folder of a store; `None` for the in-memory store.
 fn folder(store: &str) -> Result<Option<PathBuf>, String> {
     match store.split_once(':') {
         None if store == "memory" => Ok(None),
         Some(("file", path)) if !path.is_empty() => Ok(Some(Path::new(path).into())),
-        Some(("redis" | "rediss", _)) => {
-            Err("this version has no Redis store\n  = hint: use --store memory or \
-                 --store file:PATH"
-                .into())
-        }
-        _ => Err(format!("unknown store {store:?}\n  = hint: use memory or file:PATH")),
+        _ => Err(format!(
+            "unknown store {store:?}\n  = hint: use memory, file:PATH or redis://HOST:PORT"
+        )),
     }
 }
 
@@ -263,7 +309,7 @@ mod tests {
     fn store_argument_is_memory_or_a_folder() {
         assert_eq!(folder("memory"), Ok(None));
         assert_eq!(folder("file:/var/lib/tidegate"), Ok(Some("/var/lib/tidegate".into())));
-        for wrong in ["", "file", "file:", "disk:/x", "redis://localhost"] {
+        for wrong in ["", "file", "file:", "disk:/x"] {
             assert!(folder(wrong).unwrap_err().contains("hint"), "{wrong}");
         }
     }

@@ -91,7 +91,13 @@ fn status(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
     let store = &body["store"];
     match store["folder"].as_str() {
         Some(folder) => writeln!(io.stdout, "store     {}", visible(folder))?,
-        None => writeln!(io.stdout, "store     {}", text(&store["kind"]))?,
+        None => match store["server"].as_str() {
+            Some(server) => writeln!(io.stdout, "store     {}", visible(server))?,
+            None => writeln!(io.stdout, "store     {}", text(&store["kind"]))?,
+        },
+    }
+    if store["available"] == Value::Bool(false) {
+        writeln!(io.stdout, "          does not respond: on_error applies")?;
     }
     if let Some(failure) = store["failure"].as_str() {
         writeln!(io.stdout, "          unavailable: {}", visible(failure))?;

@@ -321,7 +321,27 @@ pub(crate) static SERVER: Section = Section {
             ValueKind::Rate,
             "Requests of all users on the local socket. Default: \"1000/s\".",
         ),
-        optional("store", ValueKind::Text, "\"memory\" or \"file:PATH\"."),
+        optional(
+            "store",
+            ValueKind::Text,
+            "\"memory\", \"file:PATH\", or the address of a Redis or Valkey server that several \
+             daemons share, as \"redis://HOST:PORT\".",
+        ),
+        optional(
+            "store_namespace",
+            ValueKind::Text,
+            "What all names on a shared server begin with. Default: \"tidegate\".",
+        ),
+        optional(
+            "store_secret",
+            ValueKind::Text,
+            "What the names of keys on a shared server are hashed with; the same in all daemons.",
+        ),
+        optional(
+            "store_deadline",
+            ValueKind::Duration,
+            "How long a shared server may take before on_error applies. Default: \"50ms\".",
+        ),
         optional(
             "trusted_proxies",
             ValueKind::Texts,

@@ -1,6 +1,7 @@
 //! The settings of a policy file that only a daemon needs.
 
 use std::fmt;
+use std::time::Duration;
 
 use tidegate_core::Rate;
 
@@ -33,6 +34,9 @@ pub struct ServerSettings {
     pub(crate) max_received_bytes: Option<u64>,
     pub(crate) max_unsent_bytes: Option<u64>,
     pub(crate) store: Option<Box<str>>,
+    pub(crate) store_namespace: Option<Box<str>>,
+    pub(crate) store_secret: Option<Secret>,
+    pub(crate) store_deadline: Option<Duration>,
     pub(crate) trusted_proxies: Vec<Network>,
 }
 
@@ -50,6 +54,24 @@ pub enum Listen {
 pub struct Secret(pub(crate) Box<str>);
 
 impl ServerSettings {
+    /// What all names on a shared server begin with.
+    #[must_use]
+    pub fn store_namespace(&self) -> Option<&str> {
+        self.store_namespace.as_deref()
+    }
+
+    /// What the names of keys on a shared server are hashed with.
+    #[must_use]
+    pub const fn store_secret(&self) -> Option<&Secret> {
+        self.store_secret.as_ref()
+    }
+
+    /// How long a shared server may take to decide.
+    #[must_use]
+    pub const fn store_deadline(&self) -> Option<Duration> {
+        self.store_deadline
+    }
+
     /// The HTTP listener; `None`: the daemon's default.
     #[must_use]
     pub const fn http(&self) -> Option<&Listen> {

@@ -23,7 +23,7 @@ pub(crate) fn needs_restart(
 }
 
 /// Whether each of the settings for the daemon is the same.
-fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bool); 22] {
+fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bool); 25] {
     [
         ("http", before.http() == after.http()),
         ("grpc", before.grpc() == after.grpc()),
@@ -49,6 +49,9 @@ fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bo
         ("max_received_bytes", before.max_received_bytes() == after.max_received_bytes()),
         ("max_unsent_bytes", before.max_unsent_bytes() == after.max_unsent_bytes()),
         ("store", before.store() == after.store()),
+        ("store_namespace", before.store_namespace() == after.store_namespace()),
+        ("store_secret", before.store_secret() == after.store_secret()),
+        ("store_deadline", before.store_deadline() == after.store_deadline()),
         ("trusted_proxies", before.trusted_proxies() == after.trusted_proxies()),
     ]
 }

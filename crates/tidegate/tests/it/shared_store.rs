@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::policy::{Condition, Policy, RuleId};
-use tidegate::shared::{Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction};
+use tidegate::shared::{Listing, RecordStore, Records, SharedStore, Step, Transaction};
 use tidegate::testing::{self, DelayedRecords, RecordFaults};
 use tidegate::{
     Ban, CheckError, EditError, Engine, ManualClock, NowOrLater, Outage, Request, Timestamp,

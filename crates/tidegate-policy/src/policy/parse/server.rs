@@ -32,6 +32,9 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerSettings {
         max_received_bytes: table.integer("max_received_bytes"),
         max_unsent_bytes: table.integer("max_unsent_bytes"),
         store: table.parsed("store", read_store),
+        store_namespace: table.parsed("store_namespace", read_namespace),
+        store_secret: table.text("store_secret").map(|secret| Secret(secret.into())),
+        store_deadline: table.duration("store_deadline"),
         trusted_proxies: Vec::new(),
     };
     for value in table.list("trusted_proxies").unwrap_or_default() {
@@ -74,14 +77,25 @@ fn read_address(text: &str) -> Result<Listen, TextError> {
 
 fn read_store(text: &str) -> Result<Box<str>, TextError> {
     let is_known = text == "memory"
-        || ["file:", "redis://", "rediss://"]
+        || ["file:", "redis://", "rediss://", "redis+sentinel://", "redis+cluster://"]
             .iter()
             .any(|kind| text.strip_prefix(kind).is_some_and(|rest| !rest.is_empty()));
     if is_known {
         Ok(text.into())
     } else {
         Err(TextError::new(format!("{} is not a store", quoted(text)))
-            .hint("write \"memory\" or \"file:PATH\""))
+            .hint("write \"memory\", \"file:PATH\" or \"redis://HOST:PORT\""))
+    }
+}
+
+/// What the names on a shared server begin with.
+fn read_namespace(text: &str) -> Result<Box<str>, TextError> {
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:".contains(&byte);
+    if !text.is_empty() && text.len() <= 64 && text.bytes().all(is_of_name) {
+        Ok(text.into())
+    } else {
+        Err(TextError::new(format!("{} is not a namespace", quoted(text)))
+            .hint("write 1 to 64 letters, digits, '.', '_', '-' and ':'"))
     }
 }
 

@@ -30,6 +30,7 @@ pub(super) fn add_server(server: &ServerSettings, lines: &mut TableWriter) {
         ("admin_token", &server.admin_token),
         ("admin_read_token", &server.admin_read_token),
         ("resp_password", &server.resp_password),
+        ("store_secret", &server.store_secret),
     ];
     for (name, secret) in secrets {
         lines.add_some(name, secret.as_ref().map(|secret| text(secret.reveal())));
@@ -57,6 +58,8 @@ pub(super) fn add_server(server: &ServerSettings, lines: &mut TableWriter) {
         lines.add_some(name, number.map(|number| number.to_string()));
     }
     lines.add_some("store", server.store.as_deref().map(text));
+    lines.add_some("store_namespace", server.store_namespace.as_deref().map(text));
+    lines.add_some("store_deadline", server.store_deadline.map(values::duration));
     lines.add_unless(server.trusted_proxies.is_empty(), "trusted_proxies", || {
         let networks = server.trusted_proxies.iter();
         let networks = networks.map(|it| Pattern::Network(it.address, it.bits).to_string());
