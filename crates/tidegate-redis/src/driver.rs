@@ -654,7 +654,8 @@ impl Driver {
     fn edit(&mut self, job: Job, write: Write) {
         let copy = lock(&self.inbox.known).control.clone();
         let (now, latest) = (self.inbox.clock.now(), self.inbox.clock.latest());
-        let copy = copy.filter(|copy| self.edits.on_its_way.is_none() && copy.is_settled(now));
+        let can_begin = self.edits.on_its_way.is_none() && self.link.is_some();
+        let copy = copy.filter(|copy| can_begin && copy.is_settled(now));
         let (Some(copy), Some(after)) = (copy, write.value) else {
             return self.edits.queued.push(job);
         };
@@ -669,11 +670,9 @@ impl Driver {
         let stamp = frame::new_stamp();
         self.edits.on_its_way = Some(stamp);
         let now_ms = latest.as_nanos() / 1_000_000;
-        if self.link.is_some() {
-            self.send(batch, Some((stamp, now_ms)));
-            if let Some(sent) = self.sent.get_mut(&stamp) {
-                sent.is_resend = false;
-            }
+        self.send(batch, Some((stamp, now_ms)));
+        if let Some(sent) = self.sent.get_mut(&stamp) {
+            sent.is_resend = false;
         }
     }
 

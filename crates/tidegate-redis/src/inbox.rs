@@ -118,7 +118,9 @@ impl Inbox {
     pub(crate) fn answer_without_server(&self, mut transaction: Transaction) {
         let mut known = lock(&self.known);
         let mut needs = transaction.first_reads();
-        while let Some(records) = self.known_records(&mut known, &needs) {
+        while transaction.is_charge()
+            && let Some(records) = self.known_records(&mut known, &needs)
+        {
             match transaction.step(&records) {
                 Step::Read(more) => needs.extend(more),
                 Step::Write(_) => break,

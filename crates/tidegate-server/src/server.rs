@@ -141,6 +141,8 @@ impl Server {
         let Daemon { engine, settings, reload, .. } = &*self.daemon;
         tokio::spawn(store_health::store_health(engine.clone(), self.stop.signal()));
         tokio::spawn(store_health::idempotency_keys(engine.clone(), self.stop.signal()));
+        let file = settings.policy.clone();
+        tokio::spawn(store_health::shared_policy(engine.clone(), file, self.stop.signal()));
         if let Some(path) = &settings.policy_path {
             let target = ReloadTarget {
                 engine: engine.clone(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tidegate::durable::FileStore;
+use tidegate::policy::Policy;
 use tidegate::{Clock, SystemClock, Timestamp};
 
 use crate::engine::DaemonEngine;
@@ -34,6 +35,36 @@ pub(crate) async fn store_health(engine: DaemonEngine, mut shutdown: ShutdownSig
                 tracing::error!(%error, outages, "store was unavailable for a moment; on_error applied");
             }
             _ => {}
+        }
+    }
+}
+
+/// Takes over the rules that other daemons put into force in a shared store, also while there are no
+/// requests, and warns if they are not those of this daemon's policy file.
+pub(crate) async fn shared_policy(
+    engine: DaemonEngine,
+    file: Policy,
+    mut shutdown: ShutdownSignal,
+) {
+    if !engine.is_shared() {
+        return;
+    }
+    let file = file.with_request_limits();
+    let mut ticks = tokio::time::interval(CHECK_EVERY);
+    let mut is_first = true;
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = shutdown.wanted() => return,
+        }
+        if engine.synchronize().await.is_ok()
+            && std::mem::take(&mut is_first)
+            && *engine.policy() != file
+        {
+            tracing::warn!(
+                "a newer policy is in force in the store, not this file: raise its `revision`, or reload \
+                 it to put it into force"
+            );
         }
     }
 }

@@ -73,7 +73,14 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         policy: Policy,
         now: Option<Timestamp>,
     ) -> Edited<'_> {
+        let is_shared = self.shared.store.answers_later();
         self.edit(actor, (now, None), move |rules| {
+            let in_force = rules.policy.settings().revision();
+            if is_shared
+                && let Some(in_force) = in_force.filter(|_| policy.settings().revision() < in_force)
+            {
+                return Err(EditError::OlderRevision { in_force });
+            }
             Ok((policy.clone().in_place_of(&rules.policy), rules.overlay.clone()))
         })
     }
@@ -319,6 +326,11 @@ pub enum EditError {
     Invalid(PolicyErrors),
     /// So many edits were made that the store cannot keep their history.
     TooManyEdits,
+    /// Its revision is lower than that of the policy in force, which other engines share.
+    OlderRevision {
+        /// The revision in force.
+        in_force: u64,
+    },
     /// The store is unavailable, or its answer was lost. With [`Outage::Unknown`] the edit may have
     /// been made.
     Outage(Outage),
@@ -332,6 +344,11 @@ impl fmt::Display for EditError {
             Self::TooManyEdits => {
                 f.write_str("the store cannot keep the history of more edits of its limits")
             }
+            Self::OlderRevision { in_force } => write!(
+                f,
+                "the policy in force has revision {in_force}; one with a lower revision, or none, does \
+                 not replace it"
+            ),
             Self::Outage(outage) => outage.fmt(f),
         }
     }

@@ -260,9 +260,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let hash = store.hash_of_keys().clone();
         let edited = store.edit::<_, EditError>(move |control| {
             let policy = match &proposal {
-                Some(policy) if **policy != *control.policy => Arc::clone(policy),
+                Some(policy) if control.gives_way_to(policy) => Arc::clone(policy),
                 None if control.version == 0 => Arc::clone(&own),
-                Some(policy) if control.version == 0 => Arc::clone(policy),
                 _ => return Ok((None, ())),
             };
             let edit = ControlEdit { actor: "start", times, effective: None };
@@ -287,6 +286,28 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 })
             }
         }
+    }
+
+    /// Whether other engines, of this process or of others, may share its store.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.shared.store.answers_later()
+    }
+
+    /// Takes over the rules that are in force in a store which other engines share, or puts the
+    /// engine's own there. Decisions do so, too; a program calls this when it starts and from time to
+    /// time, so that it knows of edits though it decides nothing.
+    pub fn synchronize(&self) -> NowOrLater<'static, Result<(), Outage>> {
+        let Some(store) = self.shared.store.shared() else { return NowOrLater::Now(Ok(())) };
+        let looking = store.if_in_force(self.shared.rules.load().version, true);
+        let engine = self.clone();
+        self.submit_future(Box::pin(async move {
+            match looking.await {
+                Ok(_) => Ok(()),
+                Err(DecideError::Outage(outage)) => Err(outage),
+                Err(_) => engine.catch_up().await,
+            }
+        }))
     }
 
     /// Puts the rules of a control into force here.

@@ -27,7 +27,7 @@ use crate::cycle::Times;
 use crate::history::History;
 use control::new_stamp;
 use plan::OwnedPlan;
-use records::{Flow, Kind};
+use records::{Flow, Kind, Purpose};
 use tidegate_policy::policy::Policy;
 use tidegate_table::hash::KeyedHash;
 use view::{RecordView, Seen, Stop, control_of, flow};
@@ -85,8 +85,17 @@ impl SharedStore {
         reads: Vec<RecordKey>,
         function: impl FnMut(&Records) -> Flow<T> + Send + 'static,
     ) -> BoxFuture<Result<T, Outage>> {
+        self.run_for(Purpose::Other, reads, function)
+    }
+
+    fn run_for<T: Send + 'static>(
+        &self,
+        purpose: Purpose,
+        reads: Vec<RecordKey>,
+        function: impl FnMut(&Records) -> Flow<T> + Send + 'static,
+    ) -> BoxFuture<Result<T, Outage>> {
         let (promise, future) = promise();
-        self.records.run(Transaction::new(reads, function, promise));
+        self.records.run(Transaction::new(reads, function, promise).with_purpose(purpose));
         Box::pin(future)
     }
 
@@ -124,7 +133,7 @@ impl SharedStore {
         };
         let (promise, future) = promise();
         let reads = vec![Control::key()];
-        self.records.run(Transaction::new(reads, function, promise).into_edit());
+        self.records.run(Transaction::new(reads, function, promise).with_purpose(Purpose::Edit));
         let seen = self.seen.clone();
         Box::pin(async move {
             let (control, result) = future.await??;
@@ -140,7 +149,8 @@ impl SharedStore {
         is_allowed: bool,
     ) -> BoxFuture<Result<LaterDecided, DecideError>> {
         let seen = self.seen.clone();
-        let future = self.run(vec![Control::key()], move |records| {
+        let reads = vec![Control::key()];
+        let future = self.run_for(Purpose::Charge, reads, move |records| {
             let found = decide::control_in_force::<DecideError>(records, version, &seen);
             let decided = Decided { is_allowed, hold: None, is_repeat: false };
             let decisions = Decisions::new();
@@ -190,6 +200,7 @@ impl sealed::Store for SharedStore {
     }
 
     fn decide(&self, plan: &Plan<'_>, times: Times, _: &mut Decisions) -> Deciding<'_> {
+        let is_look = view::is_look(plan.act);
         let (plan, seen) = (OwnedPlan::new(plan), self.seen.clone());
         let id = HoldId([new_stamp() | HoldId::LIMITED, new_stamp()]);
         let reads = Self::reads(&plan);
@@ -197,7 +208,8 @@ impl sealed::Store for SharedStore {
             let view = decide::view_of::<DecideError>(records, (&plan, times), &seen);
             flow(view.and_then(|view| decide::decide(&view, &plan, id)))
         };
-        let future = self.run(reads, function);
+        let purpose = if is_look { Purpose::Other } else { Purpose::Charge };
+        let future = self.run_for(purpose, reads, function);
         Deciding::Later(Box::pin(async move { future.await? }))
     }
 

@@ -410,6 +410,12 @@ pub(crate) static SERVER: Section = Section {
             "Maximum number of keys, in total over all rules. Default: 16777216.",
         ),
         optional(
+            "revision",
+            COUNT,
+            "Number of this revision of the file. Of daemons that share a store, the file with the \
+             higher one is in force.",
+        ),
+        optional(
             "max_holds",
             COUNT,
             "Maximum number of open reservations and leases; a domain has at most half of it. \

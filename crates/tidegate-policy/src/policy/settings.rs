@@ -19,6 +19,7 @@ pub struct EngineSettings {
     pub(crate) enforce_ppm: u32,
     pub(crate) quota_mode: bool,
     pub(crate) encoded_slash: EncodedSlash,
+    pub(crate) revision: Option<u64>,
 }
 
 /// The decision on a request that no rule matches.
@@ -37,6 +38,13 @@ impl EngineSettings {
 
     /// Denials are enforced for all keys.
     pub const ENFORCE_ALL_PPM: u32 = 1_000_000;
+
+    /// The number of this revision of the policy. Where several engines share a store, the policy
+    /// with the higher one is in force.
+    #[must_use]
+    pub const fn revision(&self) -> Option<u64> {
+        self.revision
+    }
 
     /// The maximum number of keys, in total over all rules.
     #[must_use]
@@ -110,6 +118,7 @@ impl Default for EngineSettings {
             enforce_ppm: Self::ENFORCE_ALL_PPM,
             quota_mode: false,
             encoded_slash: EncodedSlash::Decode,
+            revision: None,
         }
     }
 }

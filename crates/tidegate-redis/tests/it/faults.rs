@@ -103,6 +103,8 @@ fn what_is_known_to_be_denied_stays_denied_in_an_outage() {
         !node.redis.is_available()
     });
     assert_eq!(node.allows(&ADA), Some(false), "a denial needs no write");
+    let look = node.engine.peek(&ADA).block().unwrap();
+    assert!(look.is_outage(), "what was last seen is not shown as what is");
 }
 
 #[test]

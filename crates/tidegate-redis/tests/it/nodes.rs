@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::policy::{Condition, Policy};
-use tidegate::{Ban, Request};
+use tidegate::{Ban, EditError, Request};
 use tidegate_redis_servers::{Program, Server};
 
 use crate::support::{ADA, Node, builder, eventually, load};
@@ -142,4 +142,46 @@ fn holds_count_on_all_nodes_and_can_be_settled_on_another() {
     assert_eq!(nodes[1].left(), 400);
     nodes[1].engine.commit(id, Some(30)).block().unwrap();
     eventually("the first node sees it", || (nodes[0].left() == 470).then_some(()));
+}
+
+#[test]
+fn a_file_that_was_replaced_does_not_come_back_with_a_node_that_starts() {
+    let server = Server::start(Program::Valkey9);
+    let limit = |node: &Node| {
+        node.engine.synchronize().block().unwrap();
+        node.engine.peek(&ADA).block().unwrap().limit().unwrap()
+    };
+    let first = Node::new(&server.url(), WINDOW);
+    assert_eq!(limit(&first), 500);
+    let newer = Node::new(&server.url(), &WINDOW.replace("500", "7"));
+    assert_eq!(limit(&newer), 7, "a new file takes force");
+    let restarted = Node::new(&server.url(), WINDOW);
+    assert_eq!(limit(&restarted), 7, "the file that it replaced does not");
+    let policy = Policy::from_toml(WINDOW).unwrap();
+    restarted.engine.replace_policy("reload", policy).block().unwrap();
+    assert_eq!([&first, &newer, &restarted].map(limit), [500; 3], "a reload puts it there");
+}
+
+#[test]
+fn the_policy_with_the_higher_revision_is_in_force() {
+    let server = Server::start(Program::Valkey9);
+    let policy = |revision: u64, max: u64| {
+        format!("[server]\nrevision = {revision}\n{}", WINDOW.replace("500", &max.to_string()))
+    };
+    let limit = |node: &Node| {
+        node.engine.synchronize().block().unwrap();
+        node.engine.peek(&ADA).block().unwrap().limit().unwrap()
+    };
+    let second = Node::new(&server.url(), &policy(2, 20));
+    assert_eq!(limit(&second), 20);
+    let first = Node::new(&server.url(), &policy(1, 10));
+    assert_eq!(limit(&first), 20);
+    for older in [policy(1, 10), WINDOW.to_owned()] {
+        let older = Policy::from_toml(&older).unwrap();
+        let refused = first.engine.replace_policy("reload", older).block();
+        assert!(matches!(refused, Err(EditError::OlderRevision { in_force: 2 })), "{refused:?}");
+    }
+    let third = Node::new(&server.url(), &policy(3, 30));
+    assert_eq!(limit(&third), 30);
+    eventually("the others follow", || (limit(&first) == 30 && limit(&second) == 30).then_some(()));
 }

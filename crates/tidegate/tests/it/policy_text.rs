@@ -269,6 +269,7 @@ fn every_field_of_the_server_is_written_unless_it_is_the_default() {
         ("max_received_bytes = 5_000_000", Some("max_received_bytes = 5000000")),
         ("max_unsent_bytes = 5_000_000", Some("max_unsent_bytes = 5000000")),
         ("store = 'redis://u:p@h/0'", Some(r#"store = "redis://u:p@h/0""#)),
+        ("revision = 7", Some("revision = 7")),
         ("store_namespace = 'shop'", Some(r#"store_namespace = "shop""#)),
         ("store_secret = '0123456789abcdef'", Some(r#"store_secret = "0123456789abcdef""#)),
         ("store_deadline = '20ms'", Some(r#"store_deadline = "20ms""#)),

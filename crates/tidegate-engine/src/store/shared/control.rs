@@ -1,15 +1,17 @@
 //! The one record that all engines agree on: the policy in force, its edits, the rounds, and the
 //! history of all limits.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{self, AtomicU64};
 
 use super::records::{Kind, RecordKey, Records, Write};
 use crate::cycle::CycleClock;
 use crate::edits::{Change, MOST_CHANGES, Overlay};
 use crate::history::History;
 use crate::store::record::{ByteReader, ByteWriter, EditedItem, Malformed, RuleImage};
+use crate::store::sha256::sha256;
 use tidegate_policy::internal::CachedCalendar;
 use tidegate_policy::policy::{Cycle, Policy};
 
@@ -25,6 +27,9 @@ pub(crate) struct Control {
     pub(crate) overlay: Overlay,
     /// The last changes, oldest first.
     pub(crate) changes: Vec<Change>,
+    /// Digests of the policies that were replaced, oldest first: an engine that starts with one of
+    /// them does not bring it back.
+    replaced: Vec<u64>,
     /// How many rounds of each domain were closed. The numbers do not change: the history counts
     /// periods by them, and a decision has to see one number from its start to its end.
     rounds: BTreeMap<Box<str>, Arc<AtomicU64>>,
@@ -40,8 +45,21 @@ impl Control {
             policy,
             overlay: Overlay::default(),
             changes: Vec::new(),
+            replaced: Vec::new(),
             rounds: BTreeMap::new(),
             history: Arc::default(),
+        }
+    }
+
+    /// Whether a policy that an engine starts with replaces the one in force.
+    pub(crate) fn gives_way_to(&self, policy: &Policy) -> bool {
+        let (own, new) = (self.policy.settings().revision(), policy.settings().revision());
+        match (self.version, new.cmp(&own)) {
+            (0, _) | (_, Ordering::Greater) => true,
+            (_, Ordering::Less) => false,
+            (_, Ordering::Equal) => {
+                *policy != *self.policy && !self.replaced.contains(&digest(policy))
+            }
         }
     }
 
@@ -71,12 +89,21 @@ impl Control {
         all.extend(changes.iter().cloned());
         let excess = all.len().saturating_sub(MOST_CHANGES);
         all.drain(..excess);
+        let mut replaced = self.replaced.clone();
+        if self.version != 0 && *policy != *self.policy {
+            let (old, new) = (digest(&self.policy), digest(&policy));
+            replaced.retain(|it| *it != old && *it != new);
+            replaced.push(old);
+            let excess = replaced.len().saturating_sub(MOST_REPLACED);
+            replaced.drain(..excess);
+        }
         Self {
             version: self.next_version(),
             stamp: new_stamp(),
             policy,
             overlay,
             changes: all,
+            replaced,
             rounds: self.rounds.clone(),
             history: Arc::new(history),
         }
@@ -84,7 +111,7 @@ impl Control {
 
     /// The control after a round of a domain was closed, and how many there are.
     pub(super) fn with_round_closed(&self, domain: &str, history: History) -> (Self, u64) {
-        let closed = self.rounds(domain).load(std::sync::atomic::Ordering::Acquire) + 1;
+        let closed = self.rounds(domain).load(atomic::Ordering::Acquire) + 1;
         let mut next = Self { version: self.next_version(), stamp: new_stamp(), ..self.clone() };
         next.rounds.insert(domain.into(), Arc::new(AtomicU64::new(closed)));
         // Its periods have to count by the new number.
@@ -132,6 +159,7 @@ impl Control {
         let policy = if takes_own_limits { policy.with_request_limits() } else { policy };
         let overlay = Overlay::from_toml(from.text()?).map_err(|_| Malformed)?;
         let changes = from.list(|from| EditedItem::read(from).map(Change::from))?;
+        let replaced = from.list(ByteReader::word)?;
         let rounds = from.list(|from| {
             let domain = Box::from(from.text()?);
             Ok((domain, Arc::new(AtomicU64::new(from.number()?))))
@@ -142,6 +170,7 @@ impl Control {
             stamp,
             overlay,
             changes,
+            replaced,
             rounds: rounds.into_iter().collect(),
             ..Self::none(Arc::new(policy))
         };
@@ -170,9 +199,10 @@ impl Control {
         out.text(&text);
         out.text(&self.overlay.to_toml());
         out.list(self.changes.iter(), |out, change| EditedItem::from(change).write(out));
+        out.list(self.replaced.iter(), |out, digest| out.word(*digest));
         out.list(self.rounds.iter(), |out, (domain, closed)| {
             out.text(domain);
-            out.number(closed.load(std::sync::atomic::Ordering::Acquire));
+            out.number(closed.load(atomic::Ordering::Acquire));
         });
         let rules: Vec<_> = self.history.rules().collect();
         out.list(rules.into_iter(), |out, rule| RuleImage::of_change(None, rule).write(out));
@@ -204,6 +234,16 @@ impl Cycles<'_> {
         clock
     }
 }
+
+/// What a policy is recognised by.
+fn digest(policy: &Policy) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&sha256(policy.to_toml().as_bytes())[..8]);
+    u64::from_le_bytes(word)
+}
+
+/// How many policies that were replaced are remembered.
+const MOST_REPLACED: usize = 64;
 
 /// A number that no other record has, as far as chance allows.
 pub(super) fn new_stamp() -> u64 {

@@ -239,7 +239,7 @@ pub enum Step {
 /// Dropped, it fails with [`Outage::Unknown`].
 pub struct Transaction {
     reads: Vec<RecordKey>,
-    is_edit: bool,
+    purpose: Purpose,
     body: Option<Box<dyn Body>>,
 }
 
@@ -254,7 +254,14 @@ impl Transaction {
     /// is now. A copy of that record is not good enough for it.
     #[must_use]
     pub const fn is_edit(&self) -> bool {
-        self.is_edit
+        matches!(self.purpose, Purpose::Edit)
+    }
+
+    /// Whether it is a decision that charges. If its step writes nothing, that is a denial, which a
+    /// store that cannot reach its server may take from the records that it read last.
+    #[must_use]
+    pub const fn is_charge(&self) -> bool {
+        matches!(self.purpose, Purpose::Charge)
     }
 
     /// Decides with what was read. It may be called any number of times; what it returned before
@@ -284,14 +291,12 @@ impl Transaction {
         promise: Promise<Result<T, Outage>>,
     ) -> Self {
         let body = FunctionBody { function, result: None, promise };
-        Self { reads, is_edit: false, body: Some(Box::new(body)) }
+        Self { reads, purpose: Purpose::Other, body: Some(Box::new(body)) }
     }
 
-    /// The same, as an edit.
-    pub(super) fn into_edit(self) -> Self {
-        let mut edit = self;
-        edit.is_edit = true;
-        edit
+    pub(super) fn with_purpose(mut self, purpose: Purpose) -> Self {
+        self.purpose = purpose;
+        self
     }
 }
 
@@ -307,6 +312,14 @@ impl fmt::Debug for Transaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transaction").field("reads", &self.reads).finish_non_exhaustive()
     }
+}
+
+/// What a transaction is for, as far as it matters to a store.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Purpose {
+    Edit,
+    Charge,
+    Other,
 }
 
 /// How a transaction goes on.

@@ -31,6 +31,7 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> EngineSettings {
             Some("keep") => EncodedSlash::Keep,
             _ => EncodedSlash::Decode,
         },
+        revision: table.integer("revision"),
     }
 }
 

@@ -72,6 +72,7 @@ pub(super) fn add_engine(engine: &EngineSettings, lines: &mut TableWriter) {
     lines
         .add_unless(engine.encoded_slash == EncodedSlash::Decode, "encoded_slash", || word("keep"));
     lines.add_unless(!engine.quota_mode, "quota_mode", || "true".into());
+    lines.add_some("revision", engine.revision.map(|number| number.to_string()));
     let usual = EngineSettings::default();
     let bounds = [
         ("max_keys", engine.max_keys, usual.max_keys),
