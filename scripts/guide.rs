@@ -53,8 +53,7 @@ impl Guide<'_> {
     /// the commands started are skipped.
     #[track_caller]
     fn assert_alike(&self, printed: &str, shown: &str) {
-        let lines: Vec<String> =
-            printed.lines().filter_map(without_log).map(self.without_varying).collect();
+        let lines: Vec<String> = without_log(printed).lines().map(self.without_varying).collect();
         let mut rest = &lines[..];
         let mut may_skip = false;
         for line in shown.lines() {
@@ -73,15 +72,34 @@ impl Guide<'_> {
     }
 }
 
-/// A line without what a program has logged after it; `None` if that is all. An output that does not
-/// end in a line break, and the log, are one line.
-fn without_log(line: &str) -> Option<&str> {
+/// The output without what programs have logged meanwhile. A log line may begin in the middle of an
+/// output's line, whose end then comes after it.
+fn without_log(printed: &str) -> String {
+    printed.split_inclusive('\n').map(|line| &line[..log_begins(line)]).collect()
+}
+
+/// Where the log begins in a line.
+fn log_begins(line: &str) -> usize {
     let Some(level) = line.find(" INFO ").or_else(|| line.find(" WARN ")) else {
-        return Some(line);
+        return line.len();
     };
     let time = line[..level].trim_end();
-    let before = time.len().checked_sub("2026-01-01T00:00:00.000000Z".len())?;
-    Some(time.get(..before)?).filter(|before| !before.is_empty())
+    let before = time.len().checked_sub("2026-01-01T00:00:00.000000Z".len());
+    before.filter(|before| line.is_char_boundary(*before)).unwrap_or(0)
+}
+
+#[test]
+fn a_log_line_is_no_part_of_an_output() {
+    let log = "2026-01-01T00:00:00.000000Z  INFO listening\n";
+    for (printed, expected) in [
+        ("OK\n".to_owned(), "OK\n"),
+        (format!("{log}OK\n"), "OK\n"),
+        (format!("OK\n{log}"), "OK\n"),
+        (format!("OK{log}\n"), "OK\n"),
+        (format!("{log}O{log}K\n{log}200\n"), "OK\n200\n"),
+    ] {
+        assert_eq!(without_log(&printed), expected, "{printed:?}");
+    }
 }
 
 /// The blocks of commands in a guide; a block of text directly after one is its output.
