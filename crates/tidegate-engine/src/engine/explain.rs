@@ -125,7 +125,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         request: &Request<'_>,
         now: Option<Timestamp>,
     ) -> Result<Explanation, CheckError> {
-        let rules = &report.rules;
+        let rules = report.ruleset();
         let mut explained = Vec::new();
         let mut groups: Vec<(&str, &Rule)> = Vec::new();
         let domain = rules.domain(request.domain);
@@ -167,7 +167,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         request: &Request<'_>,
         now: Option<Timestamp>,
     ) -> Result<Applies, CheckError> {
-        let rules: &Ruleset = &report.rules;
+        let rules: &Ruleset = report.ruleset();
         let compiled = rules.rule(number);
         let times = self.times(rules, now);
         let override_index =
@@ -185,8 +185,9 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             }
             Charged::One(charge) => {
                 let evaluated =
-                    report.evaluated.iter().position(|evaluated| evaluated.rule == number);
-                let decision = evaluated.and_then(|index| report.decisions.get(index).copied());
+                    report.body.evaluated.iter().position(|evaluated| evaluated.rule == number);
+                let decision =
+                    evaluated.and_then(|index| report.body.decisions.get(index).copied());
                 Ok(Applies::Yes {
                     key: compiled.key_of(&request.attributes),
                     cost: charge.cost,
