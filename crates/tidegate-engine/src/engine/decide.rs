@@ -8,10 +8,10 @@ use tidegate_core::Timestamp;
 use tidegate_table::clock::Clock;
 
 use super::current_rules::GuardedRules;
+use super::domain::{DomainName, FindDomain};
 use super::planning::{Planned, PlannedKeys};
 use super::report::{EarlyDenialReport, EvaluatedRule, Report, ReportBody};
 use super::ruleset::{Domain, Ruleset};
-use super::waits::FindDomain;
 use super::{CheckError, Engine};
 use crate::any_limit::Operation;
 use crate::cycle::Times;
@@ -63,7 +63,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         (rules, times)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn times(&self, rules: &Ruleset, now: Option<Timestamp>) -> Times {
         let clock = &self.shared.clock;
         match now {
@@ -116,34 +116,33 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         verb: Verb,
         when: When,
     ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        let find = |rules: &Ruleset| rules.domain_number(requests.first()?.domain);
-        self.decide_in(find, requests, verb, when)
+        self.decide_in(&DomainName::of(requests), requests, verb, when)
     }
 
-    /// Decides requests in the domain that `find` returns.
+    /// Decides requests in the domain that `find` finds.
     #[inline]
     pub(super) fn decide_in(
         &self,
-        find: impl Fn(&Ruleset) -> Option<usize>,
+        find: &impl FindDomain,
         requests: &[Request<'_>],
         verb: Verb,
         when: When,
     ) -> NowOrLater<'_, Result<Report, CheckError>> {
         let mut report = Report::new(&self.shared.rules);
         if let (Verb::Check, [request]) = (verb, requests)
-            && self.decide_plain(&mut report, &find, request, when)
+            && self.decide_plain(&mut report, find, request, when)
         {
             return NowOrLater::Now(Ok(report));
         }
-        self.decide_planned(report, &find, requests, (verb, when))
+        self.decide_planned(report, find, requests, (verb, when))
     }
 
-    /// Decides requests in the domain that `find` returns, by a plan.
+    /// Decides requests in the domain that `find` finds, by a plan.
     #[inline(never)]
     fn decide_planned(
         &self,
         mut report: Report,
-        find: &FindDomain<'_>,
+        find: &dyn FindDomain,
         requests: &[Request<'_>],
         (verb, when): (Verb, When),
     ) -> NowOrLater<'_, Result<Report, CheckError>> {
@@ -167,9 +166,9 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         now: Option<Timestamp>,
     ) -> EarlyDecision<'_> {
         let mut report = Report::new(&self.shared.rules);
-        let find = |rules: &Ruleset| rules.domain_number(request.domain);
+        let find = &DomainName::of(std::slice::from_ref(request));
         let when = When::given_or_now(now);
-        match self.decide_into(&mut report, &find, std::slice::from_ref(request), (verb, when)) {
+        match self.decide_into(&mut report, find, std::slice::from_ref(request), (verb, when)) {
             DecideProgress::Now => EarlyDecision::Now(Ok((report, None))),
             DecideProgress::Error(error) => EarlyDecision::Now(Err(error)),
             DecideProgress::WhenDurable(durable) => EarlyDecision::Now(Ok((report, Some(durable)))),
@@ -184,7 +183,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     pub(super) fn decide_into(
         &self,
         report: &mut Report,
-        find: &FindDomain<'_>,
+        find: &dyn FindDomain,
         requests: &[Request<'_>],
         (verb, when): (Verb, When),
     ) -> DecideProgress<'_> {
@@ -193,7 +192,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 &mut *report.body;
             let rules: &Ruleset = guard.get_or_insert_with(|| self.shared.rules.load());
             let times = self.times_when(rules, when);
-            let domain = find(rules).map(|number| &rules.domains[number]);
+            let domain = find.number(rules).map(|number| &rules.domains[number]);
             let names = PlannedKeys { rules, requests, hash: self.shared.store.hash(), times };
             let mut planned = Planned::new(rules, verb.act());
             let verbs = (verb, times);

@@ -520,12 +520,24 @@ impl Hash for KeyEncoder<'_> {
     #[inline(always)]
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.family);
-        for (index, part) in self.parts.iter().enumerate() {
+        match self.parts {
+            // Most keys, without a loop.
+            [] => {}
+            [KeyPart::Text(name)] => match value_of(self.attributes, name) {
+                Some(value) => write_text(value, state),
+                None => self.write_missing(0, state),
+            },
+            parts => self.write_parts(parts, state),
+        }
+    }
+}
+
+impl KeyEncoder<'_> {
+    #[inline(never)]
+    fn write_parts<H: Hasher>(&self, parts: &[KeyPart], state: &mut H) {
+        for (index, part) in parts.iter().enumerate() {
             let Some(value) = value_of(self.attributes, part.attribute()) else {
-                state.write_u8(ABSENT);
-                if self.missing.get().is_none() {
-                    self.missing.set(Some(index));
-                }
+                self.write_missing(index, state);
                 continue;
             };
             match part {
@@ -549,13 +561,32 @@ impl Hash for KeyEncoder<'_> {
             }
         }
     }
+
+    #[inline(always)]
+    fn write_missing<H: Hasher>(&self, index: usize, state: &mut H) {
+        state.write_u8(ABSENT);
+        if self.missing.get().is_none() {
+            self.missing.set(Some(index));
+        }
+    }
 }
 
 /// The value of an attribute, as [`Attributes::get`] returns it.
 #[inline(always)]
 fn value_of<'a>(attributes: &Attributes<'a>, name: &str) -> Option<&'a str> {
-    let found = attributes.as_slice().iter().find(|(known, _)| is_same(known, name));
-    found.map(|(_, value)| *value).or_else(|| attributes.get(name))
+    for (known, value) in attributes.as_slice() {
+        if is_same(known, name) {
+            return Some(value);
+        }
+    }
+    other_value_of(attributes, name)
+}
+
+/// The value of an attribute that is not there under its name.
+#[cold]
+#[inline(never)]
+fn other_value_of<'a>(attributes: &Attributes<'a>, name: &str) -> Option<&'a str> {
+    attributes.get(name)
 }
 
 /// The key of a request's own limit: the domain and all attributes.

@@ -189,8 +189,17 @@ impl Ruleset {
     /// The number of a domain.
     #[inline(always)]
     pub(crate) fn domain_number(&self, name: &str) -> Option<usize> {
+        match self.domains.first() {
+            Some(first) if is_same(&first.name, name) => Some(0),
+            _ => self.later_domain_number(name),
+        }
+    }
+
+    /// The number of a domain that is not the first.
+    #[inline(never)]
+    fn later_domain_number(&self, name: &str) -> Option<usize> {
         if self.domains.len() <= FEW_DOMAINS {
-            return self.domains.iter().position(|domain| is_same(&domain.name, name));
+            return self.domains.iter().position(|domain| &*domain.name == name);
         }
         self.by_name.get(name).copied()
     }

@@ -8,6 +8,7 @@ use tidegate_core::{Timestamp, Wait};
 
 use super::change::{differences, numbered};
 use super::decide::{DecideProgress, LaterDecision, Verb, When};
+use super::domain::DomainName;
 use super::report::Report;
 use super::ruleset::{Ruleset, RulesetEdit, RulesetSource};
 use super::waits::WaitStep;
@@ -189,9 +190,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         requests: &[Request<'_>],
         (verb, when): (Verb, When),
     ) -> DecideProgress<'_> {
-        let find = |rules: &Ruleset| rules.domain_number(requests.first()?.domain);
-        let find: &(dyn Fn(&Ruleset) -> Option<usize> + '_) = &find;
-        self.decide_into(report, find, requests, (verb, when))
+        self.decide_into(report, &DomainName::of(requests), requests, (verb, when))
     }
 
     /// Corrects the wait of a denied request, by peeks at the changes ahead.

@@ -8,6 +8,7 @@ use tidegate_core::{Decision, Timestamp, Wait};
 use tidegate_policy::policy::{Condition, Effective, Mode};
 use tidegate_table::clock::Clock;
 
+use super::domain::FindDomain;
 use super::planning::key_hash;
 use super::report::{EvaluatedRule, Report};
 use super::ruleset::{CompiledRule, Ruleset};
@@ -25,7 +26,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     pub(super) fn correct_wait(
         &self,
         report: &mut Report,
-        (find, requests): (&FindDomain<'_>, &[Request<'_>]),
+        (find, requests): (&dyn FindDomain, &[Request<'_>]),
         (when, times): (When, Times),
     ) {
         if report.may_change_ahead(times) && !matches!(when, When::Ahead(_)) {
@@ -36,7 +37,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     fn wait_ahead(
         &self,
         report: &Report,
-        (find, requests): (&FindDomain<'_>, &[Request<'_>]),
+        (find, requests): (&dyn FindDomain, &[Request<'_>]),
         times: Times,
     ) -> Option<Wait> {
         let (mut ahead, mut step) = self.begin_wait_ahead(report, requests, times)?;
@@ -243,9 +244,6 @@ impl CompiledRule {
         matches!(self.common, AnyLimit::Window(_)) && self.history.versions[1..].iter().any(waits)
     }
 }
-
-/// Finds the number of a domain.
-pub(super) type FindDomain<'a> = dyn Fn(&Ruleset) -> Option<usize> + 'a;
 
 /// How many changes are followed; beyond that the wait is unknown.
 const MOST_CHANGES: usize = 32;

@@ -43,6 +43,7 @@ use crate::transition::HoldItem;
 use hold_tables::BodyMismatch;
 use overflow::Overflow;
 use slot::{AnyLocked, SlotLine};
+use unlocked::Unlocked;
 
 #[cfg(feature = "durable")]
 mod durable;
@@ -187,8 +188,12 @@ impl MemoryStore {
         let is_plain = plan.is_plain() || (plan.act == Operation::Look && plan.name.is_none());
         if is_plain {
             for _ in 0..UNLOCKED_TRIES {
-                if let Some(is_allowed) = self.decide_unlocked(plan, times.now, decisions)? {
-                    return Ok(Decided { is_allowed, hold: None, is_repeat: false });
+                match self.decide_unlocked(plan, times.now, decisions)? {
+                    Unlocked::Decided(is_allowed) => {
+                        return Ok(Decided { is_allowed, hold: None, is_repeat: false });
+                    }
+                    Unlocked::Changed => {}
+                    Unlocked::NeedsLocks => break,
                 }
             }
             match self.decide_locked(plan, times, None, decisions) {
