@@ -30,7 +30,8 @@ fn main() -> ExitCode {
     if let [flag, path, count] = args.as_slice()
         && flag == "--calls"
     {
-        let path = Paths::new().function(path).zip(count.parse().ok());
+        let paths = Paths::new();
+        let path = paths.function(path).zip(count.parse().ok());
         let Some((mut function, count)) = path else {
             print!("{HELP}");
             return ExitCode::from(2);
