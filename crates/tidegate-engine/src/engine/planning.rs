@@ -1,4 +1,5 @@
-//! From a request to a plan: which limits, which keys, which costs.
+//! From a request to a plan: which limits, which keys, which costs. Above 600 lines because the encoding of
+//! keys is inlined into planning and shares its look-up of attributes.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher};
