@@ -1,24 +1,43 @@
-//! Measures the engine and the bare limiter in one process: the price of a policy.
+//! Measures the engine, the bare limiter and governor in one process: the price of a policy.
 
 use std::hint::black_box;
+use std::num::NonZeroU32;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use governor::clock::DefaultClock;
+use governor::state::keyed::DashMapStateStore;
+use governor::{Quota, RateLimiter};
 use tidegate::policy::Policy;
-use tidegate::{Bucket, Engine, Limiter, Rate, Request};
+use tidegate::{Bucket, Engine, Limiter, PreparedDomain, Rate, Request};
 
 const HELP: &str = "\
-Measures the engine and the bare limiter: medians of interleaved rounds.
+Measures the engine, the bare limiter and governor: medians of interleaved rounds.
 
 usage: engine [--quick] [--assert]
+       engine --calls PATH COUNT
 
   --quick    fewer rounds, for a first impression
   --assert   exit with 1 if a target was missed
+  --calls    only make COUNT calls of one path, for tools that count instructions: the difference
+             between two counts is the price of the calls between them. Paths: governor, limiter,
+             one, prepared, two, three, match, sliding, quota, with-sliding, with-quota
 ";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, path, count] = args.as_slice()
+        && flag == "--calls"
+    {
+        let paths = Paths::new();
+        let path = paths.function(path).zip(count.parse().ok());
+        let Some((mut function, count)) = path else {
+            print!("{HELP}");
+            return ExitCode::from(2);
+        };
+        return ExitCode::from(u8::from(!(0_u64..count).all(|_| function())));
+    }
     let is_set = |flag: &str| args.iter().any(|arg| arg == flag);
     if let Some(unknown) = args.iter().find(|arg| !["--quick", "--assert"].contains(&arg.as_str()))
     {
@@ -49,48 +68,89 @@ struct Line {
     most: f64,
 }
 
-/// A known key that is always allowed: the limiter, then the engine in three variants.
+/// A known key that is always allowed, by every path that is measured.
+struct Paths {
+    governor: RateLimiter<String, DashMapStateStore<String>, DefaultClock>,
+    limiter: Limiter<String>,
+    engines: Vec<(&'static str, Engine)>,
+    prepared: PreparedDomain,
+    key: String,
+}
+
+impl Paths {
+    fn new() -> Self {
+        let limit = Bucket::new(Rate::per_second(1_000_000_000).expect("valid"), 1_000_000_000);
+        let most = NonZeroU32::new(1_000_000_000).expect("not zero");
+        let rule = |name: &str, rest: &str| format!("[[rule]]\nname = \"{name}\"\n{rest}\n");
+        let bucket = "bucket = { rate = \"1000000000/s\", burst = 1000000000 }";
+        let one = &rule("one", &format!("key = [\"user\"]\n{bucket}"));
+        let two = &rule("two", bucket);
+        let of_org = |limit: &str| rule("three", &format!("key = [\"org\"]\n{limit}"));
+        let window = &of_org("window = { max = 4000000000, per = \"1h\" }");
+        let sliding = &of_org("sliding = { max = 400000000, per = \"1h\" }");
+        let quota = &of_org("quota = { max = 4000000000000, per = \"day\" }");
+        let matching = &format!("match = {{ plan = \"p\" }}\nkey = [\"user\"]\n{bucket}");
+        let engines = vec![
+            ("one", engine(one)),
+            ("two", engine(&[one.as_str(), two].concat())),
+            ("three", engine(&[one.as_str(), two, window].concat())),
+            ("match", engine(&rule("match", matching))),
+            ("sliding", engine(sliding)),
+            ("quota", engine(quota)),
+            ("with-sliding", engine(&[one.as_str(), two, sliding].concat())),
+            ("with-quota", engine(&[one.as_str(), two, quota].concat())),
+        ];
+        Self {
+            governor: RateLimiter::dashmap(Quota::per_second(most)),
+            limiter: Limiter::new(limit.expect("valid")),
+            prepared: engines[0].1.domain("default"),
+            engines,
+            key: KEY.into(),
+        }
+    }
+
+    /// The calls of one path: each returns whether it was allowed.
+    fn function(&self, path: &str) -> Option<Box<dyn FnMut() -> bool + '_>> {
+        const FEW: [(&str, &str); 1] = [("user", KEY)];
+        const MORE: [(&str, &str); 3] = [("user", KEY), ("org", "acme"), ("plan", "p")];
+        Some(match path {
+            "governor" => Box::new(|| self.governor.check_key(black_box(&self.key)).is_ok()),
+            "limiter" => Box::new(|| self.limiter.check(black_box(KEY)).is_allowed()),
+            "prepared" => {
+                Box::new(|| allowed(self.prepared.check(&self.prepared.request(black_box(&FEW)))))
+            }
+            "one" => {
+                let engine = &self.engines[0].1;
+                Box::new(|| allowed(engine.check(&Request::new("default", black_box(&FEW)))))
+            }
+            _ => {
+                let engine = &self.engines.iter().find(|(name, _)| *name == path)?.1;
+                Box::new(|| allowed(engine.check(&Request::new("default", black_box(&MORE)))))
+            }
+        })
+    }
+}
+
+/// The price of a decision beside governor's and the limiter's.
 fn hot(rounds: usize) -> Vec<Line> {
-    let limit = Bucket::new(Rate::per_second(1_000_000_000).expect("valid"), 1_000_000_000);
-    let limiter: Limiter<String> = Limiter::new(limit.expect("valid"));
-    let rule = |name: &str, rest: &str| format!("[[rule]]\nname = \"{name}\"\n{rest}\n");
-    let bucket = "bucket = { rate = \"1000000000/s\", burst = 1000000000 }";
-    let one = rule("one", &format!("key = [\"user\"]\n{bucket}"));
-    let two = rule("two", bucket);
-    let three = rule("three", "key = [\"org\"]\nwindow = { max = 4000000000, per = \"1h\" }");
-    let single = engine(&one);
-    let several = engine(&[one, two, three].concat());
-    let prepared = single.domain("default");
-    let attributes = [("user", "198.51.100.7")];
-    let more = [("user", "198.51.100.7"), ("org", "acme")];
-    let mut medians = interleaved(
-        rounds,
-        &mut [
-            &mut || black_box(limiter.check(black_box("198.51.100.7")).is_allowed()),
-            &mut || allowed(single.check(&Request::new("default", black_box(&attributes)))),
-            &mut || allowed(prepared.check(&Request::new("default", black_box(&attributes)))),
-            &mut || allowed(several.check(&Request::new("default", black_box(&more)))),
-        ],
-    );
-    let three = medians.pop().unwrap_or_default();
-    println!(
-        "limiter {:.1} ns, engine {:.1}, prepared {:.1}, three rules {three:.1}",
-        medians[0], medians[1], medians[2]
-    );
+    let paths = Paths::new();
+    let names =
+        ["governor", "limiter", "one", "prepared", "three", "match", "with-sliding", "with-quota"];
+    let mut functions: Vec<_> = names.iter().filter_map(|name| paths.function(name)).collect();
+    let medians = interleaved(rounds, &mut functions);
+    let list = names.iter().zip(&medians).map(|(name, median)| format!("{name} {median:.1}"));
+    println!("ns: {}", list.collect::<Vec<_>>().join(", "));
+    let median = |name: &str| {
+        let index = names.iter().position(|it| *it == name).expect("it is measured");
+        medians[index]
+    };
+    let (governor, one, prepared) = (median("governor"), median("one"), median("prepared"));
+    let row = |what, value, unit, most| Line { what, value, unit, most };
     vec![
-        Line {
-            what: "check, one rule / limiter",
-            value: medians[1] / medians[0],
-            unit: "x",
-            most: 4.0,
-        },
-        Line {
-            what: "check, prepared domain / limiter",
-            value: medians[2] / medians[0],
-            unit: "x",
-            most: 2.5,
-        },
-        Line { what: "check, three rules", value: three, unit: "ns", most: 200.0 },
+        row("check, one rule / governor's keyed check", one / governor, "x", 2.0),
+        row("check, prepared domain / governor's keyed check", prepared / governor, "x", 2.0),
+        row("check, one rule / limiter", one / median("limiter"), "x", 4.0),
+        row("check, three rules", median("three"), "ns", 200.0),
     ]
 }
 
@@ -143,12 +203,11 @@ fn matching(rounds: usize) -> Vec<Line> {
         let (few, lots) = (engine(&policy(10)), engine(&policy(10_000)));
         let attributes = [("user", "ada"), met];
         let request = Request::new("default", &attributes);
-        let medians = interleaved(
-            rounds,
-            &mut [&mut || allowed(few.check(black_box(&request))), &mut || {
-                allowed(lots.check(black_box(&request)))
-            }],
-        );
+        let mut functions: [Box<dyn FnMut() -> bool>; 2] = [
+            Box::new(|| allowed(few.check(black_box(&request)))),
+            Box::new(|| allowed(lots.check(black_box(&request)))),
+        ];
+        let medians = interleaved(rounds, &mut functions);
         lines.push(Line { what, value: medians[1] / medians[0], unit: "x", most: 2.0 });
     }
     lines
@@ -174,7 +233,8 @@ fn loading() -> Line {
     Line { what: "10 000 rules are loaded and validated", value: took[2], unit: "s", most: 1.0 }
 }
 
-/// The slowest of a thousand decisions, with and without concurrent policy replacement.
+/// The slowest of a thousand decisions, with and without concurrent policy replacement: medians of
+/// the ratios of both.
 fn swapping(rounds: usize) -> Line {
     let policy = |rate: u64| {
         let rules = (0..100).map(|n| {
@@ -204,6 +264,7 @@ fn swapping(rounds: usize) -> Line {
                 stop.store(true, Ordering::Relaxed);
                 busy
             });
+            println!("p99.9: {quiet:.0} ns without, {busy:.0} ns while the policy is replaced");
             busy / quiet
         })
         .collect();
@@ -228,7 +289,7 @@ fn tail(engine: &Engine) -> f64 {
 }
 
 /// Nanoseconds per call of each function, medians of interleaved rounds.
-fn interleaved(rounds: usize, functions: &mut [&mut dyn FnMut() -> bool]) -> Vec<f64> {
+fn interleaved(rounds: usize, functions: &mut [Box<dyn FnMut() -> bool + '_>]) -> Vec<f64> {
     let mut times = vec![Vec::new(); functions.len()];
     for _ in 0..rounds {
         for (function, times) in functions.iter_mut().zip(&mut times) {
@@ -244,3 +305,5 @@ fn interleaved(rounds: usize, functions: &mut [&mut dyn FnMut() -> bool]) -> Vec
 }
 
 const CALLS: u32 = 200_000;
+
+const KEY: &str = "198.51.100.7";

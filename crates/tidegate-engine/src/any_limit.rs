@@ -79,8 +79,8 @@ pub(crate) struct LimitRequest<'a> {
     pub(crate) decided_at: DecisionTime,
 }
 
-/// The decisions of all limits, in their order.
-pub(crate) type Decisions = SmallVec<[Decision; INLINE]>;
+/// The decisions of all limits, in their order. They are large, and their buffer is used again.
+pub(crate) type Decisions = Vec<Decision>;
 
 /// How many limits a decision can have without an allocation.
 pub(crate) const INLINE: usize = 3;

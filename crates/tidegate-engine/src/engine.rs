@@ -4,7 +4,6 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use arc_swap::ArcSwap;
 use tidegate_policy::policy::Policy;
 use tidegate_table::clock::{Clock, SystemClock};
 use tidegate_table::waiting::WaitQueues;
@@ -27,12 +26,13 @@ use crate::cycle::Times;
 use crate::request::Request;
 use crate::store::{MemoryStore, NowOrLater, Store};
 use change::Changes;
+use current_rules::CurrentRules;
 use decide::{Verb, When};
-use ruleset::Ruleset;
 
 mod at;
 mod builder;
 mod change;
+mod current_rules;
 mod decide;
 mod descriptors;
 mod domain;
@@ -41,6 +41,7 @@ mod explain;
 mod keys;
 mod lease;
 mod options;
+mod plain;
 mod planning;
 mod report;
 mod ruleset;
@@ -85,7 +86,7 @@ pub struct Engine<S = MemoryStore, C = SystemClock> {
 }
 
 struct EngineInner<S, C> {
-    rules: ArcSwap<Ruleset>,
+    rules: CurrentRules,
     store: S,
     clock: Arc<C>,
     changes: Mutex<Changes>,

@@ -93,6 +93,13 @@ pub(crate) struct Charge<'a> {
     pub(crate) period: Period,
 }
 
+/// Charges without holds, idempotency keys or notes, and the version of the rules that they are of.
+#[derive(Clone, Copy, Debug)]
+pub struct FastCharges<'a> {
+    pub(crate) version: u64,
+    pub(crate) list: &'a [Charge<'a>],
+}
+
 /// How long units are on hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldFor {
@@ -140,6 +147,12 @@ impl Plan<'_> {
     /// Whether the key of one of its charges meets the conditions of an override.
     pub(crate) fn meets(&self, charge: &Charge<'_>, conditions: &[Condition]) -> bool {
         self.requests.is_some_and(|requests| requests.meets(charge, conditions))
+    }
+
+    /// Its charges alone.
+    #[inline(always)]
+    pub(crate) fn fast_charges(&self) -> FastCharges<'_> {
+        FastCharges { version: self.version, list: &self.charges }
     }
 
     /// Whether it only charges limits.

@@ -17,7 +17,7 @@ use crate::any_limit::Decisions;
 use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
 use crate::history::{History, RuleHistory};
-use crate::plan::{Plan, Settlement};
+use crate::plan::{FastCharges, Plan, Settlement};
 use later::BoxFuture;
 use shared::{RecordKey, SharedStore};
 
@@ -383,9 +383,9 @@ impl<S: sealed::Store> Store for S {}
 
 pub(crate) mod sealed {
     use super::{
-        Adoption, Arc, AtomicU64, Change, Deciding, Decisions, EnrolFailure, ForgetScope, History,
-        HoldId, KeyedHash, NowOrLater, Outage, Overlay, Plan, RefundFailure, SettleFailure,
-        Settled, Settlement, SharedStore, StoredEdits, Times, Timestamp, fmt,
+        Adoption, Arc, AtomicU64, Change, Deciding, Decisions, EnrolFailure, FastCharges,
+        ForgetScope, History, HoldId, KeyedHash, NowOrLater, Outage, Overlay, Plan, RefundFailure,
+        SettleFailure, Settled, Settlement, SharedStore, StoredEdits, Times, Timestamp, fmt,
     };
 
     pub trait Store: fmt::Debug + Send + Sync + 'static {
@@ -400,6 +400,24 @@ pub(crate) mod sealed {
 
         /// Makes one whole decision: everything is charged, or nothing.
         fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_>;
+
+        /// Whether it is worth trying [`decide_fast`](Self::decide_fast).
+        #[inline(always)]
+        fn decides_fast(&self) -> bool {
+            false
+        }
+
+        /// Makes a decision over a few limits, if that takes neither holds nor new keys; `None` if it
+        /// has to be [planned](Self::decide). The decisions of the limits are in the caller's buffer.
+        #[inline(always)]
+        fn decide_fast(
+            &self,
+            _charges: FastCharges<'_>,
+            _times: Times,
+            _decisions: &mut Decisions,
+        ) -> Option<bool> {
+            None
+        }
 
         /// Ends or extends a hold, or refunds what it charged. A file store writes the note with
         /// it.

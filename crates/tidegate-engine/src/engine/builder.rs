@@ -6,11 +6,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use arc_swap::ArcSwap;
 use tidegate_core::Timestamp;
 use tidegate_policy::StoreBounds;
 
 use super::change::Changes;
+use super::current_rules::CurrentRules;
 use super::ruleset::{Ruleset, RulesetEdit, RulesetSource};
 use super::{Engine, EngineInner};
 use crate::cycle::Times;
@@ -195,7 +195,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static, E> EngineBuilder<S, C, E> {
         let proposal = Mutex::new(store.shared().map(|_| policy));
         let clock = Arc::new(clock);
         let shared = EngineInner {
-            rules: ArcSwap::from_pointee(rules),
+            rules: CurrentRules::new(rules),
             store,
             waiting: WaitQueues::new(Arc::clone(&clock) as Arc<dyn Clock + Send + Sync>),
             clock,

@@ -1,17 +1,17 @@
 //! The path of every decision: plan, decide, report.
 
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::Guard;
 use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 use tidegate_table::clock::Clock;
 
+use super::current_rules::GuardedRules;
 use super::descriptors::with_descriptors;
+use super::domain::{DomainName, FindDomain};
 use super::planning::{Planned, PlannedKeys};
-use super::report::{EarlyDenialReport, EvaluatedRule, Report};
+use super::report::{EarlyDenialReport, EvaluatedRule, Report, ReportBody};
 use super::ruleset::{Domain, Ruleset};
 use super::{CheckError, Engine};
 use crate::any_limit::Operation;
@@ -58,13 +58,13 @@ impl When {
 /// The path of every decision.
 impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     #[inline]
-    pub(super) fn begin(&self, now: Option<Timestamp>) -> (Guard<Arc<Ruleset>>, Times) {
+    pub(super) fn begin(&self, now: Option<Timestamp>) -> (GuardedRules, Times) {
         let rules = self.shared.rules.load();
         let times = self.times(&rules, now);
         (rules, times)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn times(&self, rules: &Ruleset, now: Option<Timestamp>) -> Times {
         let clock = &self.shared.clock;
         match now {
@@ -74,6 +74,14 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 let now = clock.now();
                 Times { now, wall: now }
             }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn times_when(&self, rules: &Ruleset, when: When) -> Times {
+        match when {
+            When::Ahead(times) => times,
+            When::Now | When::At(_) => self.times(rules, when.given()),
         }
     }
 
@@ -109,36 +117,46 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         verb: Verb,
         when: When,
     ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        let find = |rules: &Ruleset| rules.domain_number(requests.first()?.domain);
-        self.decide_in(find, requests, verb, when)
+        self.decide_in(&DomainName::of(requests), requests, verb, when)
     }
 
-    /// Decides requests in the domain that `find` returns.
+    /// Decides requests in the domain that `find` finds.
     #[inline]
     pub(super) fn decide_in(
         &self,
-        find: impl Fn(&Ruleset) -> Option<usize>,
+        find: &impl FindDomain,
         requests: &[Request<'_>],
         verb: Verb,
         when: When,
     ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        // A report is large: it is created in the caller's return slot, and filled there.
-        let mut decision = NowOrLater::Now(Ok(Report::new(self.shared.rules.load())));
-        if let NowOrLater::Now(Ok(report)) = &mut decision {
-            match self.decide_into(report, &find, requests, (verb, when)) {
-                DecideProgress::Now => {}
-                DecideProgress::Error(error) => decision = NowOrLater::Now(Err(error)),
-                DecideProgress::Later(later) => {
-                    let deciding = self.decide_later(report, later, requests, (verb, when));
-                    decision = NowOrLater::Later(deciding);
-                }
-                DecideProgress::WhenDurable(durable) => {
-                    let report = std::mem::replace(report, Report::new(self.shared.rules.load()));
-                    decision = NowOrLater::Later(Box::pin(report.when(durable)));
-                }
+        let mut report = Report::new(&self.shared.rules);
+        if let (Verb::Check, [request]) = (verb, requests)
+            && self.decide_plain(&mut report, find, request, when)
+        {
+            return NowOrLater::Now(Ok(report));
+        }
+        self.decide_planned(report, find, requests, (verb, when))
+    }
+
+    /// Decides requests in the domain that `find` finds, by a plan.
+    #[inline(never)]
+    fn decide_planned(
+        &self,
+        mut report: Report,
+        find: &dyn FindDomain,
+        requests: &[Request<'_>],
+        (verb, when): (Verb, When),
+    ) -> NowOrLater<'_, Result<Report, CheckError>> {
+        match self.decide_into(&mut report, find, requests, (verb, when)) {
+            DecideProgress::Now => NowOrLater::Now(Ok(report)),
+            DecideProgress::Error(error) => NowOrLater::Now(Err(error)),
+            DecideProgress::Later(later) => {
+                NowOrLater::Later(self.decide_later(&mut report, later, requests, (verb, when)))
+            }
+            DecideProgress::WhenDurable(durable) => {
+                NowOrLater::Later(Box::pin(report.when(durable)))
             }
         }
-        decision
     }
 
     /// Decides, and returns the report before it is durable.
@@ -148,10 +166,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         verb: Verb,
         now: Option<Timestamp>,
     ) -> EarlyDecision<'_> {
-        let mut report = Report::new(self.shared.rules.load());
-        let find = |rules: &Ruleset| rules.domain_number(request.domain);
+        let mut report = Report::new(&self.shared.rules);
+        let find = &DomainName::of(std::slice::from_ref(request));
         let when = When::given_or_now(now);
-        match self.decide_into(&mut report, &find, std::slice::from_ref(request), (verb, when)) {
+        match self.decide_into(&mut report, find, std::slice::from_ref(request), (verb, when)) {
             DecideProgress::Now => EarlyDecision::Now(Ok((report, None))),
             DecideProgress::Error(error) => EarlyDecision::Now(Err(error)),
             DecideProgress::WhenDurable(durable) => EarlyDecision::Now(Ok((report, Some(durable)))),
@@ -163,11 +181,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 
     /// Makes the decision for the report.
-    #[inline]
     pub(super) fn decide_into(
         &self,
         report: &mut Report,
-        find: &(impl Fn(&Ruleset) -> Option<usize> + ?Sized),
+        find: &dyn FindDomain,
         requests: &[Request<'_>],
         how: (Verb, When),
     ) -> DecideProgress<'_> {
@@ -180,7 +197,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     fn decide_descriptors(
         &self,
         report: &mut Report,
-        find: &(impl Fn(&Ruleset) -> Option<usize> + ?Sized),
+        find: &dyn FindDomain,
         given: &[Request<'_>],
         how: (Verb, When),
     ) -> DecideProgress<'_> {
@@ -193,18 +210,17 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     fn decide_read(
         &self,
         report: &mut Report,
-        find: &(impl Fn(&Ruleset) -> Option<usize> + ?Sized),
+        find: &dyn FindDomain,
         all @ GivenRequests { given, read: requests }: GivenRequests<'_>,
         (verb, when): (Verb, When),
     ) -> DecideProgress<'_> {
         loop {
-            let Report { rules, evaluated, decisions, is_of_several, hits, .. } = report;
-            let times = match when {
-                When::Ahead(times) => times,
-                When::Now | When::At(_) => self.times(rules, when.given()),
-            };
+            let ReportBody { rules: guard, evaluated, decisions, is_of_several, hits, .. } =
+                &mut *report.body;
+            let rules: &Ruleset = guard.get_or_insert_with(|| self.shared.rules.load());
+            let times = self.times_when(rules, when);
+            let domain = find.number(rules).map(|number| &rules.domains[number]);
             let names = PlannedKeys { rules, requests, hash: self.shared.store.hash(), times };
-            let domain = find(rules).map(|number| &rules.domains[number]);
             if domain.is_some_and(|domain| domain.needs_descriptors(requests)) {
                 return self.decide_descriptors(report, find, given, (verb, when));
             }
@@ -222,7 +238,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 if self.shared.store.answers_later() {
                     return self.if_in_force(report, times);
                 }
-                self.correct_wait(report, (&|rules| find(rules), requests), (when, times));
+                self.correct_wait(report, (find, requests), (when, times));
                 return DecideProgress::Now;
             }
             evaluated.clear();
@@ -241,7 +257,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             {
                 Deciding::Now(Err(DecideError::Superseded)) => {
                     drop(planned);
-                    *rules = self.shared.rules.load();
+                    *guard = Some(self.shared.rules.load());
                     continue;
                 }
                 Deciding::Now(Err(DecideError::NotAdopted)) => {
@@ -262,8 +278,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             if let Err(error) = report.set(decided) {
                 return DecideProgress::Error(error);
             }
-            if !report.is_allowed {
-                self.correct_wait(report, (&|rules| find(rules), requests), (when, times));
+            if !report.body.is_allowed {
+                self.correct_wait(report, (find, requests), (when, times));
             }
             return durable.map_or(DecideProgress::Now, DecideProgress::WhenDurable);
         }

@@ -39,29 +39,17 @@ impl<S: Store, C: Clock + Send + Sync + 'static> PreparedDomain<S, C> {
     /// [`Engine::check`] of a request in this domain, whatever domain it names.
     #[inline]
     pub fn check(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
-        let find = |rules: &Ruleset| self.number(rules);
-        self.engine.decide_in(find, std::slice::from_ref(request), Verb::Check, When::Now)
+        self.engine.decide_in(self, std::slice::from_ref(request), Verb::Check, When::Now)
     }
 
     /// [`Engine::peek`] of a request in this domain.
     pub fn peek(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
-        let find = |rules: &Ruleset| self.number(rules);
-        self.engine.decide_in(find, std::slice::from_ref(request), Verb::Peek, When::Now)
+        self.engine.decide_in(self, std::slice::from_ref(request), Verb::Peek, When::Now)
     }
 
     /// [`Engine::reserve`] of a request in this domain.
     pub fn reserve(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
-        let find = |rules: &Ruleset| self.number(rules);
-        self.engine.decide_in(find, std::slice::from_ref(request), Verb::Reserve, When::Now)
-    }
-
-    #[inline]
-    fn number(&self, rules: &Ruleset) -> Option<usize> {
-        let found = self.found.load(Ordering::Relaxed);
-        if found >> 32 == rules.version & LOW {
-            return usize::try_from(found & LOW).ok()?.checked_sub(1);
-        }
-        self.find(rules)
+        self.engine.decide_in(self, std::slice::from_ref(request), Verb::Reserve, When::Now)
     }
 
     #[cold]
@@ -72,6 +60,41 @@ impl<S: Store, C: Clock + Send + Sync + 'static> PreparedDomain<S, C> {
             self.found.store(((rules.version & LOW) << 32) | plus_1, Ordering::Relaxed);
         }
         number
+    }
+}
+
+/// Finds the number of a domain in a set of rules.
+pub(super) trait FindDomain {
+    fn number(&self, rules: &Ruleset) -> Option<usize>;
+}
+
+/// A domain by its name.
+pub(super) struct DomainName<'a>(&'a str);
+
+impl<'a> DomainName<'a> {
+    /// The domain of requests that are all of one. Without any there is nothing to decide, in
+    /// whatever domain.
+    #[inline(always)]
+    pub(super) fn of(requests: &[Request<'a>]) -> Self {
+        Self(requests.first().map_or("", |request| request.domain))
+    }
+}
+
+impl FindDomain for DomainName<'_> {
+    #[inline(always)]
+    fn number(&self, rules: &Ruleset) -> Option<usize> {
+        rules.domain_number(self.0)
+    }
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> FindDomain for PreparedDomain<S, C> {
+    #[inline(always)]
+    fn number(&self, rules: &Ruleset) -> Option<usize> {
+        let found = self.found.load(Ordering::Relaxed);
+        if found >> 32 == rules.version & LOW {
+            return usize::try_from(found & LOW).ok()?.checked_sub(1);
+        }
+        self.find(rules)
     }
 }
 

@@ -124,7 +124,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         request: &Request<'_>,
         now: Option<Timestamp>,
     ) -> Result<Explanation, CheckError> {
-        let rules = report.rules.with_read(request, |it| self.explained_rules(&report, it, now))?;
+        let rules =
+            report.ruleset().with_read(request, |it| self.explained_rules(&report, it, now))?;
         Ok(Explanation { rules, report })
     }
 
@@ -135,7 +136,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         request: &Request<'_>,
         now: Option<Timestamp>,
     ) -> Result<Vec<RuleExplanation>, CheckError> {
-        let rules = &report.rules;
+        let rules = report.ruleset();
         let mut explained = Vec::new();
         let mut groups: Vec<(&str, &Rule)> = Vec::new();
         let domain = rules.domain(request.domain);
@@ -177,7 +178,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         request: &Request<'_>,
         now: Option<Timestamp>,
     ) -> Result<Applies, CheckError> {
-        let rules: &Ruleset = &report.rules;
+        let rules: &Ruleset = report.ruleset();
         let compiled = rules.rule(number);
         let times = self.times(rules, now);
         let override_index =
@@ -195,8 +196,9 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             }
             Charged::One(charge) => {
                 let evaluated =
-                    report.evaluated.iter().position(|evaluated| evaluated.rule == number);
-                let decision = evaluated.and_then(|index| report.decisions.get(index).copied());
+                    report.body.evaluated.iter().position(|evaluated| evaluated.rule == number);
+                let decision =
+                    evaluated.and_then(|index| report.body.decisions.get(index).copied());
                 Ok(Applies::Yes {
                     key: compiled.key_of(&request.attributes),
                     cost: charge.cost,

@@ -181,12 +181,13 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         if report.is_allowed() {
             return Attempt::Done(self.lease(report).map(|lease| (lease, durable)));
         }
-        let is_for_slots =
-            report.evaluated.iter().zip(&report.decisions).any(|(evaluated, decision)| {
+        let is_for_slots = report.body.evaluated.iter().zip(&report.body.decisions).any(
+            |(evaluated, decision)| {
                 let is_slots =
-                    matches!(report.rules.rule(evaluated.rule).common, AnyLimit::Slots(_));
+                    matches!(report.ruleset().rule(evaluated.rule).common, AnyLimit::Slots(_));
                 is_slots && decision.retry_after() == Some(Wait::Unknown)
-            });
+            },
+        );
         if is_for_slots {
             Attempt::NotYet { retry_at: self.next_release(&report) }
         } else {
@@ -201,7 +202,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             return self.shared.store.next_due();
         }
         let soon = self.shared.clock.now().saturating_add(POLL_PAUSE);
-        Some(report.next_expiry.map_or(soon, |expiry| expiry.min(soon)))
+        Some(report.body.next_expiry.map_or(soon, |expiry| expiry.min(soon)))
     }
 
     /// Charges the request as soon as every rule allows it. Waiters for the same key of the
@@ -297,12 +298,12 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
     fn in_outage(mut self) -> Result<Self, WaitError> {
-        let rules = self.engine.shared.rules.load();
+        let rules = &self.engine.shared.rules;
         let report = std::mem::replace(&mut self.report, Report::new(rules));
-        let hold = report.hold;
+        let hold = report.body.hold;
         self.report = report.in_outage()?;
         // The slot itself was released; its fence is still larger than all before.
-        self.report.hold = hold;
+        self.report.body.hold = hold;
         Ok(self)
     }
 
@@ -316,7 +317,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
     /// can reject numbers lower than the highest it has seen, and so writes of expired holders.
     #[must_use]
     pub fn fence(&self) -> u64 {
-        self.report.hold.map_or(0, |hold| hold.fence)
+        self.report.body.hold.map_or(0, |hold| hold.fence)
     }
 
     /// When it expires, unless it is renewed.
@@ -335,7 +336,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
         let Self { engine, report, id, .. } = self;
         engine.renew(*id).map(|expires| {
             let expires = expires?;
-            if let Some(hold) = &mut report.hold {
+            if let Some(hold) = &mut report.body.hold {
                 hold.expires = expires;
             }
             Ok(expires)

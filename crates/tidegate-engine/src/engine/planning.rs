@@ -1,4 +1,5 @@
-//! From a request to a plan: which limits, which keys, which costs.
+//! From a request to a plan: which limits, which keys, which costs. Above 600 lines because the encoding of
+//! keys is inlined into planning and shares its look-up of attributes.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -233,11 +234,9 @@ impl<'a> Planning<'a, '_> {
         let compiled = self.rules.rule(number);
         let rule = &compiled.rule;
         let attributes = &request.attributes;
-        let (family, parts) = (compiled.family, rule.key().parts());
-        let key = KeyEncoder { family, parts, attributes, missing: Cell::new(None) };
-        let hash = spread(self.hash.hash_one(&key)).max(1);
+        let (hash, missing) = compiled.hash_key(attributes, self.hash);
         let is_enforced = rule.mode() == Mode::Enforce && self.rules.is_enforced(hash);
-        if let Some(part) = key.missing.get() {
+        if let Some(part) = missing {
             match rule.missing() {
                 Missing::Skip => return Ok(Charged::None),
                 Missing::Refuse if is_enforced => return Ok(Charged::Missing { part }),
@@ -414,13 +413,26 @@ impl Domain {
 impl Ruleset {
     /// Whether denials of this key are enforced: for all keys, none, or a share of them.
     #[inline]
-    fn is_enforced(&self, hash: u64) -> bool {
+    pub(super) fn is_enforced(&self, hash: u64) -> bool {
         let share_ppm = u64::from(self.settings.enforce_ppm());
         share_ppm >= 1_000_000 || (hash >> 32) * 1_000_000 < share_ppm << 32
     }
 }
 
 impl CompiledRule {
+    /// The hash of a request's key, and the first part of the key that the request lacks.
+    #[inline(always)]
+    pub(super) fn hash_key(
+        &self,
+        attributes: &Attributes<'_>,
+        hash: &KeyedHash,
+    ) -> (u64, Option<usize>) {
+        let missing = Cell::new(None);
+        let (family, parts) = (self.family, self.rule.key().parts());
+        let key = KeyEncoder { family, parts, attributes, missing: &missing };
+        (spread(hash.hash_one(key)).max(1), missing.get())
+    }
+
     /// The first attribute of the key that is absent.
     #[inline]
     pub(crate) fn missing_part(&self, attributes: &Attributes<'_>) -> Option<usize> {
@@ -492,8 +504,9 @@ pub(super) fn key_hash(
     attributes: &Attributes<'_>,
     hash: &KeyedHash,
 ) -> u64 {
-    let key = KeyEncoder { family, parts, attributes, missing: Cell::new(None) };
-    spread(hash.hash_one(&key)).max(1)
+    let missing = Cell::new(None);
+    let key = KeyEncoder { family, parts, attributes, missing: &missing };
+    spread(hash.hash_one(key)).max(1)
 }
 
 /// A key as it is hashed: the family and every part, encoded injectively.
@@ -502,20 +515,31 @@ struct KeyEncoder<'a> {
     parts: &'a [KeyPart],
     attributes: &'a Attributes<'a>,
     /// The first part that the request lacks, found on the way.
-    missing: Cell<Option<usize>>,
+    missing: &'a Cell<Option<usize>>,
 }
 
 impl Hash for KeyEncoder<'_> {
     #[inline(always)]
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.family);
-        for (index, part) in self.parts.iter().enumerate() {
-            let value = self.attributes.get(part.attribute());
-            let Some(value) = value else {
-                state.write_u8(ABSENT);
-                if self.missing.get().is_none() {
-                    self.missing.set(Some(index));
-                }
+        match self.parts {
+            // Most keys, without a loop.
+            [] => {}
+            [KeyPart::Text(name)] => match value_of(self.attributes, name) {
+                Some(value) => write_text(value, state),
+                None => self.write_missing(0, state),
+            },
+            parts => self.write_parts(parts, state),
+        }
+    }
+}
+
+impl KeyEncoder<'_> {
+    #[inline(never)]
+    fn write_parts<H: Hasher>(&self, parts: &[KeyPart], state: &mut H) {
+        for (index, part) in parts.iter().enumerate() {
+            let Some(value) = value_of(self.attributes, part.attribute()) else {
+                self.write_missing(index, state);
                 continue;
             };
             match part {
@@ -539,6 +563,32 @@ impl Hash for KeyEncoder<'_> {
             }
         }
     }
+
+    #[inline(always)]
+    fn write_missing<H: Hasher>(&self, index: usize, state: &mut H) {
+        state.write_u8(ABSENT);
+        if self.missing.get().is_none() {
+            self.missing.set(Some(index));
+        }
+    }
+}
+
+/// The value of an attribute, as [`Attributes::get`] returns it.
+#[inline(always)]
+fn value_of<'a>(attributes: &Attributes<'a>, name: &str) -> Option<&'a str> {
+    for (known, value) in attributes.as_slice() {
+        if is_same(known, name) {
+            return Some(value);
+        }
+    }
+    other_value_of(attributes, name)
+}
+
+/// The value of an attribute that is not there under its name.
+#[cold]
+#[inline(never)]
+fn other_value_of<'a>(attributes: &Attributes<'a>, name: &str) -> Option<&'a str> {
+    attributes.get(name)
 }
 
 /// The key of a request's own limit: the domain and all attributes.
@@ -556,6 +606,32 @@ impl Hash for RequestLimitKey<'_> {
             write_text(value, state);
         }
     }
+}
+
+/// Whether two texts are the same; those of usual lengths are compared without a call.
+#[inline(always)]
+pub(super) fn is_same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    // The first and the last bytes overlap where there are fewer than twice as many.
+    if (4..8).contains(&a.len()) {
+        return ends::<4>(a) == ends::<4>(b);
+    }
+    if (8..=16).contains(&a.len()) {
+        return ends::<8>(a) == ends::<8>(b);
+    }
+    if (2..4).contains(&a.len()) {
+        return ends::<2>(a) == ends::<2>(b);
+    }
+    a == b
+}
+
+/// The first and the last `N` bytes of a text that has as many.
+#[inline(always)]
+fn ends<const N: usize>(text: &[u8]) -> Option<(&[u8; N], &[u8; N])> {
+    text.first_chunk().zip(text.last_chunk())
 }
 
 /// Text ends with a byte that no text has, as `str`'s own hash has it.

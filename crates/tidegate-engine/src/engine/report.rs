@@ -2,38 +2,26 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::Guard;
-use smallvec::SmallVec;
 use tidegate_core::{Decision, Timestamp, Wait, Window};
 use tidegate_policy::policy::{Cycle, Limit, Metadata, Mode, OnError, RuleId, duration_to_text};
 
+use super::current_rules::CurrentRules;
 use super::error::CheckError;
 use super::planning::{EarlyDenial, RuleHit};
 use super::ruleset::{Domain, Ruleset};
-use crate::any_limit::{Decisions, INLINE};
 use crate::plan::KeyName;
 use crate::request::Request;
-use crate::store::{DecideError, Decided, Durable, HoldId, NewHold};
+use crate::store::{DecideError, Decided, Durable, HoldId};
+pub(super) use body::{RecycledBody, ReportBody};
+
+mod body;
 
 /// The decision on a request: the verdict, and what every rule decided.
+///
+/// A pointer: what is in it is filled in place, and does not move with it.
 #[must_use]
 pub struct Report {
-    pub(super) rules: Guard<Arc<Ruleset>>,
-    pub(super) evaluated: SmallVec<[EvaluatedRule; INLINE]>,
-    pub(super) decisions: Decisions,
-    pub(super) denial: Option<Box<EarlyDenialReport>>,
-    pub(super) is_allowed: bool,
-    pub(super) is_outage: bool,
-    pub(super) is_repeat: bool,
-    pub(super) hold: Option<NewHold>,
-    /// Whether it covers several requests.
-    pub(super) is_of_several: bool,
-    /// Which rule applied to which of them.
-    pub(super) hits: Vec<RuleHit>,
-    /// The wait, where limits change before the one that they have now is over.
-    pub(super) wait_ahead: Option<Wait>,
-    /// When the next hold of a key concerned expires, as far as a shared store knows.
-    pub(super) next_expiry: Option<Timestamp>,
+    pub(super) body: RecycledBody,
 }
 
 /// A rule that was evaluated.
@@ -84,24 +72,24 @@ impl Report {
     #[inline]
     #[must_use]
     pub fn is_allowed(&self) -> bool {
-        self.is_allowed
+        self.body.is_allowed
     }
 
     /// The decisive rule: the denying one with the longest wait, or else the one with the least
     /// remaining. `None` if no rule matches.
     #[must_use]
     pub fn rule(&self) -> Option<&RuleId> {
-        let number = match &self.denial {
+        let number = match &self.body.denial {
             Some(denial) => denial.rule,
-            None => self.decisive_rule().map(|index| self.evaluated[index].rule),
+            None => self.decisive_rule().map(|index| self.body.evaluated[index].rule),
         };
-        number.map(|number| self.rules.rule(number).rule.id())
+        number.map(|number| self.ruleset().rule(number).rule.id())
     }
 
     /// The decision of the decisive rule.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
-        self.decisive_rule().map(|index| &self.decisions[index])
+        self.decisive_rule().map(|index| &self.body.decisions[index])
     }
 
     /// The capacity of the decisive rule's limit, in units of cost.
@@ -122,12 +110,12 @@ impl Report {
     /// then it is the time after which the request is allowed, if nothing else happens.
     #[must_use]
     pub fn retry_after(&self) -> Option<Wait> {
-        if self.wait_ahead.is_some() && !self.is_allowed {
-            return self.wait_ahead;
+        if self.body.wait_ahead.is_some() && !self.body.is_allowed {
+            return self.body.wait_ahead;
         }
-        match &self.denial {
+        match &self.body.denial {
             Some(denial) => Some(denial.wait),
-            None if self.is_allowed => None,
+            None if self.body.is_allowed => None,
             None => self.decision().and_then(Decision::retry_after),
         }
     }
@@ -141,20 +129,20 @@ impl Report {
     /// The attribute that a rule's key needs and the request lacks, if it is denied for that.
     #[must_use]
     pub fn missing_attribute(&self) -> Option<&str> {
-        self.denial.as_ref()?.missing.as_deref()
+        self.body.denial.as_ref()?.missing.as_deref()
     }
 
     /// Why the request was denied, as text; `None` when allowed.
     #[must_use]
     pub fn reason(&self) -> Option<String> {
-        if self.is_allowed {
+        if self.body.is_allowed {
             return None;
         }
-        if let Some(denial) = &self.denial {
+        if let Some(denial) = &self.body.denial {
             return Some(denial.reason.to_string());
         }
         let index = self.decisive_rule()?;
-        let rule = &self.rules.rule(self.evaluated[index].rule).rule;
+        let rule = &self.ruleset().rule(self.body.evaluated[index].rule).rule;
         if let Some(deny) = rule.deny_reason() {
             return Some(deny.to_string());
         }
@@ -170,7 +158,7 @@ impl Report {
 
     /// The decision of every rule that applies, in the order of the policy.
     pub fn rules(&self) -> impl Iterator<Item = RuleReport<'_>> {
-        self.evaluated.iter().zip(&self.decisions).map(|it| self.rule_report(it))
+        self.body.evaluated.iter().zip(&self.body.decisions).map(|it| self.rule_report(it))
     }
 
     /// The rules' decisions on one of several requests that were
@@ -179,10 +167,10 @@ impl Report {
     /// Requests with the same key of a rule share its decision.
     pub fn rules_of(&self, request: usize) -> impl Iterator<Item = RuleReport<'_>> {
         let applies = move |index: usize| {
-            !self.is_of_several
+            !self.body.is_of_several
                 || self.rules_hit(request).any(|charge| charge == u32::try_from(index).ok())
         };
-        let evaluated = self.evaluated.iter().zip(&self.decisions).enumerate();
+        let evaluated = self.body.evaluated.iter().zip(&self.body.decisions).enumerate();
         evaluated.filter(move |(index, _)| applies(*index)).map(|(_, it)| self.rule_report(it))
     }
 
@@ -196,38 +184,38 @@ impl Report {
     /// or lacks an attribute, or the store is unavailable and `on_error` of a rule denies it.
     #[must_use]
     pub fn denied_request(&self) -> Option<usize> {
-        self.denial.as_ref().map(|denial| denial.request)
+        self.body.denial.as_ref().map(|denial| denial.request)
     }
 
     /// Whether one of the decided requests, by its index, is denied because the store is
     /// unavailable: by `on_error` of a rule that applies to it.
     #[must_use]
     pub fn is_denied_by_outage(&self, request: usize) -> bool {
-        if !self.is_outage || self.is_allowed {
+        if !self.body.is_outage || self.body.is_allowed {
             return false;
         }
-        let charge = |charge: Option<u32>| self.evaluated.get(usize::try_from(charge?).ok()?);
-        !self.is_of_several
+        let charge = |charge: Option<u32>| self.body.evaluated.get(usize::try_from(charge?).ok()?);
+        !self.body.is_of_several
             || self.rules_hit(request).filter_map(charge).any(|it| self.denies_in_outage(it))
     }
 
     fn rules_hit(&self, request: usize) -> impl Iterator<Item = Option<u32>> {
         let is_its = move |it: &&RuleHit| usize::try_from(it.request) == Ok(request);
-        self.hits.iter().filter(is_its).map(|it| it.charge)
+        self.body.hits.iter().filter(is_its).map(|it| it.charge)
     }
 
     /// Whether all descriptors are in quota mode, those without a rule included: see
     /// [`EngineSettings::quota_mode`](tidegate_policy::policy::EngineSettings::quota_mode).
     #[must_use]
     pub fn is_quota_mode_for_all(&self) -> bool {
-        self.rules.settings.quota_mode()
+        self.ruleset().settings.quota_mode()
     }
 
     fn rule_report<'r>(
         &'r self,
         (evaluated, decision): (&EvaluatedRule, &'r Decision),
     ) -> RuleReport<'r> {
-        let rule = &self.rules.rule(evaluated.rule).rule;
+        let rule = &self.ruleset().rule(evaluated.rule).rule;
         let by_calendar = || match rule.limit() {
             Limit::Quota(_, Cycle::Calendar(calendar)) => calendar.usual_length(),
             _ => None,
@@ -240,7 +228,7 @@ impl Report {
         RuleReport {
             rule: rule.id(),
             mode: evaluated.mode,
-            is_quota: rule.is_in_quota_mode() && self.rules.settings.enforce_ppm() > 0,
+            is_quota: rule.is_in_quota_mode() && self.ruleset().settings.enforce_ppm() > 0,
             decision,
             span: decision.span().or_else(by_calendar),
             ends,
@@ -252,68 +240,69 @@ impl Report {
     /// The key of the decisive rule's state, with the values of the request that this decides.
     #[must_use]
     pub fn key_of(&self, request: &Request<'_>) -> Option<KeyName> {
-        let number = match &self.denial {
+        let number = match &self.body.denial {
             Some(denial) => denial.rule,
-            None => self.decisive_rule().map(|index| self.evaluated[index].rule),
+            None => self.decisive_rule().map(|index| self.body.evaluated[index].rule),
         };
-        let compiled = self.rules.rule(number?);
+        let compiled = self.ruleset().rule(number?);
         Some(KeyName {
             domain: compiled.rule.domain().into(),
             rule: compiled.rule.name().into(),
-            parts: self.rules.with_read(request, |it| compiled.key_of(&it.attributes)),
+            parts: self.ruleset().with_read(request, |it| compiled.key_of(&it.attributes)),
         })
     }
 
     /// The index of the request that the decisive rule applied to, among those decided at once.
     #[must_use]
     pub fn decisive_request(&self) -> usize {
-        if let Some(denial) = &self.denial {
+        if let Some(denial) = &self.body.denial {
             return denial.request;
         }
         let charge = self.decisive_rule().and_then(|index| u32::try_from(index).ok());
-        let hit = self.hits.iter().find(|hit| charge.is_some() && hit.charge == charge);
+        let hit = self.body.hits.iter().find(|hit| charge.is_some() && hit.charge == charge);
         hit.and_then(|hit| usize::try_from(hit.request).ok()).unwrap_or(0)
     }
 
     /// Whether the store was unavailable, so that the rules' `on_error` decided.
     #[must_use]
     pub fn is_outage(&self) -> bool {
-        self.is_outage
+        self.body.is_outage
     }
 
     /// Whether the [idempotency key](Request::idempotency_key) was used before, for the same request:
     /// this is what it got then, and nothing was charged again.
     #[must_use]
     pub fn is_repeat(&self) -> bool {
-        self.is_repeat
+        self.body.is_repeat
     }
 
     /// The id of the hold.
     #[must_use]
     pub fn hold(&self) -> Option<HoldId> {
-        self.hold.map(|hold| hold.id)
+        self.body.hold.map(|hold| hold.id)
     }
 
     /// When the hold expires.
     #[must_use]
     pub fn expires(&self) -> Option<Timestamp> {
-        self.hold.map(|hold| hold.expires)
+        self.body.hold.map(|hold| hold.expires)
     }
 
     /// The index of the decisive rule.
     fn decisive_rule(&self) -> Option<usize> {
-        let indexes = 0..self.evaluated.len().min(self.decisions.len());
-        if self.is_allowed {
-            let least = |index: &usize| self.decisions[*index].remaining();
-            let binding = |index: &usize| self.evaluated[*index].mode == Mode::Enforce;
+        let indexes = 0..self.body.evaluated.len().min(self.body.decisions.len());
+        if self.body.is_allowed {
+            let least = |index: &usize| self.body.decisions[*index].remaining();
+            let binding = |index: &usize| self.body.evaluated[*index].mode == Mode::Enforce;
             let least_binding = indexes.clone().filter(binding).min_by_key(least);
             return least_binding.or_else(|| indexes.min_by_key(least));
         }
         let denying = indexes.filter(|&index| {
-            self.evaluated[index].mode == Mode::Enforce && !self.decisions[index].is_allowed()
+            self.body.evaluated[index].mode == Mode::Enforce
+                && !self.body.decisions[index].is_allowed()
         });
         // The first of equals.
-        denying.rev().max_by_key(|&index| rank(self.decisions[index].retry_after()))
+        denying.rev().max_by_key(|&index| rank(self.body.decisions[index].retry_after()))
     }
 }
 
@@ -321,29 +310,22 @@ impl Report {
 impl Report {
     /// The decision where no rule matches.
     #[inline(always)]
-    pub(super) fn new(rules: Guard<Arc<Ruleset>>) -> Self {
-        Self {
-            rules,
-            evaluated: SmallVec::new(),
-            decisions: Decisions::new(),
-            denial: None,
-            is_allowed: true,
-            is_outage: false,
-            is_repeat: false,
-            hold: None,
-            is_of_several: false,
-            hits: Vec::new(),
-            wait_ahead: None,
-            next_expiry: None,
-        }
+    pub(super) fn new(rules: &CurrentRules) -> Self {
+        Self { body: RecycledBody::new(rules) }
+    }
+
+    /// The rules that decided.
+    #[inline(always)]
+    pub(super) fn ruleset(&self) -> &Ruleset {
+        self.body.ruleset()
     }
 
     #[inline]
     pub(super) fn set(&mut self, decided: Result<Decided, DecideError>) -> Result<(), CheckError> {
         match decided {
             Ok(Decided { is_allowed, hold, is_repeat }) => {
-                (self.is_allowed, self.is_repeat) = (is_allowed, is_repeat);
-                self.hold = hold;
+                (self.body.is_allowed, self.body.is_repeat) = (is_allowed, is_repeat);
+                self.body.hold = hold;
             }
             Err(DecideError::OtherBody) => return Err(CheckError::OtherRequest),
             Err(DecideError::TooManyHolds(bound)) => return Err(CheckError::TooManyHolds(bound)),
@@ -364,17 +346,17 @@ impl Report {
 
     /// Decides by the rules' `on_error`: one that denies is enough.
     pub(super) fn set_outage(&mut self) {
-        self.decisions.clear();
-        (self.hold, self.is_repeat) = (None, false);
-        self.is_allowed = true;
-        self.is_outage = true;
-        if let Some(index) = self.evaluated.iter().position(|it| self.denies_in_outage(it)) {
+        self.body.decisions.clear();
+        (self.body.hold, self.body.is_repeat) = (None, false);
+        self.body.is_allowed = true;
+        self.body.is_outage = true;
+        if let Some(index) = self.body.evaluated.iter().position(|it| self.denies_in_outage(it)) {
             let charge = u32::try_from(index).ok();
-            let hit = self.hits.iter().find(|hit| hit.charge == charge);
+            let hit = self.body.hits.iter().find(|hit| hit.charge == charge);
             let request = hit.map_or(0, |hit| hit.request);
             self.deny(EarlyDenialReport {
                 request: usize::try_from(request).unwrap_or(usize::MAX),
-                rule: Some(self.evaluated[index].rule),
+                rule: Some(self.body.evaluated[index].rule),
                 is_ban: false,
                 reason: "the store is unavailable".into(),
                 wait: Wait::Unknown,
@@ -385,13 +367,13 @@ impl Report {
 
     /// Whether an evaluated rule denies while the store is unavailable.
     fn denies_in_outage(&self, evaluated: &EvaluatedRule) -> bool {
-        let on_error = self.rules.rule(evaluated.rule).rule.without_store();
+        let on_error = self.ruleset().rule(evaluated.rule).rule.without_store();
         evaluated.mode == Mode::Enforce && on_error == OnError::Deny
     }
 
     pub(super) fn deny(&mut self, denial: EarlyDenialReport) {
-        self.is_allowed = false;
-        self.denial = Some(Box::new(denial));
+        self.body.is_allowed = false;
+        self.body.denial = Some(Box::new(denial));
     }
 }
 
@@ -490,7 +472,7 @@ impl EarlyDenialReport {
 impl fmt::Debug for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Report")
-            .field("is_allowed", &self.is_allowed)
+            .field("is_allowed", &self.body.is_allowed)
             .field("rule", &self.rule())
             .field("wait", &self.retry_after())
             .field("rules", &self.rules().collect::<Vec<_>>())

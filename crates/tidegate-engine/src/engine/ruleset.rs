@@ -10,12 +10,12 @@ use tidegate_policy::Attributes;
 use tidegate_policy::WindowUnit;
 use tidegate_policy::internal::{CachedCalendar, LimitKind, PATH};
 use tidegate_policy::policy::{
-    Condition, Cycle, DescriptorNames, Durability, Effective, EngineSettings, Grant, KeyPart,
-    Limit, Matcher, Override, Policy, Rule, RuleBuilder,
+    Condition, Cycle, DescriptorNames, Durability, Effective, Empty, EngineSettings, Grant,
+    KeyPart, Limit, Matcher, Override, Policy, Rule, RuleBuilder,
 };
 use tidegate_table::hash::KeyedHash;
 
-use super::planning::key_hash;
+use super::planning::{is_same, key_hash};
 use super::tally::{Tally, continue_counting};
 use crate::any_limit::AnyLimit;
 use crate::cycle::{CycleClock, Times};
@@ -42,6 +42,8 @@ pub(crate) struct Ruleset {
     pub(crate) needs_wall: bool,
     /// Whether limits may change by themselves: overrides end, and edits wait.
     pub(super) changes_ahead: bool,
+    /// Whether threads may keep it for a while after it was superseded.
+    pub(super) is_small: bool,
     pub(crate) adoption: Adoption,
     /// The policy and the edits that this was made from.
     pub(crate) policy: Arc<Policy>,
@@ -54,6 +56,9 @@ pub(crate) struct Domain {
     name: Box<str>,
     /// Whether every rule applies to every request.
     pub(crate) is_unconditional: bool,
+    /// Whether there are no bans, no rules that replace others, and none that find the entries of
+    /// descriptors by their positions.
+    pub(super) is_plain: bool,
     /// Whether a rule or a ban uses the attribute `path`.
     pub(crate) reads_path: bool,
     /// Whether a rule or a ban finds the entries of descriptors by their positions.
@@ -88,6 +93,8 @@ pub(crate) struct CompiledRule {
     pub(crate) history: Arc<RuleHistory>,
     /// Whether its limits change by themselves: overrides end, or an edit waits.
     has_stages: bool,
+    /// Whether only its key and its common limit count: no overrides, costs, slots or exceptions.
+    pub(super) is_plain: bool,
     pub(crate) durability: Durability,
     /// Counts its decisions.
     pub(super) tally: Arc<Tally>,
@@ -163,6 +170,8 @@ impl Ruleset {
         let needs_wall = rules.iter().any(CompiledRule::needs_wall)
             || domains.iter().any(|domain| domain.bans.iter().any(|ban| ban.until.is_some()));
         let changes_ahead = rules.iter().any(CompiledRule::changes_ahead);
+        let bytes = rules.iter().map(CompiledRule::bytes_about).sum::<usize>();
+        let is_small = bytes + overlay.bans.len() * CONDITIONS_BYTES <= SMALL_BYTES;
         let adoption = compiler.finish(rules.iter().chain(&own).map(|rule| rule.family));
         Self {
             version: adoption.version,
@@ -173,6 +182,7 @@ impl Ruleset {
             by_name,
             needs_wall,
             changes_ahead,
+            is_small,
             adoption,
             policy,
             overlay,
@@ -182,6 +192,15 @@ impl Ruleset {
     /// The number of a domain.
     #[inline(always)]
     pub(crate) fn domain_number(&self, name: &str) -> Option<usize> {
+        match self.domains.first() {
+            Some(first) if is_same(&first.name, name) => Some(0),
+            _ => self.later_domain_number(name),
+        }
+    }
+
+    /// The number of a domain that is not the first.
+    #[inline(never)]
+    fn later_domain_number(&self, name: &str) -> Option<usize> {
         if self.domains.len() <= FEW_DOMAINS {
             return self.domains.iter().position(|domain| &*domain.name == name);
         }
@@ -260,6 +279,7 @@ impl Domain {
         if of_domain().any(|rule| rule.replaces().next().is_some()) {
             self.replaces = replaced_numbers(&self.rules, rules);
         }
+        self.is_plain = self.bans.is_empty() && self.replaces.is_empty() && !self.reads_descriptors;
         (self.matcher, self.is_unconditional) = (matcher, is_unconditional);
     }
 
@@ -269,6 +289,7 @@ impl Domain {
         Self {
             name: name.into(),
             is_unconditional: true,
+            is_plain: false,
             reads_path: false,
             reads_descriptors: false,
             replaces: HashMap::new(),
@@ -284,6 +305,12 @@ impl CompiledRule {
     fn needs_wall(&self) -> bool {
         let is_calendar = self.cycle.as_deref().is_some_and(|cycle| cycle.is_calendar());
         is_calendar || self.overrides.iter().any(|it| it.rule.until_ns().is_some())
+    }
+
+    /// Its memory in bytes, roughly. Versions are shared with the sets of rules before and after.
+    fn bytes_about(&self) -> usize {
+        let pointers = self.history.versions.len() * size_of::<usize>();
+        2 * size_of::<Self>() + self.overrides.len() * CONDITIONS_BYTES + pointers
     }
 
     /// The number of the limits in force, and the limit of a key; `None` if it has none.
@@ -446,6 +473,13 @@ impl CompiledRule {
             history.overrides().zip(0..).filter_map(|((keys, _), it)| Some((keys.only?, it)));
         let mut named: Vec<(u64, u32)> = named.collect();
         named.sort_unstable();
+        let has_stages = history.newest().next_tag() > history.newest().tag + 1;
+        let is_plain = !has_stages
+            && overrides.is_empty()
+            && rule.cost().is_none()
+            && rule.empty() != Empty::Reject
+            && !rule.charges_refused()
+            && !matches!(rule.limit(), Limit::Slots(_));
         Self {
             finder: ConditionFinder::new(overrides.iter().map(|it| it.rule.key())),
             family: history.family,
@@ -456,7 +490,8 @@ impl CompiledRule {
             cycle,
             durability: rule.durability_on_disk(),
             tally: Arc::default(),
-            has_stages: history.newest().next_tag() > history.newest().tag + 1,
+            has_stages,
+            is_plain,
             history,
             rule,
         }
@@ -555,6 +590,12 @@ fn cycle_of(
         })
     }))
 }
+
+/// A small set of rules has up to this many bytes.
+const SMALL_BYTES: usize = 64 << 10;
+
+/// About the size of an override or a ban, with its conditions.
+const CONDITIONS_BYTES: usize = 512;
 
 /// Up to this many domains are scanned one by one.
 const FEW_DOMAINS: usize = 4;

@@ -8,6 +8,7 @@ use tidegate_core::{Timestamp, Wait};
 
 use super::change::{differences, numbered};
 use super::decide::{DecideProgress, LaterDecision, Verb, When};
+use super::domain::DomainName;
 use super::report::Report;
 use super::ruleset::{Ruleset, RulesetEdit, RulesetSource};
 use super::waits::WaitStep;
@@ -86,7 +87,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         requests: &[Request<'_>],
         (verb, when): (Verb, When),
     ) -> BoxFuture<Result<Report, CheckError>> {
-        let report = std::mem::replace(report, Report::new(self.shared.rules.load()));
+        let report = std::mem::replace(report, Report::new(&self.shared.rules));
         let requests = OwnedRequests::new(requests);
         let deciding = self.clone().finish_decision((report, later), requests, (verb, when));
         let Some(shared) = self.shared.store.shared() else { return Box::pin(deciding) };
@@ -96,7 +97,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             Box::pin(deciding),
             |(decided, engine): (Result<Report, CheckError>, Self)| {
                 // Its caller is gone, and could never settle it. A repeat has the hold of another.
-                let id = decided.ok().filter(|report| !report.is_repeat)?.hold()?;
+                let id = decided.ok().filter(|report| !report.body.is_repeat)?.hold()?;
                 Some(Box::pin(async move {
                     let _ = engine.settle(id, (Settlement::Cancel, None), None).await;
                 }))
@@ -137,7 +138,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             (None, None) => DecideProgress::Now,
             (None, Some(error)) => DecideProgress::Error(error),
             (Some(store), error) => {
-                let future = store.if_in_force(report.rules.version, report.is_allowed);
+                let future = store.if_in_force(report.ruleset().version, report.body.is_allowed);
                 DecideProgress::Later(LaterDecision { future, times, error })
             }
         }
@@ -155,7 +156,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             let decided = match (future.await, error) {
                 (Ok(_), Some(error)) => return Err(error),
                 (Ok(LaterDecided { decided, decisions, next_expiry }), None) => {
-                    (report.decisions, report.next_expiry) = (decisions, next_expiry);
+                    (report.body.decisions, report.body.next_expiry) = (decisions, next_expiry);
                     Ok(decided)
                 }
                 (Err(DecideError::Superseded | DecideError::NotAdopted), _) => {
@@ -163,7 +164,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                         report.set(Err(outage.into()))?;
                         return Ok(report);
                     }
-                    report = Report::new(self.shared.rules.load());
+                    report = Report::new(&self.shared.rules);
                     match requests.with(|it| self.plan_again(&mut report, it, (verb, when))) {
                         DecideProgress::Error(error) => return Err(error),
                         DecideProgress::Later(next) => later = next,
@@ -174,7 +175,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 (Err(error), _) => Err(error),
             };
             report.set(decided)?;
-            if !report.is_allowed && !matches!(when, When::Ahead(_)) {
+            if !report.body.is_allowed && !matches!(when, When::Ahead(_)) {
                 self.correct_wait_later(&mut report, &requests, times).await;
             }
             return Ok(report);
@@ -189,9 +190,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         requests: &[Request<'_>],
         (verb, when): (Verb, When),
     ) -> DecideProgress<'_> {
-        let find = |rules: &Ruleset| rules.domain_number(requests.first()?.domain);
-        let find: &(dyn Fn(&Ruleset) -> Option<usize> + '_) = &find;
-        self.decide_into(report, find, requests, (verb, when))
+        self.decide_into(report, &DomainName::of(requests), requests, (verb, when))
     }
 
     /// Corrects the wait of a denied request, by peeks at the changes ahead.
@@ -209,7 +208,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         loop {
             let at = match step {
                 WaitStep::Over(wait) => {
-                    report.wait_ahead = wait;
+                    report.body.wait_ahead = wait;
                     return;
                 }
                 WaitStep::Peek(at) => at,
@@ -220,7 +219,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 NowOrLater::Later(look) => look.await,
             };
             let Ok(look) = look else {
-                report.wait_ahead = Some(Wait::Unknown);
+                report.body.wait_ahead = Some(Wait::Unknown);
                 return;
             };
             step = requests.with(|it| self.go_on_waiting_ahead(&mut ahead, &look, it));
@@ -232,7 +231,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         requests: &[Request<'_>],
         at: Times,
     ) -> NowOrLater<'static, Result<Report, CheckError>> {
-        let mut look = Report::new(self.shared.rules.load());
+        let mut look = Report::new(&self.shared.rules);
         let how = (Verb::Peek, When::Ahead(at));
         match self.plan_again(&mut look, requests, how) {
             DecideProgress::Later(later) => {

@@ -68,21 +68,21 @@ impl Report {
     ///
     /// A decision by itself counts nothing: callers without metrics do not pay for it.
     pub fn count(&self) {
-        for (evaluated, decision) in self.evaluated.iter().zip(&self.decisions) {
-            self.rules
+        for (evaluated, decision) in self.body.evaluated.iter().zip(&self.body.decisions) {
+            self.ruleset()
                 .rule(evaluated.rule)
                 .tally
                 .add(evaluated.mode, Decision::is_allowed(decision));
         }
-        if let Some(rule) = self.denial.as_ref().and_then(|denial| denial.rule) {
-            self.rules.rule(rule).tally.add(Mode::Enforce, false);
+        if let Some(rule) = self.body.denial.as_ref().and_then(|denial| denial.rule) {
+            self.ruleset().rule(rule).tally.add(Mode::Enforce, false);
         }
     }
 
     /// Counts a denial for want of a slot, whatever is free by now.
     pub fn count_no_slot(&self) {
-        for evaluated in &self.evaluated {
-            let rule = self.rules.rule(evaluated.rule);
+        for evaluated in &self.body.evaluated {
+            let rule = self.ruleset().rule(evaluated.rule);
             if rule.slots().is_some() {
                 rule.tally.add(evaluated.mode, false);
             }
@@ -92,13 +92,14 @@ impl Report {
     /// Whether the request was denied by a [ban](crate::Ban), before any rule was evaluated.
     #[must_use]
     pub fn is_banned(&self) -> bool {
-        self.denial.as_ref().is_some_and(|it| it.is_ban)
+        self.body.denial.as_ref().is_some_and(|it| it.is_ban)
     }
 
     /// Whether any rule applied to the request.
     #[must_use]
     pub fn is_matched(&self) -> bool {
-        !self.evaluated.is_empty() || self.denial.as_ref().is_some_and(|it| it.rule.is_some())
+        !self.body.evaluated.is_empty()
+            || self.body.denial.as_ref().is_some_and(|it| it.rule.is_some())
     }
 }
 

@@ -8,6 +8,7 @@ use tidegate_core::{Decision, Timestamp, Wait};
 use tidegate_policy::policy::{Condition, Effective, Mode};
 use tidegate_table::clock::Clock;
 
+use super::domain::FindDomain;
 use super::planning::key_hash;
 use super::report::{EvaluatedRule, Report};
 use super::ruleset::{CompiledRule, Ruleset};
@@ -25,18 +26,18 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     pub(super) fn correct_wait(
         &self,
         report: &mut Report,
-        (find, requests): (&FindDomain<'_>, &[Request<'_>]),
+        (find, requests): (&dyn FindDomain, &[Request<'_>]),
         (when, times): (When, Times),
     ) {
         if report.may_change_ahead(times) && !matches!(when, When::Ahead(_)) {
-            report.wait_ahead = self.wait_ahead(report, (find, requests), times);
+            report.body.wait_ahead = self.wait_ahead(report, (find, requests), times);
         }
     }
 
     fn wait_ahead(
         &self,
         report: &Report,
-        (find, requests): (&FindDomain<'_>, &[Request<'_>]),
+        (find, requests): (&dyn FindDomain, &[Request<'_>]),
         times: Times,
     ) -> Option<Wait> {
         let (mut ahead, mut step) = self.begin_wait_ahead(report, requests, times)?;
@@ -45,7 +46,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 WaitStep::Over(wait) => return wait,
                 WaitStep::Peek(at) => at,
             };
-            let mut look = Report::new(self.shared.rules.load());
+            let mut look = Report::new(&self.shared.rules);
             let _ = self.decide_into(&mut look, find, requests, (Verb::Peek, When::Ahead(at)));
             step = self.go_on_waiting_ahead(&mut ahead, &look, requests);
         }
@@ -69,7 +70,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             is_right: wait != Wait::Unknown && !report.waits_for_others(),
             peeks: 0,
         };
-        let step = self.next_peek(&mut ahead, &report.rules, requests);
+        let step = self.next_peek(&mut ahead, report.ruleset(), requests);
         Some((ahead, step))
     }
 
@@ -81,7 +82,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         requests: &[Request<'_>],
     ) -> WaitStep {
         let at = ahead.at;
-        if look.is_allowed {
+        if look.body.is_allowed {
             let wait_ns = at.now.as_nanos() - ahead.times.now.as_nanos();
             return WaitStep::Over(Some(Wait::After(Duration::from_nanos(wait_ns))));
         }
@@ -92,7 +93,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         if wait == Wait::Unknown && ahead.unknown_end.is_none() {
             return WaitStep::Over(Some(Wait::Unknown));
         }
-        self.next_peek(ahead, &look.rules, requests)
+        self.next_peek(ahead, look.ruleset(), requests)
     }
 
     /// When to look next.
@@ -187,32 +188,32 @@ pub(super) enum WaitStep {
 impl Report {
     /// Whether a denied request may have to wait for other than its limits say now.
     pub(super) fn may_change_ahead(&self, times: Times) -> bool {
-        let may_change = self.rules.changes_ahead
+        let may_change = self.ruleset().changes_ahead
             || self.waits_for_others()
             || self.end_of_unknown(times).is_some();
-        may_change && !self.is_outage
+        may_change && !self.body.is_outage
     }
 
     /// When a window ends that keeps its limit until then, although an edit was made.
     fn end_of_waiting_window(&self, now: Timestamp) -> Option<Timestamp> {
         let end = |(evaluated, decision): (&EvaluatedRule, &Decision)| {
-            let is_waiting = self.rules.rule(evaluated.rule).window_may_wait();
+            let is_waiting = self.ruleset().rule(evaluated.rule).window_may_wait();
             let left = Some(decision.reset()).filter(|left| is_waiting && !left.is_zero());
             left.map(|left| now.saturating_add(left))
         };
-        self.evaluated.iter().zip(&self.decisions).filter_map(end).min()
+        self.body.evaluated.iter().zip(&self.body.decisions).filter_map(end).min()
     }
 
     /// The end of the open period, where only quotas by a calendar deny the request for an unknown
     /// time: those that need several periods. Until then it is denied.
     fn end_of_unknown(&self, times: Times) -> Option<Timestamp> {
-        if self.denial.is_some() {
+        if self.body.denial.is_some() {
             return None;
         }
         let mut last = None;
-        for (evaluated, decision) in self.evaluated.iter().zip(&self.decisions) {
+        for (evaluated, decision) in self.body.evaluated.iter().zip(&self.body.decisions) {
             if evaluated.mode == Mode::Enforce && decision.retry_after() == Some(Wait::Unknown) {
-                let cycle = self.rules.rule(evaluated.rule).cycle.as_ref()?;
+                let cycle = self.ruleset().rule(evaluated.rule).cycle.as_ref()?;
                 last = last.max(Some(cycle.period(times).ends?));
             }
         }
@@ -222,11 +223,11 @@ impl Report {
     /// Whether a rule that did not deny the request may deny it after the wait: those behind a ban,
     /// and those that charge denied requests.
     fn waits_for_others(&self) -> bool {
-        let is_ban = self.denial.as_ref().is_some_and(|denial| denial.is_ban);
+        let is_ban = self.body.denial.as_ref().is_some_and(|denial| denial.is_ban);
         let is_charged = |(evaluated, decision): (&EvaluatedRule, &Decision)| {
-            decision.is_allowed() && self.rules.rule(evaluated.rule).rule.charges_refused()
+            decision.is_allowed() && self.ruleset().rule(evaluated.rule).rule.charges_refused()
         };
-        is_ban || self.evaluated.iter().zip(&self.decisions).any(is_charged)
+        is_ban || self.body.evaluated.iter().zip(&self.body.decisions).any(is_charged)
     }
 }
 
@@ -243,9 +244,6 @@ impl CompiledRule {
         matches!(self.common, AnyLimit::Window(_)) && self.history.versions[1..].iter().any(waits)
     }
 }
-
-/// Finds the number of a domain.
-type FindDomain<'a> = dyn Fn(&Ruleset) -> Option<usize> + 'a;
 
 /// How many changes are followed; beyond that the wait is unknown.
 const MOST_CHANGES: usize = 32;

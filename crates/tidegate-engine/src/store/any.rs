@@ -20,7 +20,7 @@ use crate::any_limit::Decisions;
 use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
 use crate::history::History;
-use crate::plan::{Plan, Settlement};
+use crate::plan::{FastCharges, Plan, Settlement};
 
 /// One of the stores, chosen when the program starts.
 #[derive(Debug)]
@@ -74,6 +74,21 @@ impl sealed::Store for AnyStore {
     #[inline]
     fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {
         either!(self, it => it.decide(plan, times, decisions))
+    }
+
+    #[inline]
+    fn decides_fast(&self) -> bool {
+        either!(self, it => it.decides_fast())
+    }
+
+    #[inline]
+    fn decide_fast(
+        &self,
+        charges: FastCharges<'_>,
+        times: Times,
+        decisions: &mut Decisions,
+    ) -> Option<bool> {
+        either!(self, it => it.decide_fast(charges, times, decisions))
     }
 
     fn settle(

@@ -38,11 +38,12 @@ use super::{
 use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
-use crate::plan::{Charge, Plan, Settlement};
+use crate::plan::{Charge, FastCharges, Plan, Settlement};
 use crate::transition::HoldItem;
 use hold_tables::BodyMismatch;
 use overflow::Overflow;
 use slot::{AnyLocked, SlotLine};
+use unlocked::Unlocked;
 
 #[cfg(feature = "durable")]
 mod durable;
@@ -154,7 +155,7 @@ impl MemoryStore {
     ) -> Result<Decided, DecideError> {
         self.in_force(plan)?;
         if plan.is_plain()
-            && let Some(is_allowed) = self.decide_fast(plan, times.now, decisions)
+            && let Some(is_allowed) = self.charge_fast(plan.fast_charges(), times.now, decisions)
         {
             return Ok(Decided { is_allowed, hold: None, is_repeat: false });
         }
@@ -164,7 +165,13 @@ impl MemoryStore {
     /// Whether the plan was made from the rules that are in force.
     #[inline(always)]
     fn in_force(&self, plan: &Plan<'_>) -> Result<(), DecideError> {
-        match self.version.load(Ordering::SeqCst).cmp(&plan.version) {
+        self.is_in_force(plan.version)
+    }
+
+    /// Whether rules of this version are in force.
+    #[inline(always)]
+    fn is_in_force(&self, version: u64) -> Result<(), DecideError> {
+        match self.version.load(Ordering::SeqCst).cmp(&version) {
             cmp::Ordering::Equal => Ok(()),
             cmp::Ordering::Greater => Err(DecideError::Superseded),
             cmp::Ordering::Less => Err(DecideError::NotAdopted),
@@ -181,8 +188,12 @@ impl MemoryStore {
         let is_plain = plan.is_plain() || (plan.act == Operation::Look && plan.name.is_none());
         if is_plain {
             for _ in 0..UNLOCKED_TRIES {
-                if let Some(is_allowed) = self.decide_unlocked(plan, times.now, decisions)? {
-                    return Ok(Decided { is_allowed, hold: None, is_repeat: false });
+                match self.decide_unlocked(plan, times.now, decisions)? {
+                    Unlocked::Decided(is_allowed) => {
+                        return Ok(Decided { is_allowed, hold: None, is_repeat: false });
+                    }
+                    Unlocked::Changed => {}
+                    Unlocked::NeedsLocks => break,
                 }
             }
             match self.decide_locked(plan, times, None, decisions) {
@@ -407,6 +418,22 @@ impl sealed::Store for MemoryStore {
     #[inline(always)]
     fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {
         Deciding::Now(self.decide_now(plan, times, decisions))
+    }
+
+    #[inline(always)]
+    fn decides_fast(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn decide_fast(
+        &self,
+        charges: FastCharges<'_>,
+        times: Times,
+        decisions: &mut Decisions,
+    ) -> Option<bool> {
+        self.is_in_force(charges.version).ok()?;
+        self.charge_fast(charges, times.now, decisions)
     }
 
     fn settle(

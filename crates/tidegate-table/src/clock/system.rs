@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use tidegate_core::Timestamp;
 
 use super::{Clock, MonotonicClock, monotonic};
@@ -43,10 +41,10 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    #[inline]
+    #[inline(always)]
     fn now(&self) -> Timestamp {
         let since_ns = MonotonicClock.now().as_nanos().saturating_sub(self.origin.as_nanos());
-        self.began.saturating_add(Duration::from_nanos(since_ns))
+        Timestamp::from_nanos(self.began.as_nanos().saturating_add(since_ns))
     }
 
     fn wall(&self) -> Timestamp {

@@ -14,6 +14,9 @@ use super::sync::{AtomicU32, AtomicU64, Backoff, Ordering, fence};
 pub struct LineHeader(u32);
 
 impl LineHeader {
+    /// The header of an empty line.
+    pub const EMPTY: Self = Self(0);
+
     const LOCKED: u32 = 1;
     /// Some key that belongs to this line, or passed it, is in a later one.
     const OVERFLOWED: u32 = 1 << 1;

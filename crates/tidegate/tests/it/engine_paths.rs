@@ -167,6 +167,65 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
+/// How a rule of a mixed policy applies, besides its limit.
+#[derive(Clone, Debug)]
+struct Conditions {
+    kind: usize,
+    matches: &'static str,
+    key: &'static str,
+    missing: &'static str,
+    is_shadow: bool,
+}
+
+/// A request with or without attributes that rules need.
+#[derive(Clone, Debug)]
+struct Attempt {
+    user: usize,
+    org: Option<&'static str>,
+    plan: Option<&'static str>,
+    cost: u64,
+    after_ms: u64,
+}
+
+fn mixed_policy(rules: &[Conditions]) -> Policy {
+    let rules = rules.iter().enumerate().map(|(index, it)| {
+        let rule = rule(index, it.kind, 3)
+            .replace("[\"user\"]", it.key)
+            .replace("mode = \"shadow\"\n", "");
+        let mode = if it.is_shadow { "mode = \"shadow\"\n" } else { "" };
+        format!("{rule}{}missing = \"{}\"\n{mode}", it.matches, it.missing)
+    });
+    Policy::from_toml(&rules.collect::<String>()).unwrap()
+}
+
+fn conditions() -> impl Strategy<Value = Conditions> {
+    let matches = prop::sample::select(vec![
+        "",
+        "",
+        "match = { plan = \"free\" }\n",
+        "match = { plan = [\"free\", \"pro\"] }\n",
+    ]);
+    let key = prop::sample::select(vec!["[\"user\"]", "[\"org\"]", "[\"org\", \"user\"]", "[]"]);
+    let missing = prop::sample::select(vec!["skip", "share", "refuse"]);
+    (0..8_usize, matches, key, missing, prop::bool::weighted(0.2)).prop_map(
+        |(kind, matches, key, missing, is_shadow)| Conditions {
+            kind,
+            matches,
+            key,
+            missing,
+            is_shadow,
+        },
+    )
+}
+
+fn attempt() -> impl Strategy<Value = Attempt> {
+    let org = prop::option::of(prop::sample::select(vec!["acme", "an organisation of length 29"]));
+    let plan = prop::option::of(prop::sample::select(vec!["free", "pro", "other"]));
+    let after_ms = prop_oneof![3 => Just(0), 1 => 0..2_000_u64];
+    (0..4_usize, org, plan, 1..3_u64, after_ms)
+        .prop_map(|(user, org, plan, cost, after_ms)| Attempt { user, org, plan, cost, after_ms })
+}
+
 /// What a report says.
 fn content(report: &Report) -> String {
     let rules: Vec<_> = report.rules().map(|it| (it.rule, it.mode, *it.decision)).collect();
@@ -186,6 +245,31 @@ proptest! {
             let (fast, pure) = (fast.step(&kinds, step), pure.step(&kinds, step));
             let (fast, pure) = (fast.as_ref().map(content), pure.as_ref().map(content));
             prop_assert_eq!(fast, pure, "step {}: {:?}", index, step);
+        }
+    }
+
+    #[test]
+    fn plain_requests_are_planned_as_all_others(
+        rules in prop::collection::vec(conditions(), 1..=5),
+        requests in prop::collection::vec(attempt(), 1..60),
+    ) {
+        let clock = ManualClock::new(Timestamp::from_secs(START));
+        let engine = || {
+            let store = MemoryStore::new(100, WhenFull::Deny).unwrap();
+            let builder = Engine::builder(mixed_policy(&rules)).store(store);
+            builder.clock(clock.clone()).build().unwrap()
+        };
+        let (plain, planned) = (engine(), engine());
+        for (index, it) in requests.iter().enumerate() {
+            clock.advance(Duration::from_millis(it.after_ms));
+            let mut attributes = vec![("user", USERS[it.user])];
+            attributes.extend(it.org.map(|org| ("org", org)));
+            attributes.extend(it.plan.map(|plan| ("plan", plan)));
+            let request = Request::new("default", &attributes).cost(it.cost);
+            let key = index.to_string();
+            let plain = plain.check(&request).block().map(|it| content(&it));
+            let planned = planned.check(&request.idempotency_key(&key)).block();
+            prop_assert_eq!(plain, planned.map(|it| content(&it)), "request {}: {:?}", index, it);
         }
     }
 

@@ -22,6 +22,7 @@ mod engine_history;
 mod engine_model;
 mod engine_paths;
 mod engine_reference;
+mod engine_reports;
 mod engine_stories;
 mod engine_stress;
 mod engine_threads;

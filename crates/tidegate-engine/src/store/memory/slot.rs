@@ -77,18 +77,7 @@ impl SlotLine for WideLine {
     const WIDTH: Width = Width::Wide;
 
     fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState {
-        let words = self.load(slot).packed;
-        match limit {
-            AnyLimit::Quota(_) => AnyState::Quota(QuotaState {
-                period: words[0],
-                used: words[1],
-                carried: words[2],
-                held: 0,
-                debt: words[4],
-                held_from: words[5],
-            }),
-            _ => AnyState::Sliding(unpack_sliding(words)),
-        }
+        unpack_wide(&self.load(slot).packed, limit)
     }
 
     fn tag(&self, slot: usize) -> u32 {
@@ -112,6 +101,22 @@ impl SlotLine for WideLine {
 
     fn ends_ns(&self, slot: usize) -> u64 {
         self.load(slot).packed[3]
+    }
+}
+
+/// The state in the words of a wide slot.
+#[inline(always)]
+pub(crate) fn unpack_wide(words: &Wide, limit: &AnyLimit) -> AnyState {
+    match limit {
+        AnyLimit::Quota(_) => AnyState::Quota(QuotaState {
+            period: words[0],
+            used: words[1],
+            carried: words[2],
+            held: 0,
+            debt: words[4],
+            held_from: words[5],
+        }),
+        _ => AnyState::Sliding(unpack_sliding(*words)),
     }
 }
 

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
-use smallvec::smallvec;
 use tidegate_core::{Bucket, Rate, Timestamp};
 use tidegate_policy::policy::{Mode, Policy};
 use tidegate_table::ManualClock;
@@ -76,7 +75,7 @@ fn slots_claimed_for_a_removed_rule_are_free_again() {
     let bucket = AnyLimit::Bucket(Bucket::new(Rate::per_second(1).unwrap(), 1).unwrap());
     let slots = AnyLimit::Slots(5);
     let plan = plan_of(1, &[&bucket, &slots]);
-    let mut decisions: Decisions = smallvec![];
+    let mut decisions = Decisions::new();
     let fallback = store.decide_locked(&plan, times, None, &mut decisions).unwrap_err();
     assert_eq!((fallback, store.len()), (Fallback::NeedsHoldTables, 1));
     store.adopt(&Adoption { version: 2, rules: Vec::new() }, &|| times);

@@ -20,25 +20,34 @@ pub(super) struct ObservedState<'a> {
     pub(super) slot: Option<usize>,
 }
 
+/// What came of a decision on lines that were not locked.
+pub(super) enum Unlocked {
+    Decided(bool),
+    /// A line was changed meanwhile.
+    Changed,
+    /// A key has to be inserted, has a hold, or counts under an older limit: another try would not
+    /// help.
+    NeedsLocks,
+}
+
 impl MemoryStore {
-    /// Decides on lines that are read without a lock; `None` if it needs another path, or another
-    /// try.
+    /// Decides on lines that are read without a lock.
     pub(super) fn decide_unlocked(
         &self,
         plan: &Plan<'_>,
         now: Timestamp,
         decisions: &mut Decisions,
-    ) -> Result<Option<bool>, DecideError> {
+    ) -> Result<Unlocked, DecideError> {
         let (mut seen, mut requests) = (Several::new(), Several::new());
         let mut states = Several::new();
         for charge in &plan.charges {
-            let Some(found) = self.look_up(charge) else { return Ok(None) };
+            let Some(found) = self.look_up(charge) else { return Ok(Unlocked::NeedsLocks) };
             let mut request = charge.limit_request(now);
             states.push(match found.slot {
                 Some(slot) if found.line.tag(slot) == charge.tag => {
                     found.line.load_state(slot, charge.limit)
                 }
-                Some(_) => return Ok(None),
+                Some(_) => return Ok(Unlocked::NeedsLocks),
                 None => {
                     request.decided_at.now = self.no_earlier_than_reuse(charge.limit, now);
                     charge.limit.fresh(charge.period)
@@ -60,12 +69,13 @@ impl MemoryStore {
                 let is_home = seen.slot.is_some() || self.home(charge) == Some(seen.line.address());
                 seen.line.is_unchanged(seen.header) && is_home
             });
-            return Ok(is_sound.then_some(is_allowed));
+            let decided = Unlocked::Decided(is_allowed);
+            return Ok(if is_sound { decided } else { Unlocked::Changed });
         }
         if seen.iter().any(|seen| seen.slot.is_none()) {
-            return Ok(None);
+            return Ok(Unlocked::NeedsLocks);
         }
-        let Some(mut lines) = lock_unchanged(&seen) else { return Ok(None) };
+        let Some(mut lines) = lock_unchanged(&seen) else { return Ok(Unlocked::Changed) };
         self.in_force(plan)?;
         let spots = || {
             seen.iter().zip(&plan.charges).map(|(seen, charge)| {
@@ -81,7 +91,7 @@ impl MemoryStore {
             })
         });
         if !is_sound {
-            return Ok(None);
+            return Ok(Unlocked::Changed);
         }
         let positions: Several<_> = spots().map(|(line, slot, _)| line.zip(slot)).collect();
         for (index, charge) in plan.charges.iter().enumerate() {
@@ -91,7 +101,7 @@ impl MemoryStore {
                 lines[line].store(slot, charge.tag, &states[index], requests[index].decided_at);
             }
         }
-        Ok(Some(is_allowed))
+        Ok(Unlocked::Decided(is_allowed))
     }
 
     /// The position of a charge's state, without a lock; `None` if that needs the hold tables.
