@@ -11,7 +11,7 @@ use crate::nodes::WINDOW;
 use crate::support::{ADA, Node, Tally, builder, eventually, load};
 
 /// Never more than the limit, and what is charged is what was allowed, or is not known.
-fn check_books(node: &Node, tally: &Tally, max: u64) {
+pub(crate) fn check_books(node: &Node, tally: &Tally, max: u64) {
     let (allowed, _, outages) = tally.get();
     let charged = max - node.left();
     assert!(allowed <= charged, "{allowed} allowed, {charged} charged");
