@@ -47,3 +47,8 @@ pub use link::ServerFacts;
 pub use records::{ClusterMode, Redis, RedisBuilder, RedisError};
 pub use server_time::ServerClock;
 pub use stats::RedisStats;
+
+/// The README's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
