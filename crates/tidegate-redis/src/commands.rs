@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Pipeline, ServerError, Value};
 use tidegate::shared::RecordKey;
 
 use crate::batch::{Batch, Change, Group, Pending};
@@ -272,6 +272,15 @@ impl Encoded {
         values.into_iter().map(cell)
     }
 
+    /// The first response that sends the client to another server, or to this one later.
+    pub(crate) fn redirection(responses: &[Value]) -> Option<String> {
+        let error = |value: &Value| match value {
+            Value::ServerError(error) => Some(refusal(error)),
+            _ => None,
+        };
+        responses.iter().filter_map(error).find(|error| is_redirection(error))
+    }
+
     /// What became of a group.
     pub(crate) fn committed(
         &self,
@@ -297,7 +306,7 @@ impl Encoded {
             Some(Value::ServerError(error)) if error.code() == "WRONGTYPE" => {
                 return Committed::No(group.keys.iter().map(|key| (*key, Err(Foreign))).collect());
             }
-            Some(Value::ServerError(error)) => return Committed::Refused(error.to_string()),
+            Some(Value::ServerError(error)) => return Committed::Refused(refusal(error)),
             Some(response) => response,
             None => return none(),
         };
@@ -356,10 +365,22 @@ pub(crate) fn cell(value: &Value) -> Result<Cell, ReadFailure> {
         Value::Nil | Value::Boolean(false) => Ok(Cell::ABSENT),
         Value::BulkString(bytes) => Cell::read(bytes).map_err(|Foreign| ReadFailure::Foreign),
         Value::ServerError(error) if error.code() != "WRONGTYPE" => {
-            Err(ReadFailure::Refused(error.to_string()))
+            Err(ReadFailure::Refused(refusal(error)))
         }
         _ => Err(ReadFailure::Foreign),
     }
+}
+
+/// Why the server has refused a command, in its words: a code, and what else it says.
+fn refusal(error: &ServerError) -> String {
+    format!("{} {}", error.code(), error.details().unwrap_or_default())
+}
+
+/// Whether another server does what was refused, or this one later. It has not been done.
+pub(crate) fn is_redirection(error: &str) -> bool {
+    let code = error.split(' ').next().unwrap_or_default();
+    ["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "READONLY", "MASTERDOWN", "LOADING", "NOREPLICAS"]
+        .contains(&code)
 }
 
 /// How many keys one call of a script has, unless one group has more.

@@ -14,28 +14,29 @@ use futures_util::StreamExt;
 use futures_util::future::{Either, Future, pending};
 use futures_util::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
-use redis::{Client, RedisError, Value};
+use redis::{RedisError, Value};
 use tidegate::shared::{RecordKey, Write};
 use tidegate::{Clock, MonotonicClock, Outage, Timestamp};
 
 use crate::batch::{Batch, Change, Group, Job, Pending, Placed, Sources};
 use crate::cache::Seen;
-use crate::commands::{Committed, Encoded, ReadFailure, cell};
+use crate::commands::{Committed, Encoded, ReadFailure, cell, is_redirection};
 use crate::control::ControlCopy;
 use crate::frame::{self, Cell};
 use crate::inbox::{Inbox, Known, lock};
 use crate::key_map::{KeyMap, KeySet};
 use crate::link::{ConnectFailure, Link};
+use crate::route::Route;
 use crate::server_time::{ClockStep, RoundTrip};
 
 /// Runs the transactions of a store until it is closed.
-pub(crate) async fn run(inbox: Arc<Inbox>, client: Client) {
-    Driver::new(inbox, client).run().await;
+pub(crate) async fn run(inbox: Arc<Inbox>, route: Arc<Route>) {
+    Driver::new(inbox, route).run().await;
 }
 
 struct Driver {
     inbox: Arc<Inbox>,
-    client: Client,
+    route: Arc<Route>,
     link: Option<Link>,
     /// The attempt to connect, and when the next one may begin.
     connecting: Option<Connecting>,
@@ -84,10 +85,10 @@ struct Edits {
 }
 
 impl Driver {
-    fn new(inbox: Arc<Inbox>, client: Client) -> Self {
+    fn new(inbox: Arc<Inbox>, route: Arc<Route>) -> Self {
         Self {
             inbox,
-            client,
+            route,
             link: None,
             connecting: None,
             connect_after_ns: 0,
@@ -257,9 +258,9 @@ impl Driver {
     fn connect(&mut self) {
         let is_time = local_ns() >= self.connect_after_ns;
         if self.link.is_none() && self.connecting.is_none() && is_time {
-            let (client, inbox) = (self.client.clone(), Arc::clone(&self.inbox));
+            let (route, inbox) = (Arc::clone(&self.route), Arc::clone(&self.inbox));
             self.connecting =
-                Some(Box::pin(async move { Link::connect(&client, &inbox.settings).await }));
+                Some(Box::pin(async move { Link::connect(&route, &inbox.settings).await }));
         }
     }
 
@@ -276,6 +277,7 @@ impl Driver {
                 }
                 self.link = Some(link);
                 self.lost_ns = None;
+                *lock(&self.inbox.failure) = None;
                 self.inbox.set_breaker(false);
                 self.inbox.counters.connects.add(1);
                 // What the new server has may be another thing.
@@ -290,6 +292,7 @@ impl Driver {
             }
             Err(ConnectFailure(error)) => {
                 self.complain(|| tracing::warn!(%error, "cannot connect to the store"));
+                *lock(&self.inbox.failure) = Some(error);
             }
         }
     }
@@ -309,6 +312,7 @@ impl Driver {
             return;
         }
         self.complain(|| tracing::warn!(error, "lost the connection to the store"));
+        *lock(&self.inbox.failure) = Some(error.to_owned());
         self.lost_ns = Some(local_ns());
         self.connect_after_ns = local_ns();
         // Their responses do not count any more.
@@ -451,6 +455,13 @@ impl Driver {
                 return self.lose_link(&error.to_string());
             }
         };
+        if sent.is_resend
+            && let Some(error) = Encoded::redirection(&responses)
+        {
+            // What was sent before may have been done, so it stays uncertain.
+            self.sent.insert(id, sent);
+            return self.refused(&error);
+        }
         let trip = RoundTrip { sent_ns: sent.sent_ns, back_ns: local_ns() };
         self.observe_time(&sent, &responses, trip);
         self.take_control(&sent, &responses);
@@ -576,8 +587,12 @@ impl Driver {
                 None => again.push(job),
                 Some((key, ReadFailure::Foreign)) => self.fail(job, Outage::Corrupt(key)),
                 Some((_, ReadFailure::Refused(error))) => {
-                    self.refused(&error.clone());
-                    self.fail(job, Outage::Unavailable);
+                    self.refused(error);
+                    if is_redirection(error) {
+                        again.push(job);
+                    } else {
+                        self.fail(job, Outage::Unavailable);
+                    }
                 }
             }
         }
@@ -586,10 +601,12 @@ impl Driver {
 
     /// The server has refused a command.
     fn refused(&mut self, error: &str) {
-        let is_replica = error.contains("READONLY") || error.contains("MASTERDOWN");
         self.complain(|| tracing::warn!(error, "the store refuses a command"));
-        if is_replica || error.contains("LOADING") {
+        if is_redirection(error) {
+            // Not at once if that was the last thing that happened: a slot may be on its way.
+            let connect_after_ns = self.connect_after_ns;
             self.lose_link(error);
+            self.connect_after_ns = self.connect_after_ns.max(connect_after_ns);
         }
     }
 
@@ -630,7 +647,14 @@ impl Driver {
             }
             Committed::Refused(error) => {
                 self.refused(&error);
-                group.jobs.into_iter().for_each(|job| self.fail(job, Outage::Unavailable));
+                if is_redirection(&error) {
+                    return self.wait_first(group.jobs);
+                }
+                let outage = match sent.is_resend {
+                    true => outage_of(&group, &sent.batch.pending),
+                    false => Outage::Unavailable,
+                };
+                group.jobs.into_iter().for_each(|job| self.fail(job, outage));
             }
         }
     }

@@ -26,6 +26,8 @@ pub(crate) struct Inbox {
     /// Whether the server is taken for unreachable.
     is_open: AtomicBool,
     pub(crate) is_closed: AtomicBool,
+    /// Why there is no connection.
+    pub(crate) failure: Mutex<Option<String>>,
     pub(crate) clock: ServerClock,
     pub(crate) counters: Counters,
 }
@@ -55,6 +57,7 @@ impl Inbox {
             known: Mutex::default(),
             is_open: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
+            failure: Mutex::default(),
             clock: ServerClock::default(),
             counters: Counters::default(),
         }

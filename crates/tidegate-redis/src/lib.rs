@@ -26,6 +26,7 @@
 //! # }
 //! ```
 
+mod address;
 mod batch;
 mod cache;
 mod commands;
@@ -36,11 +37,18 @@ mod inbox;
 mod key_map;
 mod link;
 mod records;
+mod route;
 mod server_time;
 mod settings;
 mod stats;
+mod tls;
 
 pub use link::ServerFacts;
-pub use records::{Redis, RedisBuilder, RedisError};
+pub use records::{ClusterMode, Redis, RedisBuilder, RedisError};
 pub use server_time::ServerClock;
 pub use stats::RedisStats;
+
+/// The README's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

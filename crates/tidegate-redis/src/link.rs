@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisError, Value};
+use redis::{RedisError, Value};
+use tidegate::shared::RecordKey;
 
 use crate::commands::{COMMIT, Dialect, READ_IF_CHANGED};
+use crate::route::Route;
 use crate::settings::Settings;
 
 /// A connection, and what the server at its other end can do.
@@ -41,13 +43,12 @@ impl From<RedisError> for ConnectFailure {
 impl Link {
     /// Connects, and prepares the server.
     pub(crate) async fn connect(
-        client: &Client,
+        route: &Route,
         settings: &Settings,
     ) -> Result<Self, ConnectFailure> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT.max(settings.deadline)))
-            .set_response_timeout(Some(CONNECT_TIMEOUT.max(settings.deadline)));
-        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let prefix = format!("{}:", settings.namespace);
+        let name = format!("{prefix}{}", RecordKey::control());
+        let mut connection = route.connect(&name, CONNECT_TIMEOUT.max(settings.deadline)).await?;
         let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
         let server = ServerFacts::read(&info).ok_or_else(|| {
             ConnectFailure("the server does not say its version (INFO)".to_owned())
@@ -56,6 +57,17 @@ impl Link {
             let [major, minor, patch] = server.version;
             let text = format!("Redis {major}.{minor}.{patch} is too old: 7.0 is needed");
             return Err(ConnectFailure(text));
+        }
+        match (info_field(&info, "cluster_enabled") == Some("1"), route.is_cluster()) {
+            (true, false) => {
+                let text = "the server is a node of a cluster: the address needs redis+cluster://";
+                return Err(ConnectFailure(text.to_owned()));
+            }
+            (false, true) => {
+                let text = "the server is no node of a cluster: the address needs redis://";
+                return Err(ConnectFailure(text.to_owned()));
+            }
+            _ => {}
         }
         if info_field(&info, "role").is_some_and(|role| role != "master") {
             return Err(ConnectFailure("the server is a replica".to_owned()));
@@ -68,7 +80,6 @@ impl Link {
             "valkey" => server.version >= [8, 1, 0],
             _ => server.version >= [8, 4, 0],
         };
-        let prefix = format!("{}:", settings.namespace);
         let dialect =
             Dialect { prefix, has_ifeq, commit_sha, read_sha, kept_longer: settings.kept_longer };
         // A batch has its own deadline.

@@ -1,38 +1,56 @@
 //! The store, as its users see it.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use redis::Client;
 use tidegate::Outage;
 use tidegate::shared::{Listing, RecordStore, SharedStore, Transaction};
 
+use crate::address::{Address, Topology};
 use crate::driver;
 use crate::inbox::{Inbox, lock};
 use crate::link::ServerFacts;
+use crate::route::{Login, Route};
 use crate::server_time::ServerClock;
 use crate::settings::Settings;
 use crate::stats::RedisStats;
+use crate::tls::{ClientFiles, TlsFiles};
 
 /// A Redis or Valkey server that engines of many processes share.
 ///
 /// It connects in the background, and again whenever the connection is lost. Until then, decisions
 /// follow the rules' `on_error`.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Redis {
     records: Arc<RedisRecords>,
     secret: Arc<[u8]>,
 }
 
 /// Makes a [`Redis`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RedisBuilder {
     url: String,
     secret: Option<Vec<u8>>,
+    files: TlsFiles,
+    sentinel_login: Option<Login>,
+    cluster: ClusterMode,
     settings: Settings,
+}
+
+/// How records are spread over the nodes of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClusterMode {
+    /// Over all nodes. Not available yet: an address of a cluster is refused with it.
+    #[default]
+    Spread,
+    /// All records of the namespace are on one node, so that decisions over several limits are
+    /// atomic. The other nodes serve other namespaces.
+    Together,
 }
 
 /// Why a store cannot be used.
@@ -43,6 +61,8 @@ pub enum RedisError {
     Url(String),
     /// A setting has no meaning, with the reason.
     Setting(String),
+    /// A file for TLS cannot be used, with its path and the reason.
+    Tls(String),
     /// There is no thread for it, with the reason.
     Thread(String),
 }
@@ -51,7 +71,7 @@ impl fmt::Display for RedisError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Url(reason) => write!(f, "the address of the store cannot be used: {reason}"),
-            Self::Setting(reason) => f.write_str(reason),
+            Self::Setting(reason) | Self::Tls(reason) => f.write_str(reason),
             Self::Thread(reason) => write!(f, "the store has no thread: {reason}"),
         }
     }
@@ -60,10 +80,25 @@ impl fmt::Display for RedisError {
 impl std::error::Error for RedisError {}
 
 impl Redis {
-    /// A store on the server at an address, such as `redis://user:password@host:6379`.
+    /// A store on the server at an address:
+    ///
+    /// - `redis://user:password@host:6379/0`, a server; `rediss://` with TLS;
+    /// - `redis+sentinel://user:password@host:26379,host:26379/NAME/0`, the primary that sentinels
+    ///   know by a name; the user and the password are the server's;
+    /// - `redis+cluster://user:password@host:6379,host:6379`, some nodes of a cluster
+    ///   ([`cluster`](RedisBuilder::cluster)).
+    ///
+    /// The last two also begin with `rediss+`; then all connections have TLS.
     #[must_use]
     pub fn builder(url: &str) -> RedisBuilder {
-        RedisBuilder { url: url.to_owned(), secret: None, settings: Settings::default() }
+        RedisBuilder {
+            url: url.to_owned(),
+            secret: None,
+            files: TlsFiles::default(),
+            sentinel_login: None,
+            cluster: ClusterMode::default(),
+            settings: Settings::default(),
+        }
     }
 
     /// The store of an engine.
@@ -94,6 +129,13 @@ impl Redis {
     #[must_use]
     pub fn is_available(&self) -> bool {
         !self.records.inbox.is_breaker_open()
+    }
+
+    /// Why there is no connection to the server, as of the last attempt; `None` while there is one,
+    /// and before the first attempt has failed.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        lock(&self.records.inbox.failure).clone()
     }
 }
 
@@ -138,23 +180,53 @@ impl RedisBuilder {
         self
     }
 
+    /// A file in PEM with the certificates that the server's is checked against, instead of those
+    /// of the system. For addresses with TLS.
+    #[must_use]
+    pub fn ca_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.files.authority = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Files in PEM with the certificate that the server checks, and with its key. For addresses
+    /// with TLS.
+    #[must_use]
+    pub fn client_certificate_files(
+        mut self,
+        certificate: impl AsRef<Path>,
+        key: impl AsRef<Path>,
+    ) -> Self {
+        let (certificate, key) = (certificate.as_ref().to_owned(), key.as_ref().to_owned());
+        self.files.client = Some(ClientFiles { certificate, key });
+        self
+    }
+
+    /// How to log in to sentinels, if they require it: a password, and the name of a user unless
+    /// it is the default one. The address has the user and the password of the server.
+    #[must_use]
+    pub fn sentinel_login(mut self, user: Option<&str>, password: &str) -> Self {
+        let (user, password) = (user.map(str::to_owned), password.to_owned());
+        self.sentinel_login = Some(Login { user, password });
+        self
+    }
+
+    /// How records are spread over the nodes, for addresses of a cluster.
+    #[must_use]
+    pub const fn cluster(mut self, mode: ClusterMode) -> Self {
+        self.cluster = mode;
+        self
+    }
+
     /// The store. It begins to connect.
     ///
     /// # Errors
     ///
-    /// If the address or a setting cannot be used.
-    pub fn build(self) -> Result<Redis, RedisError> {
-        let Self { url, secret, settings } = self;
-        let client = Client::open(&*url).map_err(|error| RedisError::Url(error.to_string()))?;
-        let is_name = |name: &str| {
-            let is_letter = |it: char| it.is_ascii_alphanumeric() || "._-:{}".contains(it);
-            !name.is_empty() && name.len() <= 64 && name.chars().all(is_letter)
-        };
-        if !is_name(&settings.namespace) {
-            let text = "the namespace has to be 1 to 64 letters, digits and ._-:{}";
-            return Err(RedisError::Setting(text.to_owned()));
-        }
-        let inbox = Arc::new(Inbox::new(settings));
+    /// If the address, a setting or a file cannot be used.
+    pub fn build(mut self) -> Result<Redis, RedisError> {
+        let address = Address::parse(&self.url)?;
+        self.settings.namespace = self.namespace_of(&address)?;
+        let route = Route::new(address, &self.files, self.sentinel_login.as_ref())?;
+        let inbox = Arc::new(Inbox::new(self.settings));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -162,10 +234,53 @@ impl RedisBuilder {
         let driven = Arc::clone(&inbox);
         thread::Builder::new()
             .name("tidegate-redis".to_owned())
-            .spawn(move || runtime.block_on(driver::run(driven, client)))
+            .spawn(move || runtime.block_on(driver::run(driven, Arc::new(route))))
             .map_err(|error| RedisError::Thread(error.to_string()))?;
-        let secret = secret.unwrap_or_default().into();
+        let secret = self.secret.unwrap_or_default().into();
         Ok(Redis { records: Arc::new(RedisRecords { inbox }), secret })
+    }
+
+    /// What names begin with: in a cluster, with a hash tag.
+    fn namespace_of(&self, address: &Address) -> Result<String, RedisError> {
+        let namespace = &self.settings.namespace;
+        let refused = |text: &str| Err(RedisError::Setting(text.to_owned()));
+        let is_letter = |it: char| it.is_ascii_alphanumeric() || "._-:{}".contains(it);
+        if namespace.is_empty() || namespace.len() > 64 || !namespace.chars().all(is_letter) {
+            return refused("the namespace has to be 1 to 64 letters, digits and ._-:{}");
+        }
+        if address.topology != Topology::Cluster {
+            return Ok(namespace.clone());
+        }
+        if self.cluster != ClusterMode::Together {
+            return refused(
+                "redis+cluster:// needs cluster = \"together\", which keeps all records of the \
+                 namespace on one node; to spread them over nodes is not supported yet",
+            );
+        }
+        if !namespace.contains(['{', '}']) {
+            return Ok(format!("{{{namespace}}}"));
+        }
+        let (_, after) = namespace.split_once('{').unwrap_or_default();
+        if after.find('}').is_none_or(|end| end == 0) {
+            return refused("in a cluster, a namespace with { or } has to have a hash tag: {text}");
+        }
+        Ok(namespace.clone())
+    }
+}
+
+/// Without the address, which may have a password, and without the secret.
+impl fmt::Debug for RedisBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = f.debug_struct("RedisBuilder");
+        text.field("files", &self.files).field("cluster", &self.cluster);
+        text.field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// Without the secret.
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis").field("records", &self.records).finish_non_exhaustive()
     }
 }
 

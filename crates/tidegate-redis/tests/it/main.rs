@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
+mod cluster;
 mod conformance;
 mod faults;
 mod nodes;
+mod sentinel;
 mod support;
+mod tls;

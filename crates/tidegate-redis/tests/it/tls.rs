@@ -1,0 +1,122 @@
+//! Connections with TLS.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use tidegate_redis::Redis;
+use tidegate_redis_servers::{Program, Server, TlsFiles};
+
+use crate::nodes::WINDOW;
+use crate::support::{ADA, Node, builder, eventually};
+
+/// A certificate that is its own authority, and its key.
+struct Certificate {
+    path: PathBuf,
+    key: PathBuf,
+}
+
+fn certificate(folder: &Path, name: &str) -> Certificate {
+    let path = folder.join(format!("{name}.crt"));
+    let key = folder.join(format!("{name}.key"));
+    let output = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
+        .args(["-nodes", "-days", "2", "-subj", &format!("/CN={name}")])
+        .args(["-addext", "subjectAltName=IP:127.0.0.1"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-out"])
+        .arg(&path)
+        .arg("-keyout")
+        .arg(&key)
+        .output()
+        .expect("openssl is missing: run scripts/install");
+    assert!(output.status.success(), "{output:?}");
+    Certificate { path, key }
+}
+
+#[test]
+fn tls_with_certificates_of_both_sides() {
+    // Its folder holds the files.
+    let other = Server::start(Program::Redis7);
+    let ours = certificate(other.folder(), "server");
+    let client = certificate(other.folder(), "client");
+    let files = TlsFiles {
+        certificate: ours.path.clone(),
+        key: ours.key.clone(),
+        authority: client.path.clone(),
+    };
+    let server = Server::builder(Program::Redis7).password("p&w").tls(files).start();
+    let url = server.tls_url().unwrap();
+    let node = Node::with(builder(&url).ca_file(&ours.path), WINDOW);
+    assert_eq!(node.allows(&ADA), Some(true), "{:?}", node.redis.failure());
+
+    let _ = server.command(&["CONFIG", "SET", "tls-auth-clients", "yes"]).success();
+    let with_client = |files: &Certificate| {
+        builder(&url)
+            .deadline(Duration::from_secs(1))
+            .ca_file(&ours.path)
+            .client_certificate_files(&files.path, &files.key)
+    };
+    let node = Node::with(with_client(&client), WINDOW);
+    assert_eq!(node.left(), 499, "the same records");
+    let wrong = Node::with(with_client(&ours), WINDOW);
+    assert_eq!(wrong.allows(&ADA), None);
+    let failure = eventually("it has failed", || wrong.redis.failure()).unwrap();
+    assert!(failure.contains("certificate") || failure.contains("UnknownCA"), "{failure}");
+}
+
+#[test]
+fn a_wrong_authority_is_an_outage_that_says_so() {
+    let other = Server::start(Program::Redis7);
+    let ours = certificate(other.folder(), "server");
+    let wrong = certificate(other.folder(), "wrong");
+    let files = TlsFiles {
+        certificate: ours.path.clone(),
+        key: ours.key.clone(),
+        authority: ours.path.clone(),
+    };
+    let server = Server::builder(Program::Redis7).tls(files).start();
+    let url = server.tls_url().unwrap();
+    for builder in [builder(&url).ca_file(&wrong.path), builder(&url)] {
+        let node = Node::with(builder.deadline(Duration::from_millis(200)), WINDOW);
+        assert_eq!(node.allows(&ADA), None);
+        let failure = eventually("it has failed", || node.redis.failure()).unwrap();
+        assert!(failure.contains("certificate"), "{failure}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named_with_the_reason() {
+    let server = Server::start(Program::Redis7);
+    let folder = server.folder();
+    let (ours, other) = (certificate(folder, "ours"), certificate(folder, "other"));
+    let (missing, empty, large) = (folder.join("no"), folder.join("empty"), folder.join("large"));
+    fs::write(&empty, "nothing").unwrap();
+    fs::write(&large, vec![b'a'; (1 << 20) + 1]).unwrap();
+    let error = |files: [Option<&Path>; 3]| {
+        let mut builder = Redis::builder("rediss://127.0.0.1:1");
+        if let Some(path) = files[0] {
+            builder = builder.ca_file(path);
+        }
+        if let [_, Some(certificate), Some(key)] = files {
+            builder = builder.client_certificate_files(certificate, key);
+        }
+        builder.build().unwrap_err().to_string()
+    };
+    let (path, key) = (Some(&*ours.path), Some(&*ours.key));
+    for (files, named, reason) in [
+        ([Some(&*missing), None, None], &missing, "cannot be read"),
+        ([Some(&*empty), None, None], &empty, "has no certificate"),
+        ([key, None, None], &ours.key, "has no certificate"),
+        ([Some(&*large), None, None], &large, "larger than 1 MiB"),
+        ([None, Some(&*empty), key], &empty, "has no certificate"),
+        ([None, path, Some(&*empty)], &empty, "has no key"),
+        ([None, path, Some(&*other.key)], &other.key, "is not the key of"),
+    ] {
+        let text = error(files);
+        assert!(text.contains(&named.display().to_string()), "{text}");
+        assert!(text.contains(reason), "{text}");
+    }
+    let plain = Redis::builder("redis://127.0.0.1:1").ca_file(&ours.path).build().unwrap_err();
+    assert!(plain.to_string().contains("rediss://"), "{plain}");
+}
