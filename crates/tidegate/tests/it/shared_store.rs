@@ -13,7 +13,7 @@ use tidegate::policy::{Condition, Policy, RuleId};
 use tidegate::shared::{Listing, RecordStore, Records, SharedStore, Step, Transaction};
 use tidegate::testing::{self, DelayedRecords, RecordFaults};
 use tidegate::{
-    Ban, CheckError, EditError, Engine, ManualClock, NowOrLater, Outage, Request, Timestamp,
+    Ban, CheckError, EditError, Engine, Lease, ManualClock, NowOrLater, Outage, Request, Timestamp,
 };
 
 static SEED: AtomicU64 = AtomicU64::new(1);
@@ -214,20 +214,40 @@ fn a_repeat_whose_caller_is_gone_leaves_the_first_reservation() {
     assert_eq!(nodes.engines[0].commit(first, None).block().unwrap().charged, 20);
 }
 
+/// A slot without a wait in the queue, as soon as one is free.
+fn free_slot(node: &Engine<SharedStore, ManualClock>) -> Lease<SharedStore, ManualClock> {
+    let mut lease = None;
+    until(|| {
+        lease = node.acquire(&ADA, Some(Duration::ZERO)).block().ok();
+        lease.is_some()
+    });
+    lease.unwrap()
+}
+
 #[test]
 fn a_dropped_wait_leaves_the_queue_and_no_slot_behind() {
     let nodes = Nodes::two(SLOTS);
     let [first, second] = [0, 1].map(|index| &nodes.engines[index]);
-    let held = first.acquire(&ADA, None).block().unwrap();
-    let mut waits = second.acquire(&ADA, None);
-    assert!(poll(&mut waits).is_pending());
-    drop(waits);
+    let held = free_slot(first);
+    // The clock stands still: no lease expires, and fences count the slots that were granted.
+    let (mut last, mut to_dropped) = (held.fence(), 0);
     held.release().block().unwrap();
-    for _ in 0..10 {
-        // Dropped while its first attempt is on its way.
+    until(|| {
+        // Dropped while its first attempt is on its way, which may get the slot.
         drop(second.acquire(&ADA, None));
-    }
-    until(|| first.acquire(&ADA, Some(Duration::ZERO)).block().is_ok());
+        for node in [first, second] {
+            let held = free_slot(node);
+            to_dropped += held.fence() - last - 1;
+            last = held.fence();
+            // Dropped in the queue, behind one that is dropped later.
+            let mut head = second.acquire(&ADA, None);
+            let mut next = second.acquire(&ADA, None);
+            assert!(poll(&mut head).is_pending() && poll(&mut next).is_pending());
+            drop((next, head));
+            held.release().block().unwrap();
+        }
+        to_dropped >= 20
+    });
 }
 
 #[test]
