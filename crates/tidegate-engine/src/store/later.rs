@@ -248,6 +248,8 @@ struct FinisherState {
     ready: VecDeque<Arc<Task>>,
     /// How many tasks are not complete.
     open: usize,
+    /// How many were dropped, because there were too many.
+    dropped: u64,
     is_running: bool,
 }
 
@@ -257,11 +259,19 @@ struct Task {
 }
 
 impl Finisher {
-    /// Runs a future to its end. Beyond so many at once, it is dropped: what it holds expires.
+    /// How many operations were dropped, because too many were to be completed.
+    pub(crate) fn dropped(&self) -> u64 {
+        lock(&self.0.state).dropped
+    }
+
+    /// Runs a future to its end. Beyond so many at once, it is dropped and counted: what it holds
+    /// expires.
     fn finish(&self, future: BoxFuture<()>) {
         let task = Arc::new(Task { future: Mutex::new(Some(future)), queue: Arc::clone(&self.0) });
         let mut state = lock(&self.0.state);
         if state.open >= MOST_ABANDONED {
+            state.dropped += 1;
+            // Not under the lock: the task is dropped after it.
             drop(state);
             return;
         }

@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
@@ -216,9 +216,15 @@ fn a_repeat_whose_caller_is_gone_leaves_the_first_reservation() {
 
 /// A slot without a wait in the queue, as soon as one is free.
 fn free_slot(node: &Engine<SharedStore, ManualClock>) -> Lease<SharedStore, ManualClock> {
-    let mut lease = None;
+    let acquire = || node.acquire(&ADA, Some(Duration::ZERO));
+    let (mut waits, mut lease) = (acquire(), None);
+    // Polled, not blocked on: behind a waiter that never leaves, it would block for ever.
     until(|| {
-        lease = node.acquire(&ADA, Some(Duration::ZERO)).block().ok();
+        match poll(&mut waits) {
+            Poll::Ready(Ok(granted)) => lease = Some(granted),
+            Poll::Ready(Err(_)) => waits = acquire(),
+            Poll::Pending => thread::yield_now(),
+        }
         lease.is_some()
     });
     lease.unwrap()
@@ -393,4 +399,47 @@ fn results_of_a_store_in_memory_are_there_at_once() {
     assert!(matches!(engine.check(&ADA), NowOrLater::Now(Ok(_))));
     assert!(matches!(engine.explain(&ADA), NowOrLater::Now(Ok(_))));
     assert!(matches!(engine.drop_overlay("root"), NowOrLater::Now(Ok(_))));
+}
+
+/// Records that answer nothing until they are dropped.
+#[derive(Debug, Default)]
+struct SilentRecords(Mutex<Vec<Transaction>>);
+
+impl RecordStore for SilentRecords {
+    fn run(&self, transaction: Transaction) {
+        self.0.lock().unwrap().push(transaction);
+    }
+
+    fn states(&self, _: u64) -> Listing {
+        Box::pin(async { Err(Outage::Unavailable) })
+    }
+
+    fn len(&self) -> usize {
+        0
+    }
+}
+
+#[test]
+fn abandoned_operations_beyond_the_maximum_are_counted() {
+    const MOST: u64 = 65_536;
+    let records = Arc::new(SilentRecords::default());
+    let nodes = Nodes::new(1, &records, WINDOW);
+    let engine = &nodes.engines[0];
+    for _ in 0..MOST {
+        drop(engine.check(&ADA));
+    }
+    assert_eq!(engine.dropped_operations(), 0);
+    for _ in 0..5 {
+        drop(engine.check(&ADA));
+    }
+    assert_eq!(engine.dropped_operations(), 5);
+    // Those before them are completed, and there is room again.
+    until(|| {
+        let open = std::mem::take(&mut *records.0.lock().unwrap());
+        open.into_iter().for_each(|transaction| transaction.fail(Outage::Unavailable));
+        thread::yield_now();
+        let before = engine.dropped_operations();
+        drop(engine.check(&ADA));
+        engine.dropped_operations() == before
+    });
 }
