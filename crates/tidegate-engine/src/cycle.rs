@@ -82,3 +82,29 @@ impl CycleClock {
         }
     }
 }
+
+/// The clocks of cycles, each once.
+#[derive(Debug, Default)]
+pub(crate) struct CycleClocks(Vec<(Cycle, Box<str>, Arc<CycleClock>)>);
+
+impl CycleClocks {
+    /// The clock of a cycle. `rounds` has the number of rounds that were closed in a domain.
+    pub(crate) fn of(
+        &mut self,
+        (cycle, domain): (Cycle, Box<str>),
+        rounds: impl FnOnce(&str) -> Arc<AtomicU64>,
+    ) -> Arc<CycleClock> {
+        let is_same = |it: &&(Cycle, Box<str>, _)| (&it.0, &it.1) == (&cycle, &domain);
+        if let Some((_, _, clock)) = self.0.iter().find(is_same) {
+            return Arc::clone(clock);
+        }
+        let clock = Arc::new(match &cycle {
+            Cycle::Calendar(calendar) => {
+                CycleClock::Calendar(CachedCalendar::new(calendar.clone()))
+            }
+            Cycle::Round => CycleClock::Round { domain: domain.clone(), closed: rounds(&domain) },
+        });
+        self.0.push((cycle, domain, Arc::clone(&clock)));
+        clock
+    }
+}

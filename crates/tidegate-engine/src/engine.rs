@@ -200,6 +200,15 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         self.shared.store.evicted_idempotency_keys()
     }
 
+    /// How many operations of a shared store were dropped before they were complete: no caller waited
+    /// for them any more, and there were too many such operations at once.
+    ///
+    /// What they hold expires. A call whose rules had changed meanwhile may not have happened.
+    #[must_use]
+    pub fn dropped_operations(&self) -> u64 {
+        self.shared.store.shared().map_or(0, |store| store.finisher().dropped())
+    }
+
     /// Whether no key has its own state.
     #[must_use]
     pub fn is_empty(&self) -> bool {

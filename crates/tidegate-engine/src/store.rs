@@ -2,12 +2,11 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::Future;
 use std::pin::Pin;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
 
 use tidegate_core::Timestamp;
 use tidegate_table::hash::KeyedHash;
@@ -34,6 +33,8 @@ pub(crate) mod shared;
 
 #[cfg(feature = "durable")]
 pub use any::AnyStore;
+pub(crate) use later::block_on;
+pub use later::{NowOrLater, NowOrLaterFuture};
 pub use memory::{MemoryStore, SnapshotError};
 
 /// The id of a hold: a reservation or a lease.
@@ -509,133 +510,5 @@ pub(crate) mod sealed {
 
         /// How many idempotency keys were dropped before their time.
         fn evicted_idempotency_keys(&self) -> u64;
-    }
-}
-
-/// A result that is ready now, or later.
-///
-/// Await it, or [`block`](Self::block) on it in blocking code. With the in-memory store it is always
-/// ready, so that neither costs anything. A file store has applied the operation when this is
-/// returned, and it resolves when the operation is durable.
-#[must_use = "the operation may not be durable until this is awaited"]
-pub enum NowOrLater<'a, T> {
-    /// It is ready.
-    Now(T),
-    /// It will be ready later.
-    Later(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
-}
-
-impl<'a, T> NowOrLater<'a, T> {
-    /// The result; blocks this thread until it is ready.
-    pub fn block(self) -> T {
-        match self {
-            Self::Now(result) => result,
-            Self::Later(future) => block_on(future),
-        }
-    }
-
-    /// Applies a function to the result.
-    pub fn map<U>(self, function: impl FnOnce(T) -> U + Send + 'a) -> NowOrLater<'a, U>
-    where
-        T: 'a,
-    {
-        match self {
-            Self::Now(result) => NowOrLater::Now(function(result)),
-            Self::Later(future) => NowOrLater::Later(Box::pin(async { function(future.await) })),
-        }
-    }
-}
-
-impl<'a, T: 'a> NowOrLater<'a, T> {
-    /// Goes on with another operation, once this one has its result.
-    pub(crate) fn then<U: Send + 'a>(
-        self,
-        next: impl FnOnce(T) -> NowOrLater<'a, U> + Send + 'a,
-    ) -> NowOrLater<'a, U> {
-        match self {
-            Self::Now(result) => next(result),
-            Self::Later(future) => NowOrLater::Later(Box::pin(async move {
-                match next(future.await) {
-                    NowOrLater::Now(result) => result,
-                    NowOrLater::Later(future) => future.await,
-                }
-            })),
-        }
-    }
-}
-
-impl<'a, T: Unpin + 'a> IntoFuture for NowOrLater<'a, T> {
-    type Output = T;
-    type IntoFuture = NowOrLaterFuture<'a, T>;
-
-    fn into_future(self) -> NowOrLaterFuture<'a, T> {
-        match self {
-            Self::Now(result) => NowOrLaterFuture { now: Some(result), later: None },
-            Self::Later(future) => NowOrLaterFuture { now: None, later: Some(future) },
-        }
-    }
-}
-
-/// The future of a [`NowOrLater`].
-pub struct NowOrLaterFuture<'a, T> {
-    now: Option<T>,
-    later: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
-}
-
-impl<T: Unpin> Future for NowOrLaterFuture<'_, T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        match (self.now.take(), &mut self.later) {
-            (Some(result), _) => Poll::Ready(result),
-            (None, Some(future)) => future.as_mut().poll(context),
-            (None, None) => Poll::Pending,
-        }
-    }
-}
-
-impl<T> fmt::Debug for NowOrLaterFuture<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NowOrLaterFuture")
-            .field("is_ready", &self.now.is_some())
-            .finish_non_exhaustive()
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for NowOrLater<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Now(result) => f.debug_tuple("Now").field(result).finish(),
-            Self::Later(_) => f.write_str("Later(..)"),
-        }
-    }
-}
-
-/// Runs a future to its end on this thread.
-pub(crate) fn block_on<T>(mut future: Pin<Box<dyn Future<Output = T> + Send + '_>>) -> T {
-    #[derive(Default)]
-    struct Signal {
-        is_set: Mutex<bool>,
-        changed: Condvar,
-    }
-
-    impl Wake for Signal {
-        fn wake(self: Arc<Self>) {
-            *self.is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            self.changed.notify_one();
-        }
-    }
-
-    let signal = Arc::new(Signal::default());
-    let waker = Waker::from(Arc::clone(&signal));
-    loop {
-        if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return result;
-        }
-        let mut is_set = signal.is_set.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*is_set {
-            is_set = signal.changed.wait(is_set).unwrap_or_else(PoisonError::into_inner);
-        }
-        *is_set = false;
     }
 }

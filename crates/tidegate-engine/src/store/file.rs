@@ -6,16 +6,14 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use tidegate_core::Timestamp;
-use tidegate_policy::StoreBounds;
 use tidegate_policy::policy::Durability;
 use tidegate_table::hash::KeyedHash;
 use tidegate_table::locks::lock;
-use tidegate_table::table::WhenFull;
 
 use super::memory::{MemoryStore, Undo};
 use super::record::{Record, RoundRecord};
@@ -31,16 +29,15 @@ use crate::plan::{Charge, Plan, Settlement};
 use crate::store::block_on;
 use crate::transition::HoldItem;
 use edits::LoggedEdits;
-use log::{Log, WaitDurable};
-use marker::mark_begun;
+use log::WaitDurable;
 use recorder::Recorder;
-use recovery::{Recovered, recover};
-use writer::{SegmentSizes, SegmentWriter};
+use schedule::SnapshotSchedule;
 
 pub use disk::{Disk, DiskFile, FileIdentity, Folder, NamedFile};
 pub use error::OpenError;
 pub use ledger::{Booking, EntryKind, Filter, Ledger, LedgerEntries, LedgerEntry, Transfer};
 pub use log::LogCounts;
+pub use options::FileOptions;
 pub use repair::{CheckReport, RepairAction, check, check_on, repair, repair_on};
 pub use totals::{ReadableTotals, Totals, TotalsBy};
 
@@ -55,10 +52,12 @@ mod ledger;
 mod log;
 mod marker;
 mod names;
+mod options;
 mod reader;
 mod recorder;
 mod recovery;
 mod repair;
+mod schedule;
 mod segments;
 mod snapshot;
 mod totals;
@@ -87,142 +86,6 @@ struct FileStoreInner {
     growth: Arc<SnapshotSchedule>,
     recovered_last: Timestamp,
     is_torn: bool,
-}
-
-/// Decides when a snapshot is due.
-#[derive(Debug, Default)]
-struct SnapshotSchedule {
-    /// Bytes of log now.
-    written_len: AtomicU64,
-    state: Mutex<ScheduleState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct ScheduleState {
-    at_snapshot_len: u64,
-    is_closing: bool,
-    is_due: bool,
-}
-
-/// How a [`FileStore`] is opened.
-#[derive(Clone, Copy, Debug)]
-pub struct FileOptions {
-    bounds: StoreBounds,
-    least_durability: Durability,
-    sizes: SegmentSizes,
-}
-
-impl Default for FileOptions {
-    fn default() -> Self {
-        Self {
-            bounds: StoreBounds::new(1 << 20, WhenFull::Share),
-            least_durability: Durability::Memory,
-            sizes: SegmentSizes::default(),
-        }
-    }
-}
-
-impl FileOptions {
-    /// The maximum number of keys, in total over all rules. Default: a million.
-    #[must_use]
-    pub const fn max_keys(mut self, max_keys: usize) -> Self {
-        self.bounds.max_keys = max_keys;
-        self
-    }
-
-    /// All bounds together.
-    #[must_use]
-    pub const fn bounds(mut self, bounds: StoreBounds) -> Self {
-        self.bounds = bounds;
-        self
-    }
-
-    /// What happens to new keys beyond the maximum. Keys of durable rules are denied then, unless
-    /// they are allowed: they cannot share counters.
-    #[must_use]
-    pub const fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.bounds.when_full = when_full;
-        self
-    }
-
-    /// The least durability of all charges, whatever their rules demand.
-    #[must_use]
-    pub const fn least_durability(mut self, least: Durability) -> Self {
-        self.least_durability = least;
-        self
-    }
-
-    /// How many bytes of log precede a snapshot and a new segment. Default: 64 MiB.
-    #[must_use]
-    pub const fn snapshot_every(mut self, bytes: u64) -> Self {
-        (self.sizes.snapshot_after_len, self.sizes.segment_len) = (bytes, bytes);
-        self
-    }
-
-    /// How many bytes of space are allocated ahead of what is written, up to 1 GiB. Default: 1 MiB.
-    #[must_use]
-    pub const fn fill_ahead(mut self, bytes: u64) -> Self {
-        self.sizes.fill_len = if bytes < MOST_AHEAD { bytes } else { MOST_AHEAD };
-        self
-    }
-
-    /// Opens the store in a folder; an empty or missing one starts a new store.
-    pub fn open(self, path: &Path) -> Result<FileStore, OpenError> {
-        self.open_on(Arc::new(own(path)?))
-    }
-
-    /// Opens the store on another [`Disk`].
-    pub fn open_on(self, disk: Arc<dyn Disk>) -> Result<FileStore, OpenError> {
-        let Recovered { memory, keys, edits, finish, last, is_new, log_len } =
-            recover(&*disk, self.bounds)?;
-        let growth = Arc::new(SnapshotSchedule::default());
-        lock(&growth.state).is_due = log_len > self.sizes.snapshot_after_len;
-        let (of_log, sizes) = (Arc::clone(&growth), self.sizes);
-        let writer = SegmentWriter::new(Arc::clone(&disk), sizes, finish.from, finish.unproven);
-        let log = Log::new(writer, move |len| of_log.note(len, sizes.snapshot_after_len))
-            .map_err(|error| OpenError::disk("start a thread", error))?;
-        let recorder = Arc::new(Recorder {
-            log,
-            keys: Mutex::new(keys),
-            last: Mutex::new(last),
-            least_durability: self.least_durability,
-        });
-        let mut memory = memory;
-        memory.attach_journal(Arc::clone(&recorder) as _, self.least_durability);
-        let shared = Arc::new(FileStoreInner {
-            memory,
-            recorder,
-            disk,
-            least_durability: self.least_durability,
-            edits: Mutex::new(edits),
-            snapshots: Mutex::new(()),
-            growth,
-            recovered_last: last,
-            is_torn: finish.is_torn,
-        });
-        if is_new {
-            shared.begin()?;
-        }
-        mark_begun(&*shared.disk)?;
-        shared.finish_erasing(Times { now: last, wall: last })?;
-        let of_thread = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("tidegate-snapshots".into())
-            .spawn(move || of_thread.take_snapshots())
-            .map_err(|error| OpenError::disk("start a thread", error))?;
-        Ok(FileStore { shared, thread: Some(thread) })
-    }
-}
-
-/// Locks a folder for this process.
-fn own(path: &Path) -> Result<Folder, OpenError> {
-    Folder::own(path).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => {
-            OpenError::InUse { path: path.into(), owner: error.to_string() }
-        }
-        _ => OpenError::disk(format!("open {}", path.display()), error),
-    })
 }
 
 impl FileStore {
@@ -378,10 +241,7 @@ impl FileStore {
 
 impl Drop for FileStore {
     fn drop(&mut self) {
-        let mut state = lock(&self.shared.growth.state);
-        state.is_closing = true;
-        self.shared.growth.changed.notify_all();
-        drop(state);
+        self.shared.growth.close();
         if let Some(thread) = self.thread.take() {
             // It ends by itself; a panic there has been reported.
             let _ = thread.join();
@@ -410,32 +270,6 @@ impl FileStoreInner {
             let _ = self.take_snapshot();
             self.growth.note_snapshot();
         }
-    }
-}
-
-impl SnapshotSchedule {
-    fn note(&self, written_len: u64, after_len: u64) {
-        self.written_len.store(written_len, Ordering::Relaxed);
-        let mut state = lock(&self.state);
-        if written_len.saturating_sub(state.at_snapshot_len) > after_len && !state.is_due {
-            state.is_due = true;
-            self.changed.notify_all();
-        }
-    }
-
-    fn note_snapshot(&self) {
-        let mut state = lock(&self.state);
-        state.at_snapshot_len = self.written_len.load(Ordering::Relaxed);
-        state.is_due = false;
-    }
-
-    /// Waits until a snapshot is due; `false` at the end.
-    fn wait_until_due(&self) -> bool {
-        let mut state = lock(&self.state);
-        while !state.is_due && !state.is_closing {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        !state.is_closing
     }
 }
 
@@ -613,9 +447,6 @@ impl sealed::Store for FileStore {
         self.shared.memory.bytes()
     }
 }
-
-/// The most space that is allocated ahead.
-const MOST_AHEAD: u64 = 1 << 30;
 
 /// About how long a record is without its text.
 const SMALL_RECORD: usize = 1 << 10;

@@ -1,15 +1,144 @@
-//! Results that come later: promises, and what happens to those that no caller waits for any more.
+//! Results that come now or later: promises, and what happens to those that no caller waits for any
+//! more.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use tidegate_table::locks::lock;
+
+/// A result that is ready now, or later.
+///
+/// Await it, or [`block`](Self::block) on it in blocking code. With the in-memory store it is always
+/// ready, so that neither costs anything. A file store has applied the operation when this is
+/// returned, and it resolves when the operation is durable.
+#[must_use = "the operation may not be durable until this is awaited"]
+pub enum NowOrLater<'a, T> {
+    /// It is ready.
+    Now(T),
+    /// It will be ready later.
+    Later(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
+}
+
+impl<'a, T> NowOrLater<'a, T> {
+    /// The result; blocks this thread until it is ready.
+    pub fn block(self) -> T {
+        match self {
+            Self::Now(result) => result,
+            Self::Later(future) => block_on(future),
+        }
+    }
+
+    /// Applies a function to the result.
+    pub fn map<U>(self, function: impl FnOnce(T) -> U + Send + 'a) -> NowOrLater<'a, U>
+    where
+        T: 'a,
+    {
+        match self {
+            Self::Now(result) => NowOrLater::Now(function(result)),
+            Self::Later(future) => NowOrLater::Later(Box::pin(async { function(future.await) })),
+        }
+    }
+}
+
+impl<'a, T: 'a> NowOrLater<'a, T> {
+    /// Goes on with another operation, once this one has its result.
+    pub(crate) fn then<U: Send + 'a>(
+        self,
+        next: impl FnOnce(T) -> NowOrLater<'a, U> + Send + 'a,
+    ) -> NowOrLater<'a, U> {
+        match self {
+            Self::Now(result) => next(result),
+            Self::Later(future) => NowOrLater::Later(Box::pin(async move {
+                match next(future.await) {
+                    NowOrLater::Now(result) => result,
+                    NowOrLater::Later(future) => future.await,
+                }
+            })),
+        }
+    }
+}
+
+impl<'a, T: Unpin + 'a> IntoFuture for NowOrLater<'a, T> {
+    type Output = T;
+    type IntoFuture = NowOrLaterFuture<'a, T>;
+
+    fn into_future(self) -> NowOrLaterFuture<'a, T> {
+        match self {
+            Self::Now(result) => NowOrLaterFuture { now: Some(result), later: None },
+            Self::Later(future) => NowOrLaterFuture { now: None, later: Some(future) },
+        }
+    }
+}
+
+/// The future of a [`NowOrLater`].
+pub struct NowOrLaterFuture<'a, T> {
+    now: Option<T>,
+    later: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
+}
+
+impl<T: Unpin> Future for NowOrLaterFuture<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        match (self.now.take(), &mut self.later) {
+            (Some(result), _) => Poll::Ready(result),
+            (None, Some(future)) => future.as_mut().poll(context),
+            (None, None) => Poll::Pending,
+        }
+    }
+}
+
+impl<T> fmt::Debug for NowOrLaterFuture<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NowOrLaterFuture")
+            .field("is_ready", &self.now.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for NowOrLater<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Now(result) => f.debug_tuple("Now").field(result).finish(),
+            Self::Later(_) => f.write_str("Later(..)"),
+        }
+    }
+}
+
+/// Runs a future to its end on this thread.
+pub(crate) fn block_on<T>(mut future: Pin<Box<dyn Future<Output = T> + Send + '_>>) -> T {
+    #[derive(Default)]
+    struct Signal {
+        is_set: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Wake for Signal {
+        fn wake(self: Arc<Self>) {
+            *lock(&self.is_set) = true;
+            self.changed.notify_one();
+        }
+    }
+
+    let signal = Arc::new(Signal::default());
+    let waker = Waker::from(Arc::clone(&signal));
+    loop {
+        if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return result;
+        }
+        let mut is_set = lock(&signal.is_set);
+        while !*is_set {
+            is_set = signal.changed.wait(is_set).unwrap_or_else(PoisonError::into_inner);
+        }
+        *is_set = false;
+    }
+}
 
 /// A future that runs to its end whether or not it is waited for.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -119,6 +248,8 @@ struct FinisherState {
     ready: VecDeque<Arc<Task>>,
     /// How many tasks are not complete.
     open: usize,
+    /// How many were dropped, because there were too many.
+    dropped: u64,
     is_running: bool,
 }
 
@@ -128,11 +259,19 @@ struct Task {
 }
 
 impl Finisher {
-    /// Runs a future to its end. Beyond so many at once, it is dropped: what it holds expires.
+    /// How many operations were dropped, because too many were to be completed.
+    pub(crate) fn dropped(&self) -> u64 {
+        lock(&self.0.state).dropped
+    }
+
+    /// Runs a future to its end. Beyond so many at once, it is dropped and counted: what it holds
+    /// expires.
     fn finish(&self, future: BoxFuture<()>) {
         let task = Arc::new(Task { future: Mutex::new(Some(future)), queue: Arc::clone(&self.0) });
         let mut state = lock(&self.0.state);
         if state.open >= MOST_ABANDONED {
+            state.dropped += 1;
+            // Not under the lock: the task is dropped after it.
             drop(state);
             return;
         }
@@ -163,7 +302,7 @@ impl FinisherQueue {
                 return;
             } else {
                 let waited = self.changed.wait_timeout(state, Duration::from_secs(1));
-                state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
         }
     }

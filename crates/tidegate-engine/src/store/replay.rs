@@ -5,12 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tidegate_core::Timestamp;
-use tidegate_policy::internal::CachedCalendar;
-use tidegate_policy::policy::Cycle;
 use tidegate_table::hash::KeyedHash;
 
 use super::record::{ActionsRecord, KeyRecord, Malformed, Record, RuleImage};
-use crate::cycle::CycleClock;
+use crate::cycle::CycleClocks;
 use crate::plan::KeyAttributes;
 use crate::plan::KeyName;
 use crate::store::HoldId;
@@ -30,7 +28,7 @@ pub(super) struct Replay {
     states: HashMap<u64, StateImage>,
     holds: HashMap<HoldId, Hold>,
     names: HashMap<[u64; 2], CachedResult>,
-    cycles: Vec<(Cycle, Box<str>, Arc<CycleClock>)>,
+    cycles: CycleClocks,
     fence: u64,
     /// The latest time.
     pub(super) last: Timestamp,
@@ -46,7 +44,7 @@ impl Replay {
             states: HashMap::new(),
             holds: HashMap::new(),
             names: HashMap::new(),
-            cycles: Vec::new(),
+            cycles: CycleClocks::default(),
             fence: 0,
             last: Timestamp::ZERO,
             has_seed: false,
@@ -100,22 +98,7 @@ impl Replay {
     fn apply_rule(&mut self, image: RuleImage) -> Result<(), Malformed> {
         let Self { memory, cycles, .. } = self;
         let before = memory.history_mut().rule(image.family()).cloned();
-        let cycle_of = |cycle: Cycle, domain: Box<str>| {
-            let is_same = |it: &&(Cycle, Box<str>, _)| (&it.0, &it.1) == (&cycle, &domain);
-            if let Some((_, _, clock)) = cycles.iter().find(is_same) {
-                return Arc::clone(clock);
-            }
-            let clock = Arc::new(match &cycle {
-                Cycle::Calendar(calendar) => {
-                    CycleClock::Calendar(CachedCalendar::new(calendar.clone()))
-                }
-                Cycle::Round => {
-                    CycleClock::Round { domain: domain.clone(), closed: memory.rounds(&domain) }
-                }
-            });
-            cycles.push((cycle, domain, Arc::clone(&clock)));
-            clock
-        };
+        let cycle_of = |cycle, domain| cycles.of((cycle, domain), |domain| memory.rounds(domain));
         let rule = image.applied_to(before.as_deref(), cycle_of).ok_or(Malformed)?;
         self.memory.history_mut().insert(Arc::new(rule));
         Ok(())

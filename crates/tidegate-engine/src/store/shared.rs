@@ -230,10 +230,7 @@ impl sealed::Store for SharedStore {
             });
             flow(view.and_then(|view| settle::settle(&view, id, settlement)))
         };
-        let future = self.run(reads, function);
-        let settled =
-            Submitted::new(Box::pin(async move { future.await? }), |_| None, &self.finisher);
-        NowOrLater::Later(Box::pin(settled))
+        self.submit(reads, function)
     }
 
     fn refund(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, RefundFailure>> {

@@ -187,6 +187,10 @@ impl MetricsSources<'_> {
         let help = "Number of idempotency keys forgotten early, because there were too many.";
         text.family(name, "counter", help);
         text.sample(name, &[], self.engine.evicted_idempotency_keys());
+        let name = "tidegate_abandoned_operations_dropped_total";
+        let help = "Number of operations of disconnected clients not completed, because there were too many.";
+        text.family(name, "counter", help);
+        text.sample(name, &[], self.engine.dropped_operations());
     }
 
     fn write_disk(&self, text: &mut Exposition) {

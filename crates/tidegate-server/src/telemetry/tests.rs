@@ -43,6 +43,7 @@ fn decisions_are_counted_by_rule_outcome_and_mode() {
         r#"tidegate_unmatched_total{domain="default"} 0"#,
         r#"tidegate_unmatched_total{domain=""} 0"#,
         "tidegate_table_keys 2",
+        "tidegate_abandoned_operations_dropped_total 0",
         "tidegate_rules 2",
     ] {
         assert!(text.lines().any(|it| it == line), "no line {line} in\n{text}");

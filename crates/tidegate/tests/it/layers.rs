@@ -161,7 +161,7 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
 /// The log on disk and its snapshots, and the timer of the queues.
 const START_THREADS: [&str; 4] = [
     "tidegate-engine/src/store/file/log.rs",
-    "tidegate-engine/src/store/file.rs",
+    "tidegate-engine/src/store/file/options.rs",
     "tidegate-engine/src/store/later.rs",
     "tidegate-table/src/waiting/timer.rs",
 ];

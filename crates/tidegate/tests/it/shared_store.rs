@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tidegate::policy::{Condition, Policy, RuleId};
 use tidegate::shared::{Listing, RecordStore, Records, SharedStore, Step, Transaction};
 use tidegate::testing::{self, DelayedRecords, RecordFaults};
 use tidegate::{
-    Ban, CheckError, EditError, Engine, ManualClock, NowOrLater, Outage, Request, Timestamp,
+    Ban, CheckError, EditError, Engine, Lease, ManualClock, NowOrLater, Outage, Request, Timestamp,
 };
 
 static SEED: AtomicU64 = AtomicU64::new(1);
@@ -214,20 +214,46 @@ fn a_repeat_whose_caller_is_gone_leaves_the_first_reservation() {
     assert_eq!(nodes.engines[0].commit(first, None).block().unwrap().charged, 20);
 }
 
+/// A slot without a wait in the queue, as soon as one is free.
+fn free_slot(node: &Engine<SharedStore, ManualClock>) -> Lease<SharedStore, ManualClock> {
+    let acquire = || node.acquire(&ADA, Some(Duration::ZERO));
+    let (mut waits, mut lease) = (acquire(), None);
+    // Polled, not blocked on: behind a waiter that never leaves, it would block for ever.
+    until(|| {
+        match poll(&mut waits) {
+            Poll::Ready(Ok(granted)) => lease = Some(granted),
+            Poll::Ready(Err(_)) => waits = acquire(),
+            Poll::Pending => thread::yield_now(),
+        }
+        lease.is_some()
+    });
+    lease.unwrap()
+}
+
 #[test]
 fn a_dropped_wait_leaves_the_queue_and_no_slot_behind() {
     let nodes = Nodes::two(SLOTS);
     let [first, second] = [0, 1].map(|index| &nodes.engines[index]);
-    let held = first.acquire(&ADA, None).block().unwrap();
-    let mut waits = second.acquire(&ADA, None);
-    assert!(poll(&mut waits).is_pending());
-    drop(waits);
+    let held = free_slot(first);
+    // The clock stands still: no lease expires, and fences count the slots that were granted.
+    let (mut last, mut to_dropped) = (held.fence(), 0);
     held.release().block().unwrap();
-    for _ in 0..10 {
-        // Dropped while its first attempt is on its way.
+    until(|| {
+        // Dropped while its first attempt is on its way, which may get the slot.
         drop(second.acquire(&ADA, None));
-    }
-    until(|| first.acquire(&ADA, Some(Duration::ZERO)).block().is_ok());
+        for node in [first, second] {
+            let held = free_slot(node);
+            to_dropped += held.fence() - last - 1;
+            last = held.fence();
+            // Dropped in the queue, behind one that is dropped later.
+            let mut head = second.acquire(&ADA, None);
+            let mut next = second.acquire(&ADA, None);
+            assert!(poll(&mut head).is_pending() && poll(&mut next).is_pending());
+            drop((next, head));
+            held.release().block().unwrap();
+        }
+        to_dropped >= 20
+    });
 }
 
 #[test]
@@ -373,4 +399,47 @@ fn results_of_a_store_in_memory_are_there_at_once() {
     assert!(matches!(engine.check(&ADA), NowOrLater::Now(Ok(_))));
     assert!(matches!(engine.explain(&ADA), NowOrLater::Now(Ok(_))));
     assert!(matches!(engine.drop_overlay("root"), NowOrLater::Now(Ok(_))));
+}
+
+/// Records that answer nothing until they are dropped.
+#[derive(Debug, Default)]
+struct SilentRecords(Mutex<Vec<Transaction>>);
+
+impl RecordStore for SilentRecords {
+    fn run(&self, transaction: Transaction) {
+        self.0.lock().unwrap().push(transaction);
+    }
+
+    fn states(&self, _: u64) -> Listing {
+        Box::pin(async { Err(Outage::Unavailable) })
+    }
+
+    fn len(&self) -> usize {
+        0
+    }
+}
+
+#[test]
+fn abandoned_operations_beyond_the_maximum_are_counted() {
+    const MOST: u64 = 65_536;
+    let records = Arc::new(SilentRecords::default());
+    let nodes = Nodes::new(1, &records, WINDOW);
+    let engine = &nodes.engines[0];
+    for _ in 0..MOST {
+        drop(engine.check(&ADA));
+    }
+    assert_eq!(engine.dropped_operations(), 0);
+    for _ in 0..5 {
+        drop(engine.check(&ADA));
+    }
+    assert_eq!(engine.dropped_operations(), 5);
+    // Those before them are completed, and there is room again.
+    until(|| {
+        let open = std::mem::take(&mut *records.0.lock().unwrap());
+        open.into_iter().for_each(|transaction| transaction.fail(Outage::Unavailable));
+        thread::yield_now();
+        let before = engine.dropped_operations();
+        drop(engine.check(&ADA));
+        engine.dropped_operations() == before
+    });
 }

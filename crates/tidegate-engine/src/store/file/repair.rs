@@ -14,7 +14,7 @@ use super::frame::{
 };
 use super::ledger::{Filter, Ledger};
 use super::marker::unmark;
-use super::own;
+use super::options::own;
 use super::recovery::{newest_snapshot, recover};
 use super::segments::{CountedEnd, SegmentLink, read_header, segment_numbers, successor};
 

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{self, AtomicU64};
 
 use super::records::{Kind, RecordKey, Records, Write};
-use crate::cycle::CycleClock;
+use crate::cycle::CycleClocks;
 use crate::edits::{Change, MOST_CHANGES, Overlay};
 use crate::history::History;
 use crate::store::record::{ByteReader, ByteWriter, EditedItem, Malformed, RuleImage};
 use crate::store::sha256::sha256;
-use tidegate_policy::internal::CachedCalendar;
-use tidegate_policy::policy::{Cycle, Policy};
+use tidegate_policy::policy::Policy;
 
 /// What is in force. Immutable: every edit, and every round that is closed, makes a new one with a
 /// larger version.
@@ -122,10 +121,13 @@ impl Control {
     /// A history whose periods count by the rounds of this control.
     fn rebound(&self, history: &History) -> History {
         let mut bound = History::default();
-        let mut cycles = Cycles { control: self, known: Vec::new() };
+        let mut cycles = CycleClocks::default();
         for rule in history.rules() {
             let image = RuleImage::of_change(None, rule);
-            if let Some(rule) = image.applied_to(None, |cycle, domain| cycles.of(cycle, domain)) {
+            let rule = image.applied_to(None, |cycle, domain| {
+                cycles.of((cycle, domain), |domain| self.rounds(domain))
+            });
+            if let Some(rule) = rule {
                 bound.insert(Arc::new(rule));
             }
         }
@@ -175,9 +177,11 @@ impl Control {
             ..Self::none(Arc::new(policy))
         };
         let mut history = History::default();
-        let mut cycles = Cycles { control: &control, known: Vec::new() };
+        let mut cycles = CycleClocks::default();
         for image in images {
-            let rule = image.applied_to(None, |cycle, domain| cycles.of(cycle, domain));
+            let rule = image.applied_to(None, |cycle, domain| {
+                cycles.of((cycle, domain), |domain| control.rounds(domain))
+            });
             history.insert(Arc::new(rule.ok_or(Malformed)?));
         }
         control.history = Arc::new(history);
@@ -207,31 +211,6 @@ impl Control {
         let rules: Vec<_> = self.history.rules().collect();
         out.list(rules.into_iter(), |out, rule| RuleImage::of_change(None, rule).write(out));
         Some(Write::new(Kind::Control, Some(out.0)))
-    }
-}
-
-/// The clocks of periods, each once.
-struct Cycles<'a> {
-    control: &'a Control,
-    known: Vec<(Cycle, Box<str>, Arc<CycleClock>)>,
-}
-
-impl Cycles<'_> {
-    fn of(&mut self, cycle: Cycle, domain: Box<str>) -> Arc<CycleClock> {
-        let is_same = |it: &&(Cycle, Box<str>, _)| (&it.0, &it.1) == (&cycle, &domain);
-        if let Some((_, _, clock)) = self.known.iter().find(is_same) {
-            return Arc::clone(clock);
-        }
-        let clock = Arc::new(match &cycle {
-            Cycle::Calendar(calendar) => {
-                CycleClock::Calendar(CachedCalendar::new(calendar.clone()))
-            }
-            Cycle::Round => {
-                CycleClock::Round { domain: domain.clone(), closed: self.control.rounds(&domain) }
-            }
-        });
-        self.known.push((cycle, domain, Arc::clone(&clock)));
-        clock
     }
 }
 

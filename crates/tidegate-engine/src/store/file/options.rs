@@ -1,0 +1,143 @@
+//! How a file store is opened.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use tidegate_policy::StoreBounds;
+use tidegate_policy::policy::Durability;
+use tidegate_table::table::WhenFull;
+
+use super::disk::{Disk, Folder};
+use super::error::OpenError;
+use super::log::Log;
+use super::marker::mark_begun;
+use super::recorder::Recorder;
+use super::recovery::{Recovered, recover};
+use super::schedule::SnapshotSchedule;
+use super::writer::{SegmentSizes, SegmentWriter};
+use super::{FileStore, FileStoreInner};
+use crate::cycle::Times;
+
+/// How a [`FileStore`] is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct FileOptions {
+    bounds: StoreBounds,
+    least_durability: Durability,
+    sizes: SegmentSizes,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        Self {
+            bounds: StoreBounds::new(1 << 20, WhenFull::Share),
+            least_durability: Durability::Memory,
+            sizes: SegmentSizes::default(),
+        }
+    }
+}
+
+impl FileOptions {
+    /// The maximum number of keys, in total over all rules. Default: a million.
+    #[must_use]
+    pub const fn max_keys(mut self, max_keys: usize) -> Self {
+        self.bounds.max_keys = max_keys;
+        self
+    }
+
+    /// All bounds together.
+    #[must_use]
+    pub const fn bounds(mut self, bounds: StoreBounds) -> Self {
+        self.bounds = bounds;
+        self
+    }
+
+    /// What happens to new keys beyond the maximum. Keys of durable rules are denied then, unless
+    /// they are allowed: they cannot share counters.
+    #[must_use]
+    pub const fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.bounds.when_full = when_full;
+        self
+    }
+
+    /// The least durability of all charges, whatever their rules demand.
+    #[must_use]
+    pub const fn least_durability(mut self, least: Durability) -> Self {
+        self.least_durability = least;
+        self
+    }
+
+    /// How many bytes of log precede a snapshot and a new segment. Default: 64 MiB.
+    #[must_use]
+    pub const fn snapshot_every(mut self, bytes: u64) -> Self {
+        (self.sizes.snapshot_after_len, self.sizes.segment_len) = (bytes, bytes);
+        self
+    }
+
+    /// How many bytes of space are allocated ahead of what is written, up to 1 GiB. Default: 1 MiB.
+    #[must_use]
+    pub const fn fill_ahead(mut self, bytes: u64) -> Self {
+        self.sizes.fill_len = if bytes < MOST_AHEAD { bytes } else { MOST_AHEAD };
+        self
+    }
+
+    /// Opens the store in a folder; an empty or missing one starts a new store.
+    pub fn open(self, path: &Path) -> Result<FileStore, OpenError> {
+        self.open_on(Arc::new(own(path)?))
+    }
+
+    /// Opens the store on another [`Disk`].
+    pub fn open_on(self, disk: Arc<dyn Disk>) -> Result<FileStore, OpenError> {
+        let Recovered { memory, keys, edits, finish, last, is_new, log_len } =
+            recover(&*disk, self.bounds)?;
+        let growth = Arc::new(SnapshotSchedule::new(log_len > self.sizes.snapshot_after_len));
+        let (of_log, sizes) = (Arc::clone(&growth), self.sizes);
+        let writer = SegmentWriter::new(Arc::clone(&disk), sizes, finish.from, finish.unproven);
+        let log = Log::new(writer, move |len| of_log.note(len, sizes.snapshot_after_len))
+            .map_err(|error| OpenError::disk("start a thread", error))?;
+        let recorder = Arc::new(Recorder {
+            log,
+            keys: Mutex::new(keys),
+            last: Mutex::new(last),
+            least_durability: self.least_durability,
+        });
+        let mut memory = memory;
+        memory.attach_journal(Arc::clone(&recorder) as _, self.least_durability);
+        let shared = Arc::new(FileStoreInner {
+            memory,
+            recorder,
+            disk,
+            least_durability: self.least_durability,
+            edits: Mutex::new(edits),
+            snapshots: Mutex::new(()),
+            growth,
+            recovered_last: last,
+            is_torn: finish.is_torn,
+        });
+        if is_new {
+            shared.begin()?;
+        }
+        mark_begun(&*shared.disk)?;
+        shared.finish_erasing(Times { now: last, wall: last })?;
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("tidegate-snapshots".into())
+            .spawn(move || of_thread.take_snapshots())
+            .map_err(|error| OpenError::disk("start a thread", error))?;
+        Ok(FileStore { shared, thread: Some(thread) })
+    }
+}
+
+/// Locks a folder for this process.
+pub(super) fn own(path: &Path) -> Result<Folder, OpenError> {
+    Folder::own(path).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            OpenError::InUse { path: path.into(), owner: error.to_string() }
+        }
+        _ => OpenError::disk(format!("open {}", path.display()), error),
+    })
+}
+
+/// The most space that is allocated ahead.
+const MOST_AHEAD: u64 = 1 << 30;
