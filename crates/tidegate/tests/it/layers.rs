@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each crate may use of the others. What is not listed is not allowed.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("tidegate-core", &[]),
     ("tidegate-table", &["tidegate-core"]),
     ("tidegate-policy", &["tidegate-core", "tidegate-table"]),
@@ -14,10 +14,18 @@ const MAY_USE: [(&str, &[&str]); 11] = [
     ("tidegate-proto", &["tidegate-core"]),
     ("tidegate-listen", &["tidegate"]),
     ("tidegate-tower", &["tidegate", "tidegate-proto", "tidegate-listen"]),
-    ("tidegate-server", &["tidegate", "tidegate-proto", "tidegate-listen"]),
+    ("tidegate-redis", &["tidegate"]),
+    ("tidegate-server", &["tidegate", "tidegate-proto", "tidegate-listen", "tidegate-redis"]),
     (
         "tidegate-cli",
-        &["tidegate", "tidegate-table", "tidegate-proto", "tidegate-listen", "tidegate-server"],
+        &[
+            "tidegate",
+            "tidegate-table",
+            "tidegate-proto",
+            "tidegate-listen",
+            "tidegate-redis",
+            "tidegate-server",
+        ],
     ),
     ("tidegate-redis-servers", &[]),
 ];

@@ -12,7 +12,7 @@ use tokens::{Token, tokens};
 
 mod tokens;
 
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "tidegate",
     "tidegate-cli",
     "tidegate-core",
@@ -20,6 +20,7 @@ const CRATES: [&str; 11] = [
     "tidegate-listen",
     "tidegate-policy",
     "tidegate-proto",
+    "tidegate-redis",
     "tidegate-redis-servers",
     "tidegate-server",
     "tidegate-table",
