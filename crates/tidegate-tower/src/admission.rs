@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::Extensions;
 use tidegate::Decision;
+use tidegate::policy::RuleId;
 
 /// The decision about a request, for its handler.
 ///
@@ -25,7 +26,7 @@ use tidegate::Decision;
 #[derive(Clone, Debug, Default)]
 pub struct Admission {
     pub(crate) decision: Option<Decision>,
-    pub(crate) rule: Option<Box<str>>,
+    pub(crate) rule: Option<RuleId>,
     pub(crate) permit: Option<Permit>,
     pub(crate) actual_cost: Option<ActualCost>,
     /// Whether it was denied, and is served only because of shadow mode.
@@ -51,8 +52,8 @@ impl Admission {
 
     /// The decisive rule, where a policy decided.
     #[must_use]
-    pub fn rule(&self) -> Option<&str> {
-        self.rule.as_deref()
+    pub const fn rule(&self) -> Option<&RuleId> {
+        self.rule.as_ref()
     }
 
     /// Whether the request was allowed. In shadow mode denied requests are served too.

@@ -7,6 +7,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version};
 use smallvec::SmallVec;
+use tidegate::policy::RuleId;
 use tidegate::{CheckError, Decision, Report, Wait};
 use tidegate_proto::headers::{Dialect, LimitFields};
 use tidegate_proto::{grpc, problem};
@@ -22,7 +23,7 @@ pub struct Denial {
     pub(crate) kind: DenialKind,
     pub(crate) reason: Cow<'static, str>,
     /// The limits that denied it.
-    pub(crate) rules: Vec<Box<str>>,
+    pub(crate) rules: Vec<RuleId>,
     pub(crate) wait: Option<Wait>,
     pub(crate) decision: Option<Decision>,
     pub(crate) headers: Headers,
@@ -57,9 +58,10 @@ impl Denial {
         &self.reason
     }
 
-    /// The rules that denied the request.
-    pub fn rules(&self) -> impl Iterator<Item = &str> {
-        self.rules.iter().map(|rule| &**rule)
+    /// The rules that denied the request. A limit without a policy has its own name, in the domain
+    /// `default`.
+    pub fn rules(&self) -> impl Iterator<Item = &RuleId> {
+        self.rules.iter()
     }
 
     /// How long to wait; `None` where a retry makes no difference.
@@ -98,10 +100,10 @@ impl Denial {
     pub(crate) fn of_report(report: &Report, dialect: Dialect) -> Self {
         let denies =
             |rule: &tidegate::RuleReport<'_>| is_enforced(rule) && !rule.decision.is_allowed();
-        let mut rules: Vec<Box<str>> =
-            report.rules().filter(denies).map(|rule| rule.rule.name().into()).collect();
+        let mut rules: Vec<RuleId> =
+            report.rules().filter(denies).map(|rule| rule.rule.clone()).collect();
         if rules.is_empty() {
-            rules.extend(report.rule().map(|rule| rule.name().into()));
+            rules.extend(report.rule().cloned());
         }
         Self {
             kind: if report.is_outage() {
@@ -151,7 +153,7 @@ impl Denial {
     /// and a body of `application/problem+json`.
     #[must_use]
     pub fn response(&self) -> Response<Bytes> {
-        let rules = self.rules.iter().map(|rule| &**rule);
+        let rules = self.rules.iter().map(RuleId::name);
         let problem = match self.kind {
             DenialKind::LimitExceeded => {
                 problem::Problem::quota_exceeded(&self.reason, rules, self.wait)
@@ -194,7 +196,7 @@ impl Denial {
             headers.insert("grpc-message", message);
         }
         if self.kind == DenialKind::LimitExceeded {
-            let rule = self.rules.first().map(|rule| &**rule);
+            let rule = self.rules.first().map(RuleId::name);
             let details = grpc::GrpcDenial { message, rule, wait: self.wait };
             if let Some(details) = value(details.details()) {
                 headers.insert("grpc-status-details-bin", details);

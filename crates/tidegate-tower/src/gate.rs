@@ -164,7 +164,7 @@ impl GateConfig {
             }
             Err(denial) => denial,
         };
-        let rule = denial.rules.first().map(|rule| &**rule);
+        let rule = denial.rules.first().map(tidegate::policy::RuleId::name);
         if denial.kind == DenialKind::Misconfigured && self.options.mistakes.allow(&()) {
             tracing::error!(rule, reason = &*denial.reason, "the layer is misconfigured");
         }

@@ -3,7 +3,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 use http::request::Parts;
-use tidegate::policy::Mode;
+use tidegate::policy::{Mode, RuleId};
 use tidegate::{Clock, Decision, KeyedLimit, Limiter, Wait};
 use tidegate_proto::headers::{Dialect, LimitFields};
 use tower_layer::Layer;
@@ -195,7 +195,7 @@ impl Decider for LimitDecider {
         }
         let wait = decision.retry_after().unwrap_or(Wait::Unknown);
         GateDecision::Now(Err(Box::new(Denial {
-            rules: vec![Box::from(&**name)],
+            rules: vec![RuleId::named(name)],
             decision: Some(decision),
             headers,
             ..Denial::limit_exceeded(reason(wait), wait)

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
+use tidegate::policy::RuleId;
 use tidegate::{
     Bucket, BuildError, Clock, Decision, LimitError, Limiter, MonotonicClock, Rate, Verdict,
 };
@@ -351,7 +352,7 @@ fn decided(decision: Decision, remote: impl FnOnce() -> String) -> GateDecision 
         Verdict::Deny { wait } => {
             tracing::warn!(remote = remote(), "rate_limited");
             Err(Box::new(Denial {
-                rules: vec!["upgrade-guard".into()],
+                rules: vec![RuleId::named("upgrade-guard")],
                 decision: Some(decision),
                 ..Denial::limit_exceeded(reason(wait), wait)
             }))

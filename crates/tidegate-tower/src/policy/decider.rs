@@ -193,7 +193,7 @@ fn denied(denial: Denial) -> (GateResult, Admission) {
 fn admission(report: &Report) -> Admission {
     Admission {
         decision: report.decision().copied(),
-        rule: report.rule().map(|rule| rule.name().into()),
+        rule: report.rule().cloned(),
         ..Admission::default()
     }
 }

@@ -174,7 +174,11 @@ async fn shadow_mode_serves_every_request() {
     let (engine, _) = engine(TWO_RULES);
     let handler = |admission: Admission| async move {
         let left = admission.decision().unwrap().remaining();
-        format!("{} {:?} {left}", admission.is_allowed(), admission.rule())
+        format!(
+            "{} {:?} {left}",
+            admission.is_allowed(),
+            admission.rule().map(tidegate::policy::RuleId::name)
+        )
     };
     let app = Router::new().route("/", route(handler)).layer(layer(&engine).mode(Mode::Shadow));
     for expected in ["true Some(\"user\") 1", "true Some(\"user\") 0", "false Some(\"user\") 0"] {

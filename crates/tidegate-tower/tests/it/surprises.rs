@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use tidegate::policy::Mode;
+use tidegate::policy::{Mode, RuleId};
 use tidegate::{Bucket, Limiter, Rate, Wait};
 use tidegate_tower::{
     AttributeError, ClientIp, Denial, DenialKind, Header, LimitLayer, Outcome, PolicyLayer,
@@ -102,7 +102,7 @@ async fn response_of_a_denial_is_the_callers() {
     let (engine, _) = engine(BY_USER);
     let respond = |denial: &Denial, parts: &http::request::Parts| {
         assert_eq!((denial.kind(), denial.reason()), (DenialKind::LimitExceeded, reason()));
-        assert_eq!(denial.rules().collect::<Vec<_>>(), ["user"]);
+        assert_eq!(denial.rules().map(RuleId::name).collect::<Vec<_>>(), ["user"]);
         assert!(matches!(denial.retry_after(), Some(Wait::After(_))));
         assert_eq!(denial.decision().unwrap().limit(), 1);
         let retry_after = denial.response().headers()["retry-after"].clone();
