@@ -15,19 +15,22 @@ use futures_util::future::{Either, Future, pending};
 use futures_util::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
-use tidegate::shared::{RecordKey, Write};
-use tidegate::{Clock, MonotonicClock, Outage, Timestamp};
+use tidegate::shared::RecordKey;
+use tidegate::{Clock, MonotonicClock, Outage};
 
-use crate::batch::{Batch, Change, Group, Job, Pending, Placed, Sources};
-use crate::cache::Seen;
-use crate::commands::{Committed, Encoded, ReadFailure, cell, is_redirection};
+use crate::batch::{Batch, Group, Job, Pending, Placed, Sources};
+use crate::commands::Encoded;
 use crate::control::ControlCopy;
 use crate::frame::{self, Cell};
 use crate::inbox::{Inbox, Known, lock};
 use crate::key_map::{KeyMap, KeySet};
 use crate::link::{ConnectFailure, Link};
 use crate::route::Route;
-use crate::server_time::{ClockStep, RoundTrip};
+
+mod edits;
+mod responses;
+
+use edits::Edits;
 
 /// Runs the transactions of a store until it is closed.
 pub(crate) async fn run(inbox: Arc<Inbox>, route: Arc<Route>) {
@@ -71,17 +74,6 @@ struct Sent {
     /// The time that expiries were computed from.
     now_ms: u64,
     is_resend: bool,
-}
-
-/// Changes of the policy's record.
-#[derive(Default)]
-struct Edits {
-    /// They wait until the one before is in force.
-    queued: Vec<Job>,
-    /// One that is on its way, by the stamp of its batch.
-    on_its_way: Option<u64>,
-    /// They are written, and take force at these times, in microseconds since 1970.
-    written: Vec<(u64, Job)>,
 }
 
 impl Driver {
@@ -203,7 +195,9 @@ impl Driver {
     /// Ends transactions whose time is over, and gives up a connection that is silent.
     fn expire(&mut self) {
         let now_ns = local_ns();
-        for job in extract(&mut self.waiting, |job| job.due_ns <= now_ns) {
+        let mut late = extract(&mut self.waiting, |job| job.due_ns <= now_ns);
+        late.append(&mut extract(&mut self.edits.queued, |job| job.due_ns <= now_ns));
+        for job in late {
             self.fail(job, Outage::Unavailable);
         }
         let mut late = Vec::new();
@@ -444,302 +438,6 @@ impl Driver {
         let is_resend = again.is_some();
         let sent = Sent { batch, encoded, stamp, sent_ns, now_ms, is_resend };
         self.sent.insert(stamp, sent);
-    }
-
-    fn receive(&mut self, id: u64, response: Result<Vec<Value>, RedisError>) {
-        let Some(mut sent) = self.sent.remove(&id) else { return };
-        let responses = match response {
-            Ok(responses) => responses,
-            Err(error) => {
-                self.sent.insert(id, sent);
-                return self.lose_link(&error.to_string());
-            }
-        };
-        if sent.is_resend
-            && let Some(error) = Encoded::redirection(&responses)
-        {
-            // What was sent before may have been done, so it stays uncertain.
-            self.sent.insert(id, sent);
-            return self.refused(&error);
-        }
-        let trip = RoundTrip { sent_ns: sent.sent_ns, back_ns: local_ns() };
-        self.observe_time(&sent, &responses, trip);
-        self.take_control(&sent, &responses);
-        self.take_reads(&mut sent, &responses);
-        let groups = std::mem::take(&mut sent.batch.groups);
-        for (number, group) in groups.into_iter().enumerate() {
-            let of_batch = (&group, &sent.batch);
-            let committed = sent.encoded.committed(number, of_batch, &responses, sent.stamp);
-            for key in &group.keys {
-                self.busy.remove(key);
-            }
-            if self.edits.on_its_way == Some(sent.stamp)
-                && group.keys.iter().any(RecordKey::is_control)
-            {
-                self.edited((group, &sent), committed);
-            } else {
-                self.finish((group, &sent), committed);
-            }
-        }
-    }
-
-    fn observe_time(&self, sent: &Sent, responses: &[Value], trip: RoundTrip) {
-        let Some(Value::Array(parts)) = sent.encoded.time.and_then(|at| responses.get(at)) else {
-            return;
-        };
-        let part = |at: usize| match parts.get(at) {
-            Some(Value::BulkString(digits)) => {
-                std::str::from_utf8(digits).ok()?.parse::<u64>().ok()
-            }
-            _ => None,
-        };
-        let (Some(seconds), Some(micros)) = (part(0), part(1)) else { return };
-        let server_us = seconds.saturating_mul(1_000_000).saturating_add(micros);
-        match self.inbox.clock.observe(server_us, trip) {
-            Some(ClockStep::Forward(by)) => {
-                self.inbox.counters.clock_forward.add(1);
-                tracing::warn!(?by, "the clock of the store was set forward; it counts as time");
-            }
-            Some(ClockStep::Back(by)) => {
-                self.inbox.counters.clock_back.add(1);
-                tracing::warn!(
-                    ?by,
-                    "the clock of the store was set back; nothing refills meanwhile"
-                );
-            }
-            None => {}
-        }
-    }
-
-    /// Takes over the record of the policy.
-    fn take_control(&mut self, sent: &Sent, responses: &[Value]) {
-        let Some(value) = sent.encoded.control.and_then(|at| responses.get(at)) else { return };
-        let inbox = Arc::clone(&self.inbox);
-        let mut known = lock(&inbox.known);
-        let cell = match value {
-            Value::Int(_) => {
-                if let Some(copy) = &mut known.control {
-                    copy.read_ns = copy.read_ns.max(sent.sent_ns);
-                }
-                return;
-            }
-            Value::ServerError(error) if error.code() == "NOSCRIPT" => {
-                self.scripts_are_gone = true;
-                self.wants_control = true;
-                return;
-            }
-            value => cell(value),
-        };
-        let copy = match cell {
-            Ok(cell) => ControlCopy::read(cell, sent.sent_ns).map_err(|_| ReadFailure::Foreign),
-            Err(failure) => Err(failure),
-        };
-        match copy {
-            Ok(copy) => {
-                self.control_is_foreign = false;
-                let was_there = known.control.as_ref().is_some_and(|old| old.cell.record.is_some());
-                if was_there && copy.cell.record.is_none() {
-                    self.inbox.counters.flushed.add(1);
-                    tracing::error!(
-                        "all records of the store are gone; the policy is put there again"
-                    );
-                    known.cache.clear();
-                }
-                known.control = Some(copy);
-            }
-            Err(ReadFailure::Foreign) => {
-                drop(known);
-                self.control_is_foreign = true;
-                self.complain(|| {
-                    tracing::error!("the record of the policy is not of this program")
-                });
-                let key = RecordKey::control();
-                for job in std::mem::take(&mut self.waiting) {
-                    self.fail(job, Outage::Corrupt(key));
-                }
-            }
-            Err(ReadFailure::Refused(error)) => {
-                drop(known);
-                self.refused(&error);
-            }
-        }
-    }
-
-    fn take_reads(&mut self, sent: &mut Sent, responses: &[Value]) {
-        let reads = std::mem::take(&mut sent.batch.reads);
-        if reads.is_empty() {
-            return;
-        }
-        let mut failed: HashMap<RecordKey, ReadFailure> = HashMap::new();
-        {
-            let mut known = lock(&self.inbox.known);
-            for (key, cell) in reads.into_iter().zip(sent.encoded.read(responses)) {
-                self.busy.remove(&key);
-                match cell {
-                    Ok(cell) => known.cache.insert(key, Seen { cell, at_ns: sent.sent_ns }),
-                    Err(failure) => drop(failed.insert(key, failure)),
-                }
-            }
-        }
-        let mut again = Vec::new();
-        for job in std::mem::take(&mut sent.batch.readers) {
-            match job.needs.iter().find_map(|key| Some((*key, failed.get(key)?))) {
-                None => again.push(job),
-                Some((key, ReadFailure::Foreign)) => self.fail(job, Outage::Corrupt(key)),
-                Some((_, ReadFailure::Refused(error))) => {
-                    self.refused(error);
-                    if is_redirection(error) {
-                        again.push(job);
-                    } else {
-                        self.fail(job, Outage::Unavailable);
-                    }
-                }
-            }
-        }
-        self.wait_first(again);
-    }
-
-    /// The server has refused a command.
-    fn refused(&mut self, error: &str) {
-        self.complain(|| tracing::warn!(error, "the store refuses a command"));
-        if is_redirection(error) {
-            // Not at once if that was the last thing that happened: a slot may be on its way.
-            let connect_after_ns = self.connect_after_ns;
-            self.lose_link(error);
-            self.connect_after_ns = self.connect_after_ns.max(connect_after_ns);
-        }
-    }
-
-    /// Ends the transactions of a group, or decides them again.
-    fn finish(&mut self, (group, sent): (Group, &Sent), committed: Committed) {
-        match committed {
-            Committed::Yes => {
-                self.remember(&group, sent);
-                self.inbox.counters.commits.add(group.jobs.len());
-                group.jobs.into_iter().for_each(|job| job.transaction.complete());
-            }
-            Committed::No(found) => {
-                self.inbox.counters.conflicts.add(1);
-                let foreign = found.iter().find(|(_, cell)| cell.is_err()).map(|(key, _)| *key);
-                let mut known = lock(&self.inbox.known);
-                for (key, cell) in found {
-                    match cell {
-                        Ok(cell) => known.cache.insert(key, Seen { cell, at_ns: sent.sent_ns }),
-                        Err(_) => known.cache.remove(&key),
-                    }
-                }
-                drop(known);
-                let is_unknown =
-                    sent.is_resend && outage_of(&group, &sent.batch.pending) == Outage::Unknown;
-                match (foreign, is_unknown) {
-                    (Some(key), _) => {
-                        group.jobs.into_iter().for_each(|job| self.fail(job, Outage::Corrupt(key)));
-                    }
-                    (None, true) => {
-                        group.jobs.into_iter().for_each(|job| self.fail(job, Outage::Unknown));
-                    }
-                    (None, false) => self.wait_first(group.jobs),
-                }
-            }
-            Committed::NoScript => {
-                self.scripts_are_gone = true;
-                self.wait_first(group.jobs);
-            }
-            Committed::Refused(error) => {
-                self.refused(&error);
-                if is_redirection(&error) {
-                    return self.wait_first(group.jobs);
-                }
-                let outage = match sent.is_resend {
-                    true => outage_of(&group, &sent.batch.pending),
-                    false => Outage::Unavailable,
-                };
-                group.jobs.into_iter().for_each(|job| self.fail(job, outage));
-            }
-        }
-    }
-
-    /// What was committed is what the server has now.
-    fn remember(&self, group: &Group, sent: &Sent) {
-        let mut known = lock(&self.inbox.known);
-        for key in &group.keys {
-            let Some(Pending { expected, change }) = sent.batch.pending.get(key) else { continue };
-            let cell = match change {
-                Some(Change { record, .. }) => {
-                    Cell { stamp: Some(sent.stamp), record: record.clone() }
-                }
-                None => expected.clone(),
-            };
-            known.cache.insert(*key, Seen { cell, at_ns: sent.sent_ns });
-        }
-    }
-
-    /// Writes the record of the policy, to take force ahead of time.
-    fn edit(&mut self, job: Job, write: Write) {
-        let copy = lock(&self.inbox.known).control.clone();
-        let (now, latest) = (self.inbox.clock.now(), self.inbox.clock.latest());
-        let can_begin = self.edits.on_its_way.is_none() && self.link.is_some();
-        let copy = copy.filter(|copy| can_begin && copy.is_settled(now));
-        let (Some(copy), Some(after)) = (copy, write.value) else {
-            return self.edits.queued.push(job);
-        };
-        let lead_us = self.lead_ns() / 1_000;
-        let force_us = latest.as_nanos() / 1_000 + lead_us + lead_us / 8;
-        let record = copy.changed(&after, force_us);
-        let change = Change { record: Some(record.into()), keep_for: None };
-        let mut batch = Batch::default();
-        let key = write.key;
-        batch.pending.insert(key, Pending { expected: copy.cell, change: Some(change) });
-        batch.groups.push(Group { jobs: vec![job], keys: vec![key] });
-        let stamp = frame::new_stamp();
-        self.edits.on_its_way = Some(stamp);
-        let now_ms = latest.as_nanos() / 1_000_000;
-        self.send(batch, Some((stamp, now_ms)));
-        if let Some(sent) = self.sent.get_mut(&stamp) {
-            sent.is_resend = false;
-        }
-    }
-
-    /// An edit has its response.
-    fn edited(&mut self, (group, sent): (Group, &Sent), committed: Committed) {
-        self.edits.on_its_way = None;
-        if committed != Committed::Yes {
-            if let Committed::No(_) = &committed {
-                // It has to be read again.
-                if let Some(copy) = &mut lock(&self.inbox.known).control {
-                    copy.read_ns = 0;
-                }
-            }
-            return self.finish((group, sent), committed);
-        }
-        let change =
-            group.keys.first().and_then(|key| sent.batch.pending.get(key)?.change.as_ref());
-        let record = change.and_then(|change| change.record.clone());
-        let cell = Cell { stamp: Some(sent.stamp), record };
-        let Ok(copy) = ControlCopy::read(cell, sent.sent_ns) else { return };
-        let mut in_force_us = copy.force_us();
-        if in_force_us > 0 {
-            // Nodes that read it just before know of it by then.
-            let latest_us = self.inbox.clock.latest().as_nanos() / 1_000;
-            in_force_us = in_force_us.max(latest_us + self.lead_ns() / 1_000);
-        }
-        lock(&self.inbox.known).control = Some(copy);
-        self.edits.written.extend(group.jobs.into_iter().map(|job| (in_force_us, job)));
-        self.finish_edits();
-    }
-
-    /// Completes the edits that have taken force, and goes on with those that wait.
-    fn finish_edits(&mut self) {
-        let now_us = self.inbox.clock.now().as_nanos() / 1_000;
-        let done = extract(&mut self.edits.written, |(force_us, _)| *force_us <= now_us);
-        self.inbox.counters.commits.add(done.len());
-        done.into_iter().for_each(|(_, job)| job.transaction.complete());
-        let now = Timestamp::from_nanos(now_us.saturating_mul(1_000));
-        let is_settled =
-            lock(&self.inbox.known).control.as_ref().is_some_and(|it| it.is_settled(now));
-        if self.edits.on_its_way.is_none() && is_settled {
-            self.waiting.append(&mut self.edits.queued);
-        }
     }
 }
 

@@ -1,0 +1,92 @@
+//! Changes of the policy's record: one at a time, each ahead of the time from which it is in force.
+
+use tidegate::shared::Write;
+use tidegate::{Clock, Timestamp};
+
+use super::{Driver, Sent, extract};
+use crate::batch::{Batch, Change, Group, Job, Pending};
+use crate::commands::Committed;
+use crate::control::ControlCopy;
+use crate::frame::{self, Cell};
+use crate::inbox::lock;
+
+/// Changes of the policy's record.
+#[derive(Default)]
+pub(super) struct Edits {
+    /// They wait until the one before is in force.
+    pub(super) queued: Vec<Job>,
+    /// One that is on its way, by the stamp of its batch.
+    pub(super) on_its_way: Option<u64>,
+    /// They are written, and take force at these times, in microseconds since 1970.
+    pub(super) written: Vec<(u64, Job)>,
+}
+
+impl Driver {
+    /// Writes the record of the policy, to take force ahead of time.
+    pub(super) fn edit(&mut self, job: Job, write: Write) {
+        let copy = lock(&self.inbox.known).control.clone();
+        let (now, latest) = (self.inbox.clock.now(), self.inbox.clock.latest());
+        let can_begin = self.edits.on_its_way.is_none() && self.link.is_some();
+        let copy = copy.filter(|copy| can_begin && copy.is_settled(now));
+        let (Some(copy), Some(after)) = (copy, write.value) else {
+            return self.edits.queued.push(job);
+        };
+        let lead_us = self.lead_ns() / 1_000;
+        let force_us = latest.as_nanos() / 1_000 + lead_us + lead_us / 8;
+        let record = copy.changed(&after, force_us);
+        let change = Change { record: Some(record.into()), keep_for: None };
+        let mut batch = Batch::default();
+        let key = write.key;
+        batch.pending.insert(key, Pending { expected: copy.cell, change: Some(change) });
+        batch.groups.push(Group { jobs: vec![job], keys: vec![key] });
+        let stamp = frame::new_stamp();
+        self.edits.on_its_way = Some(stamp);
+        let now_ms = latest.as_nanos() / 1_000_000;
+        self.send(batch, Some((stamp, now_ms)));
+        if let Some(sent) = self.sent.get_mut(&stamp) {
+            sent.is_resend = false;
+        }
+    }
+
+    /// An edit has its response.
+    pub(super) fn edited(&mut self, (group, sent): (Group, &Sent), committed: Committed) {
+        self.edits.on_its_way = None;
+        if committed != Committed::Yes {
+            if let Committed::No(_) = &committed {
+                // It has to be read again.
+                if let Some(copy) = &mut lock(&self.inbox.known).control {
+                    copy.read_ns = 0;
+                }
+            }
+            return self.finish((group, sent), committed);
+        }
+        let change =
+            group.keys.first().and_then(|key| sent.batch.pending.get(key)?.change.as_ref());
+        let record = change.and_then(|change| change.record.clone());
+        let cell = Cell { stamp: Some(sent.stamp), record };
+        let Ok(copy) = ControlCopy::read(cell, sent.sent_ns) else { return };
+        let mut in_force_us = copy.force_us();
+        if in_force_us > 0 {
+            // Nodes that read it just before know of it by then.
+            let latest_us = self.inbox.clock.latest().as_nanos() / 1_000;
+            in_force_us = in_force_us.max(latest_us + self.lead_ns() / 1_000);
+        }
+        lock(&self.inbox.known).control = Some(copy);
+        self.edits.written.extend(group.jobs.into_iter().map(|job| (in_force_us, job)));
+        self.finish_edits();
+    }
+
+    /// Completes the edits that have taken force, and goes on with those that wait.
+    pub(super) fn finish_edits(&mut self) {
+        let now_us = self.inbox.clock.now().as_nanos() / 1_000;
+        let done = extract(&mut self.edits.written, |(force_us, _)| *force_us <= now_us);
+        self.inbox.counters.commits.add(done.len());
+        done.into_iter().for_each(|(_, job)| job.transaction.complete());
+        let now = Timestamp::from_nanos(now_us.saturating_mul(1_000));
+        let is_settled =
+            lock(&self.inbox.known).control.as_ref().is_some_and(|it| it.is_settled(now));
+        if self.edits.on_its_way.is_none() && is_settled {
+            self.waiting.append(&mut self.edits.queued);
+        }
+    }
+}
