@@ -144,7 +144,7 @@ fn edit_text(change: &Change) -> String {
 }
 
 fn key_text(key: &KeyName) -> String {
-    let mut text = format::visible(key.rule()).to_string();
+    let mut text = format::visible(key.rule().name()).to_string();
     for (attribute, value) in key.parts() {
         let value = match value {
             None => "(missing)".into(),
@@ -194,7 +194,7 @@ fn as_json(entry: &LedgerEntry) -> Value {
     }
     let bookings = entry.bookings.iter().map(|Booking { key, booking, units, .. }| {
         json!({
-            "rule": key.rule(),
+            "rule": key.rule().name(),
             "key": key_json(key),
             "booking": booking_name(*booking),
             "units": units,
@@ -230,13 +230,13 @@ fn totals(
     match by {
         TotalsBy::Key => lines.extend(by_key.iter().map(|(key, totals)| {
             let output =
-                json!({ "domain": key.domain(), "rule": key.rule(), "key": key_json(key) });
-            (output, format!("{} {}", format::visible(key.domain()), key_text(key)), *totals)
+                json!({ "domain": key.rule().domain(), "rule": key.rule().name(), "key": key_json(key) });
+            (output, format!("{} {}", format::visible(key.rule().domain()), key_text(key)), *totals)
         })),
         TotalsBy::Rule => {
             let mut rules: BTreeMap<(&str, &str), Totals> = BTreeMap::new();
             for (key, totals) in &by_key {
-                let sum = rules.entry((key.domain(), key.rule())).or_default();
+                let sum = rules.entry((key.rule().domain(), key.rule().name())).or_default();
                 *sum = sum.plus(totals);
             }
             lines.extend(rules.iter().map(|((domain, rule), totals)| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{Decision, Period, Timestamp};
-use tidegate_policy::policy::{Condition, Durability, Mode};
+use tidegate_policy::policy::{Condition, Durability, Mode, RuleId};
 
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime, INLINE, LimitRequest, Operation};
 
@@ -44,21 +44,14 @@ pub(crate) trait PlannedRequests: fmt::Debug {
 /// The name of a key: the rule, and the attributes of its key with their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyName {
-    pub(crate) domain: Box<str>,
-    pub(crate) rule: Box<str>,
+    pub(crate) rule: RuleId,
     pub(crate) parts: Vec<(Box<str>, Option<Box<str>>)>,
 }
 
 impl KeyName {
-    /// The domain of the rule.
+    /// The rule. Its name is empty where it is not known.
     #[must_use]
-    pub fn domain(&self) -> &str {
-        &self.domain
-    }
-
-    /// The name of the rule.
-    #[must_use]
-    pub fn rule(&self) -> &str {
+    pub const fn rule(&self) -> &RuleId {
         &self.rule
     }
 

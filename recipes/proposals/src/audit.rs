@@ -201,7 +201,7 @@ fn noted(at: &Event, note: Note) -> Vec<Event> {
 
 /// Tokens of governors that an entry has transferred in this way.
 fn booked(entry: &LedgerEntry, booking: Transfer) -> impl Iterator<Item = (String, u64)> {
-    let is_meant = move |it: &&Booking| it.key.rule() == TOKENS && it.booking == booking;
+    let is_meant = move |it: &&Booking| it.key.rule().name() == TOKENS && it.booking == booking;
     entry.bookings.iter().filter(is_meant).map(|it| {
         let mut parts = it.key.parts();
         let governor = parts.find(|(attribute, _)| *attribute == GOVERNOR);

@@ -347,8 +347,7 @@ impl PlannedRequests for PlannedKeys<'_> {
         let compiled = self.rules.rule(charge.rule);
         let request = self.request_of(charge);
         KeyName {
-            domain: compiled.rule.domain().into(),
-            rule: compiled.rule.name().into(),
+            rule: compiled.rule.id().clone(),
             parts: request.map_or_else(Vec::new, |it| compiled.key_of(&it.attributes)),
         }
     }

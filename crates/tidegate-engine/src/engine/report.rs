@@ -246,8 +246,7 @@ impl Report {
         };
         let compiled = self.ruleset().rule(number?);
         Some(KeyName {
-            domain: compiled.rule.domain().into(),
-            rule: compiled.rule.name().into(),
+            rule: compiled.rule.id().clone(),
             parts: self.ruleset().with_read(request, |it| compiled.key_of(&it.attributes)),
         })
     }

@@ -261,8 +261,8 @@ impl KeyRecord {
         out.number(self.number);
         out.word(self.hash);
         out.byte(u8::from(self.is_erased));
-        out.text(&self.name.domain);
-        out.text(&self.name.rule);
+        out.text(self.name.rule.domain());
+        out.text(self.name.rule.name());
         out.list(self.name.parts.iter(), |out, (attribute, value)| {
             out.text(attribute);
             out.option(value.as_deref(), ByteWriter::text);
@@ -275,8 +275,10 @@ impl KeyRecord {
             hash: from.word()?,
             is_erased: from.byte()? == 1,
             name: KeyName {
-                domain: from.text()?.into(),
-                rule: from.text()?.into(),
+                rule: {
+                    let domain = from.text()?;
+                    RuleId::named(from.text()?).in_domain(domain)
+                },
                 parts: from.list(|from| {
                     Ok((from.text()?.into(), from.option(|from| from.text().map(Into::into))?))
                 })?,

@@ -13,7 +13,7 @@ use super::Rule;
 /// assert_eq!(RuleId::named("search").domain(), "default");
 /// assert_eq!(search.to_string(), "`search` of domain `api`");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RuleId {
     pub(crate) domain: Box<str>,
     pub(crate) name: Box<str>,

@@ -151,8 +151,8 @@ impl TopKey {
         let shown =
             |value: &str| -> Box<str> { if is_hidden { hidden(value) } else { shortened(value) } };
         Self {
-            domain: name.domain().into(),
-            rule: name.rule().into(),
+            domain: name.rule().domain().into(),
+            rule: name.rule().name().into(),
             key: name.parts().map(|(name, value)| (name.into(), value.map(shown))).collect(),
         }
     }

@@ -50,7 +50,7 @@ impl Keys {
     /// Assigns a number to a key.
     pub(super) fn add(&mut self, hash: u64, name: &KeyName) -> u64 {
         let number = self.last + 1;
-        self.insert(number, hash, (&name.domain, &name.rule));
+        self.insert(number, hash, (name.rule.domain(), name.rule.name()));
         number
     }
 

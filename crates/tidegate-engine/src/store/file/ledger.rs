@@ -250,14 +250,15 @@ impl Filter {
 
     /// Whether bookings of a key are among what it matches, in entries of that key alone.
     pub(super) fn is_of(&self, key: &KeyName) -> bool {
-        self.domain.as_ref().is_none_or(|domain| *domain == key.domain) && self.is_about(key)
+        self.domain.as_ref().is_none_or(|domain| **domain == *key.rule.domain())
+            && self.is_about(key)
     }
 
     fn is_about(&self, key: &KeyName) -> bool {
         let has = |(attribute, value): &(Box<str>, Box<str>)| {
             key.parts.iter().any(|(name, known)| name == attribute && known.as_ref() == Some(value))
         };
-        self.rule.as_ref().is_none_or(|rule| *rule == key.rule) && self.key.iter().all(has)
+        self.rule.as_ref().is_none_or(|rule| **rule == *key.rule.name()) && self.key.iter().all(has)
     }
 }
 
@@ -337,8 +338,9 @@ impl LedgerEntries {
     fn read_actions(&mut self, acts: ActionsRecord) {
         let of_state = acts.states.first().and_then(|(key, _)| self.keys.get(key)).cloned();
         let mut items = acts.holds.iter().filter_map(|(_, hold)| hold.as_ref()?.items.first());
-        let of_items =
-            items.find_map(|item| self.keys.get(&item.hash)).map(|key| key.domain.clone());
+        let of_items = items
+            .find_map(|item| self.keys.get(&item.hash))
+            .map(|key| Box::from(key.rule.domain()));
         for KeyedAction { kind, at, hold, note, author, bookings } in acts.acts {
             let what = what_of(kind);
             let unknown = || Arc::new(KeyName::default());
@@ -353,7 +355,7 @@ impl LedgerEntries {
             let of_hold = hold.and_then(|hold| self.holds.get(&hold).cloned());
             let named = bookings.first().map(|booked| &booked.key).or(of_state.as_ref());
             let domain = of_hold
-                .or_else(|| named.map(|key| key.domain.clone()))
+                .or_else(|| named.map(|key| key.rule.domain().into()))
                 .or_else(|| of_items.clone())
                 .unwrap_or_default();
             if let Some(hold) = hold {

@@ -108,7 +108,11 @@ impl FileReplay {
     fn apply(&mut self, record: Record, position: &RecordPosition) -> Result<(), OpenError> {
         match &record {
             Record::Key(key) if !key.is_erased => {
-                self.keys.insert(key.number, key.hash, (&key.name.domain, &key.name.rule));
+                self.keys.insert(
+                    key.number,
+                    key.hash,
+                    (key.name.rule.domain(), key.name.rule.name()),
+                );
             }
             Record::Keys { domain, rule, keys } => {
                 self.keys.reserve(keys.len());
