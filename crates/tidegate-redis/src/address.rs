@@ -2,7 +2,7 @@
 
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
-use crate::records::RedisError;
+use crate::error::RedisError;
 
 /// What an address names.
 #[derive(Clone, Debug)]

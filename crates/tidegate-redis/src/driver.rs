@@ -21,10 +21,12 @@ use tidegate::{Clock, MonotonicClock, Outage};
 use crate::batch::{Batch, Group, Job, Pending, Placed, Sources};
 use crate::commands::Encoded;
 use crate::control::ControlCopy;
+use crate::error::ConnectFailure;
 use crate::frame::{self, Cell};
-use crate::inbox::{Inbox, Known, lock};
+use crate::inbox::{Inbox, Known};
 use crate::key_map::{KeyMap, KeySet};
-use crate::link::{ConnectFailure, Link};
+use crate::link::Link;
+use crate::locks::lock;
 use crate::route::Route;
 
 mod edits;

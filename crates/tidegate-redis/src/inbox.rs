@@ -1,7 +1,7 @@
 //! What callers and the driver share.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate::shared::{RecordKey, Records, Step, Transaction};
 use tidegate::{Clock, MonotonicClock, Outage};
@@ -11,6 +11,7 @@ use crate::batch::Job;
 use crate::cache::Cache;
 use crate::control::ControlCopy;
 use crate::link::ServerFacts;
+use crate::locks::lock;
 use crate::server_time::ServerClock;
 use crate::settings::Settings;
 use crate::stats::Counters;
@@ -150,10 +151,6 @@ impl Inbox {
         }
         Some(records)
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How many transactions wait to be run at most; more fail at once.

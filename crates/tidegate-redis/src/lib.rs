@@ -26,16 +26,20 @@
 //! # }
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod address;
 mod batch;
 mod cache;
 mod commands;
 mod control;
 mod driver;
+mod error;
 mod frame;
 mod inbox;
 mod key_map;
 mod link;
+mod locks;
 mod records;
 mod route;
 mod server_time;
@@ -43,8 +47,9 @@ mod settings;
 mod stats;
 mod tls;
 
+pub use error::RedisError;
 pub use link::ServerFacts;
-pub use records::{ClusterMode, Redis, RedisBuilder, RedisError};
+pub use records::{ClusterMode, Redis, RedisBuilder};
 pub use server_time::ServerClock;
 pub use stats::RedisStats;
 

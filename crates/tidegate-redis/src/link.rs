@@ -7,6 +7,7 @@ use redis::{RedisError, Value};
 use tidegate::shared::RecordKey;
 
 use crate::commands::{COMMIT, Dialect, READ_IF_CHANGED};
+use crate::error::ConnectFailure;
 use crate::route::Route;
 use crate::settings::Settings;
 
@@ -28,16 +29,6 @@ pub struct ServerFacts {
     pub eviction: String,
     /// How many replicas it has.
     pub replicas: u32,
-}
-
-/// Why there is no connection.
-#[derive(Debug)]
-pub(crate) struct ConnectFailure(pub(crate) String);
-
-impl From<RedisError> for ConnectFailure {
-    fn from(error: RedisError) -> Self {
-        Self(error.to_string())
-    }
 }
 
 impl Link {

@@ -12,8 +12,10 @@ use tidegate::shared::{Listing, RecordStore, SharedStore, Transaction};
 
 use crate::address::{Address, Topology};
 use crate::driver;
-use crate::inbox::{Inbox, lock};
+use crate::error::RedisError;
+use crate::inbox::Inbox;
 use crate::link::ServerFacts;
+use crate::locks::lock;
 use crate::route::{Login, Route};
 use crate::server_time::ServerClock;
 use crate::settings::Settings;
@@ -52,32 +54,6 @@ pub enum ClusterMode {
     /// atomic. The other nodes serve other namespaces.
     Together,
 }
-
-/// Why a store cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RedisError {
-    /// The address is none, with the reason.
-    Url(String),
-    /// A setting has no meaning, with the reason.
-    Setting(String),
-    /// A file for TLS cannot be used, with its path and the reason.
-    Tls(String),
-    /// There is no thread for it, with the reason.
-    Thread(String),
-}
-
-impl fmt::Display for RedisError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Url(reason) => write!(f, "the address of the store cannot be used: {reason}"),
-            Self::Setting(reason) | Self::Tls(reason) => f.write_str(reason),
-            Self::Thread(reason) => write!(f, "the store has no thread: {reason}"),
-        }
-    }
-}
-
-impl std::error::Error for RedisError {}
 
 impl Redis {
     /// A store on the server at an address:

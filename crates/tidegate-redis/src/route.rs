@@ -14,9 +14,8 @@ use redis::{
 };
 
 use crate::address::{Address, Topology};
-use crate::inbox::lock;
-use crate::link::ConnectFailure;
-use crate::records;
+use crate::error::{self, ConnectFailure};
+use crate::locks::lock;
 use crate::tls::{self, TlsFiles};
 
 /// Finds the server that has the records, and connects to it.
@@ -44,26 +43,26 @@ impl Route {
         address: Address,
         files: &TlsFiles,
         sentinel_login: Option<&Login>,
-    ) -> Result<Self, records::RedisError> {
+    ) -> Result<Self, error::RedisError> {
         let Address { topology, mut hosts, database } = address;
         let has_tls = hosts.iter().any(|it| matches!(it.addr(), ConnectionAddr::TcpTls { .. }));
         if !has_tls && !files.is_empty() {
             let text = "certificates are set, but the address has no TLS: it needs rediss://";
-            return Err(records::RedisError::Setting(text.to_owned()));
+            return Err(error::RedisError::Setting(text.to_owned()));
         }
         if has_tls {
             tls::choose_provider();
             let certificates = files.read()?;
             for info in &mut hosts {
                 let client = Client::build_with_tls(info.clone(), certificates.clone());
-                let client = client.map_err(|it| records::RedisError::Tls(it.to_string()))?;
+                let client = client.map_err(|it| error::RedisError::Tls(it.to_string()))?;
                 *info = client.get_connection_info().clone();
             }
         }
         let is_sentinel = matches!(topology, Topology::Sentinel(_));
         if sentinel_login.is_some() && !is_sentinel {
             let text = "a login for sentinels is set, but the address has none: redis+sentinel://";
-            return Err(records::RedisError::Setting(text.to_owned()));
+            return Err(error::RedisError::Setting(text.to_owned()));
         }
         let login = hosts.first().map(|it| it.redis_settings().clone()).unwrap_or_default();
         if is_sentinel {

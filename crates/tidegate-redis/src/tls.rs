@@ -11,7 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::records::RedisError;
+use crate::error::RedisError;
 
 /// Files in PEM. What is not set is that of the system.
 #[derive(Clone, Debug, Default)]

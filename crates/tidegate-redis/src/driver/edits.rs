@@ -8,7 +8,7 @@ use crate::batch::{Batch, Change, Group, Job, Pending};
 use crate::commands::Committed;
 use crate::control::ControlCopy;
 use crate::frame::{self, Cell};
-use crate::inbox::lock;
+use crate::locks::lock;
 
 /// Changes of the policy's record.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use crate::cache::Seen;
 use crate::commands::{Committed, Encoded, ReadFailure, cell, is_redirection};
 use crate::control::ControlCopy;
 use crate::frame::Cell;
-use crate::inbox::lock;
+use crate::locks::lock;
 use crate::server_time::{ClockStep, RoundTrip};
 
 impl Driver {
