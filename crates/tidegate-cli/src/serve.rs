@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate::policy::{Parsed, Policy, ServerSettings};
-use tidegate_redis::Redis;
+use tidegate_redis::{ClusterMode, Redis};
 use tidegate_server::{Listener, Server, Settings};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -191,6 +191,9 @@ fn redis(url: &str, args: &ServeArgs, server: &ServerSettings) -> Result<Redis, 
     let namespace = args.store_namespace.as_deref().or_else(|| server.store_namespace());
     if let Some(namespace) = namespace {
         builder = builder.namespace(namespace);
+    }
+    if server.store_cluster() == Some("together") {
+        builder = builder.cluster(ClusterMode::Together);
     }
     if let Some(deadline) = server.store_deadline() {
         builder = builder.deadline(deadline);

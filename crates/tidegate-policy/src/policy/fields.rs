@@ -338,6 +338,11 @@ pub(crate) static SERVER: Section = Section {
             "What the names of keys on a shared server are hashed with; the same in all daemons.",
         ),
         optional(
+            "store_cluster",
+            ValueKind::Choice(&["together"]),
+            "How the records of a namespace lie on a cluster: \"together\", on one of its nodes.",
+        ),
+        optional(
             "store_deadline",
             ValueKind::Duration,
             "How long a shared server may take before on_error applies. Default: \"50ms\".",

@@ -37,6 +37,7 @@ pub struct ServerSettings {
     pub(crate) store_namespace: Option<Box<str>>,
     pub(crate) store_secret: Option<Secret>,
     pub(crate) store_deadline: Option<Duration>,
+    pub(crate) store_cluster: Option<Box<str>>,
     pub(crate) trusted_proxies: Vec<Network>,
 }
 
@@ -64,6 +65,12 @@ impl ServerSettings {
     #[must_use]
     pub const fn store_secret(&self) -> Option<&Secret> {
         self.store_secret.as_ref()
+    }
+
+    /// How the records of a namespace lie on a cluster: `together`.
+    #[must_use]
+    pub fn store_cluster(&self) -> Option<&str> {
+        self.store_cluster.as_deref()
     }
 
     /// How long a shared server may take to decide.

@@ -368,6 +368,7 @@ fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
         ("store", "'memory'"),
         ("store_namespace", "'shop'"),
         ("store_secret", "'0123456789abcdef'"),
+        ("store_cluster", "'together'"),
         ("store_deadline", "'20ms'"),
         ("trusted_proxies", "['10.0.0.0/8']"),
         ("max_keys", "5"),

@@ -23,7 +23,7 @@ pub(crate) fn needs_restart(
 }
 
 /// Whether each of the settings for the daemon is the same.
-fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bool); 25] {
+fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bool); 26] {
     [
         ("http", before.http() == after.http()),
         ("grpc", before.grpc() == after.grpc()),
@@ -51,6 +51,7 @@ fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bo
         ("store", before.store() == after.store()),
         ("store_namespace", before.store_namespace() == after.store_namespace()),
         ("store_secret", before.store_secret() == after.store_secret()),
+        ("store_cluster", before.store_cluster() == after.store_cluster()),
         ("store_deadline", before.store_deadline() == after.store_deadline()),
         ("trusted_proxies", before.trusted_proxies() == after.trusted_proxies()),
     ]

@@ -272,6 +272,7 @@ fn every_field_of_the_server_is_written_unless_it_is_the_default() {
         ("revision = 7", Some("revision = 7")),
         ("store_namespace = 'shop'", Some(r#"store_namespace = "shop""#)),
         ("store_secret = '0123456789abcdef'", Some(r#"store_secret = "0123456789abcdef""#)),
+        ("store_cluster = 'together'", Some(r#"store_cluster = "together""#)),
         ("store_deadline = '20ms'", Some(r#"store_deadline = "20ms""#)),
         (
             "trusted_proxies = ['::/0', '10.0.0.0/8']",

@@ -35,6 +35,7 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerSettings {
         store_namespace: table.parsed("store_namespace", read_namespace),
         store_secret: table.text("store_secret").map(|secret| Secret(secret.into())),
         store_deadline: table.duration("store_deadline"),
+        store_cluster: table.choice("store_cluster").map(Into::into),
         trusted_proxies: Vec::new(),
     };
     for value in table.list("trusted_proxies").unwrap_or_default() {
