@@ -369,6 +369,7 @@ fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
         ("store_namespace", "'shop'"),
         ("store_secret", "'0123456789abcdef'"),
         ("store_cluster", "'together'"),
+        ("revision", "7"),
         ("store_deadline", "'20ms'"),
         ("trusted_proxies", "['10.0.0.0/8']"),
         ("max_keys", "5"),
@@ -385,7 +386,8 @@ fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
         let some = parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
         let is_of_engine = none.policy.settings() != some.policy.settings();
         assert_eq!(none.server == some.server, is_of_engine, "{name} is in one of both");
-        let is_live = ["unmatched", "enforce", "merge_domains", "quota_mode"].contains(&name);
+        let is_live =
+            ["unmatched", "enforce", "merge_domains", "quota_mode", "revision"].contains(&name);
         let expected: &[&str] = if is_live { &[] } else { &[name] };
         let [none, some] = [&none, &some]
             .map(|it| FileSettings { engine: it.policy.settings(), server: &it.server });

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tidegate::{CheckError, Clock, HoldId, Request, SettleError};
+use tidegate::{CheckError, Clock, HoldId, Report, Request, SettleError};
 use tidegate_proto::resp::{Arguments, Replies, integer, parse};
 
 use super::commands::{CommandKind, find};
@@ -52,7 +52,7 @@ pub(super) async fn check(
     let requests: Vec<Request<'_>> = queries.iter().map(|it| it.request(&attributes)).collect();
     let since = daemon.now();
     let responses = daemon.engine.check_many(&requests);
-    let responses_bytes = size_of_val(&*responses);
+    let responses_bytes = size_of_val(&*responses) + responses.len() * Report::BODY_BYTES;
     for (response, request) in responses.into_iter().zip(&requests) {
         // What waits for the store: these replies and decisions.
         permit.hold(BudgetKind::Unsent, replies.capacity() + responses_bytes);

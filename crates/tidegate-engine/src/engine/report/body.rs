@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
-use tidegate_core::{Timestamp, Wait};
+use tidegate_core::{Decision, Timestamp, Wait};
 
 use super::{EarlyDenialReport, EvaluatedRule};
 use crate::any_limit::{Decisions, INLINE};
@@ -43,6 +43,12 @@ pub(in crate::engine) struct RecycledBody(Option<Box<ReportBody>>);
 thread_local! {
     /// The body for this thread's next report.
     static SPARE: Cell<Option<Box<ReportBody>>> = const { Cell::new(None) };
+}
+
+impl ReportBody {
+    /// The memory of one, in bytes, with room for a few rules.
+    pub(in crate::engine) const BYTES: usize =
+        size_of::<Self>() + INLINE * (size_of::<EvaluatedRule>() + size_of::<Decision>());
 }
 
 impl RecycledBody {

@@ -19,7 +19,8 @@ use crate::store::later::Promise;
 /// knows nothing of them.
 ///
 /// ```
-/// /// use std::sync::{Arc, Mutex};
+/// use std::collections::HashMap;
+/// use std::sync::{Arc, Mutex};
 ///
 /// use tidegate::policy::Policy;
 /// use tidegate::shared::{Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction};
