@@ -40,6 +40,26 @@ fn a_reply_lost_after_the_commit_is_recognised_and_charged_once() {
 }
 
 #[test]
+fn a_lost_commit_that_another_node_wrote_over_is_unknown_and_not_charged_again() {
+    let server = Server::start(Program::Valkey9);
+    let proxy = Proxy::start(server.address());
+    let (node, other) = (Node::new(&proxy.url(), WINDOW), Node::new(&server.url(), WINDOW));
+    assert_eq!((node.allows(&ADA), other.allows(&ADA)), (Some(true), Some(true)));
+    assert_eq!(node.left(), 498);
+    proxy.set(Fault::Refuse);
+    proxy.lose_replies("SET", 1);
+    thread::scope(|scope| {
+        let lost = scope.spawn(|| node.allows(&ADA));
+        until("the reply is lost", || proxy.lost_replies() == 1);
+        assert_eq!(other.allows(&ADA), Some(true));
+        proxy.set(Fault::Pass);
+        assert_eq!(lost.join().unwrap(), None, "it may have happened");
+    });
+    assert_eq!(node.redis.stats().unknown, 1);
+    assert_eq!(other.left(), 496, "it is charged once");
+}
+
+#[test]
 fn cut_connections_never_admit_too_much() {
     let server = Server::start(Program::Valkey9);
     let proxies: Vec<Proxy> = (0..2).map(|_| Proxy::start(server.address())).collect();
