@@ -8,8 +8,9 @@ use tidegate::{Clock, MonotonicClock, SystemClock, Timestamp};
 
 /// The clock of a Redis or Valkey server, for the engine that uses its store.
 ///
-/// It shows the earliest time that the server's clock can have, so no limit refills too soon. It
-/// never runs backwards: where the server's clock is set back, it stands still until that time
+/// It shows the earliest time that the server's clock can have, so no limit refills too soon. Before
+/// that is known it shows the system's time, which nothing is decided by. From then on it never runs
+/// backwards: where the server's clock is set back, it stands still until that time
 /// comes again, and nothing refills. A step forward counts as time.
 ///
 /// Clones show the same time.
@@ -109,10 +110,9 @@ impl ServerClock {
 impl Clock for ServerClock {
     fn now(&self) -> Timestamp {
         let local_ns = MonotonicClock.now().as_nanos();
-        let earliest = match self.bounds_at(local_ns) {
-            Some(bounds) => later(local_ns, bounds.least_ns),
-            None => self.0.system.now(),
-        };
+        // Where the system's clock is ahead of the server's, it must not hold that up.
+        let Some(bounds) = self.bounds_at(local_ns) else { return self.0.system.now() };
+        let earliest = later(local_ns, bounds.least_ns);
         let shown_ns = self.0.shown_ns.fetch_max(earliest.as_nanos(), Ordering::Relaxed);
         earliest.max(Timestamp::from_nanos(shown_ns))
     }

@@ -40,3 +40,15 @@ fn steps_of_the_servers_clock_are_reported_and_it_never_runs_backwards() {
     assert!(clock.now() >= after, "it never runs backwards");
     assert!(clock.now() < after.saturating_add(Duration::from_secs(5)), "it stands still");
 }
+
+#[test]
+fn a_system_clock_that_is_ahead_does_not_count_once_the_server_is_known() {
+    let clock = ServerClock::default();
+    let (hour_us, before) = (3_600_000_000, clock.now());
+    let server_us = before.as_nanos() / 1_000 - hour_us;
+    let local_ns = MonotonicClock.now().as_nanos();
+    let trip = RoundTrip { sent_ns: local_ns, back_ns: local_ns };
+    assert_eq!(clock.observe(server_us, trip), None);
+    assert!(clock.now() < before, "limits refill by the server's time");
+    assert!(clock.latest() < before);
+}

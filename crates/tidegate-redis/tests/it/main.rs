@@ -6,6 +6,7 @@ mod cluster;
 mod conformance;
 mod faults;
 mod nodes;
+mod programme;
 mod sentinel;
 mod support;
 mod tls;

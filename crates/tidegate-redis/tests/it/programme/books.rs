@@ -1,0 +1,137 @@
+//! What nodes wrote down, against what the server has.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use tidegate::Request;
+use tidegate_redis_servers::Server;
+
+use super::USERS;
+use crate::support::{Node, eventually};
+
+/// What all nodes wrote down.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    rates: BTreeMap<String, Vec<Admitted>>,
+    /// Units of operations that have begun, and of those that have ended, by user and name.
+    begun: BTreeMap<String, BTreeMap<String, u64>>,
+    ended: BTreeMap<String, BTreeMap<String, u64>>,
+    slots: Vec<(u64, u64)>,
+}
+
+/// Units that were admitted at some time in between.
+#[derive(Clone, Copy, Debug)]
+struct Admitted {
+    begin_us: u64,
+    end_us: u64,
+    units: u64,
+}
+
+impl Books {
+    pub(super) fn read(logs: impl Iterator<Item = PathBuf>) -> Self {
+        let mut books = Self::default();
+        for log in logs {
+            let text = std::fs::read_to_string(log).unwrap();
+            // The last line of a killed process may be cut.
+            let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+            for line in lines {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let number = |at: usize| words[at].parse::<u64>().unwrap();
+                let user = || words[1].to_owned();
+                match words[0] {
+                    "rate" => books.rates.entry(user()).or_default().push(Admitted {
+                        begin_us: number(2),
+                        end_us: number(3),
+                        units: number(4),
+                    }),
+                    "begun" => {
+                        let of_user = books.begun.entry(user()).or_default();
+                        of_user.insert(words[2].to_owned(), number(3));
+                    }
+                    "ended" => {
+                        let of_user = books.ended.entry(user()).or_default();
+                        let before = of_user.insert(words[2].to_owned(), number(3));
+                        assert_eq!(before, None, "{line}");
+                    }
+                    "slot" => books.slots.push((number(1), number(2))),
+                    _ => panic!("{line}"),
+                }
+            }
+        }
+        books
+    }
+
+    pub(super) fn operations(&self) -> usize {
+        let sums: usize = self.ended.values().map(BTreeMap::len).sum();
+        sums + self.rates.values().map(Vec::len).sum::<usize>() + self.slots.len()
+    }
+
+    pub(super) fn check(&self, node: &Node) {
+        for (user, admitted) in &self.rates {
+            check_rate(user, admitted, (20, 40));
+        }
+        self.check_slots(2);
+        for user in 0..USERS {
+            self.check_sum(node, &format!("u{user}"));
+        }
+        self.check_sum(node, "once");
+    }
+
+    /// What is charged is what was acknowledged, and at most what has begun besides.
+    fn check_sum(&self, node: &Node, user: &str) {
+        let (begun, ended) = (&self.begun[user], &self.ended[user]);
+        let certain: u64 = ended.values().sum();
+        let open = begun.iter().filter(|(name, _)| !ended.contains_key(*name));
+        let most = certain + open.map(|(_, units)| units).sum::<u64>();
+        let attributes = [("user", user)];
+        let charged = || {
+            let report = node.engine.peek(&Request::new("sum", &attributes)).block().unwrap();
+            (!report.is_outage()).then(|| 1_000_000_000 - report.remaining().unwrap())
+        };
+        let charged = eventually("the store answers", charged).unwrap();
+        assert!(certain <= charged, "lost: {user}: {charged} charged, {certain} acknowledged");
+        assert!(charged <= most, "doubled: {user}: {charged} charged, at most {most} were sent");
+    }
+
+    /// No more slots are held at once than there are.
+    fn check_slots(&self, max: i64) {
+        let held = self.slots.iter().filter(|(got, until)| got < until);
+        // At one time, ends come before beginnings.
+        let mut events: Vec<(u64, i64)> =
+            held.flat_map(|(got, until)| [(*got, 1), (*until, -1)]).collect();
+        events.sort_unstable();
+        let mut count = 0;
+        for (at, change) in events {
+            count += change;
+            assert!(count <= max, "{count} slots are held at {at}");
+        }
+    }
+
+    /// Nothing stays on hold, and only what has to stay has no expiry.
+    pub(super) fn check_keys(&self, server: &Server) {
+        let keys = server.command(&["KEYS", "tidegate:*"]);
+        let names: Vec<String> = keys.array().iter().map(|it| it.text()).collect();
+        let for_good: Vec<&String> =
+            names.iter().filter(|name| server.command(&["PTTL", name]).integer() == -1).collect();
+        assert_eq!(for_good, ["tidegate:control"]);
+        assert!(!names.is_empty() && !self.slots.is_empty());
+    }
+}
+
+/// In every interval, what was admitted in it for certain is within the burst and what refilled.
+fn check_rate(user: &str, admitted: &[Admitted], (burst, rate): (u64, u64)) {
+    let mut by_end = admitted.to_vec();
+    by_end.sort_unstable_by_key(|it| it.end_us);
+    for first in &by_end {
+        let mut units = 0;
+        let inside = by_end.iter().filter(|it| it.begin_us >= first.begin_us);
+        for last in inside {
+            units += last.units;
+            let length_us = last.end_us - first.begin_us;
+            assert!(
+                units * 1_000_000 <= burst * 1_000_000 + rate * length_us,
+                "{user}: {units} within {length_us} us, from {first:?} to {last:?}"
+            );
+        }
+    }
+}
