@@ -1,11 +1,12 @@
 //! Several nodes, one truth.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use tidegate::policy::{Condition, Policy};
 use tidegate::{Ban, EditError, Request};
-use tidegate_redis_servers::{Program, Server};
+use tidegate_redis_servers::{Fault, Program, Proxy, Server};
 
 use crate::support::{ADA, Node, builder, eventually, load};
 
@@ -60,6 +61,22 @@ fn an_edit_counts_on_all_nodes_when_it_is_acknowledged() {
     let banned = vec![Condition::new("user", ["ada"]).unwrap()];
     nodes[1].engine.ban("test", Ban::new("default", banned)).block().unwrap();
     assert_eq!(nodes[0].allows(&ADA), Some(false));
+}
+
+#[test]
+fn an_acknowledged_edit_counts_on_a_node_that_hears_of_it_late() {
+    let server = Server::start(Program::Valkey9);
+    let proxy = Proxy::start(server.address());
+    let (slow, editor) = (Node::new(&proxy.url(), WINDOW), Node::new(&server.url(), WINDOW));
+    assert_eq!((slow.allows(&ADA), editor.allows(&ADA)), (Some(true), Some(true)));
+    // Each way longer than edits are ahead of their time, so what comes back is too old.
+    proxy.set(Fault::Delay(Duration::from_millis(500)));
+    assert_eq!(slow.allows(&ADA), Some(true));
+    // What the server has sent back by now does not have it.
+    thread::park_timeout(Duration::from_millis(650));
+    let banned = vec![Condition::new("user", ["ada"]).unwrap()];
+    editor.engine.ban("test", Ban::new("default", banned)).block().unwrap();
+    assert_eq!(slow.allows(&ADA), Some(false));
 }
 
 #[test]
