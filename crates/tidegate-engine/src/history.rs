@@ -156,7 +156,7 @@ impl History {
         let family = rule.family;
         // Those before a known one are known.
         for version in rule.versions.iter().rev() {
-            if self.families.insert(version.tag, family).is_some() {
+            if self.families.insert(version.tag, family) == Some(family) {
                 break;
             }
         }
@@ -179,6 +179,30 @@ impl History {
             }
         }
         self.renumber();
+    }
+
+    /// The history without the versions that were superseded before a time, and that none of the
+    /// states counts under which have these numbers.
+    pub(crate) fn without_unused(&self, used: &HashSet<u32>, before: Timestamp) -> Self {
+        let mut used = used.clone();
+        for rule in self.rules.values() {
+            let mut pairs = rule.versions.iter().zip(rule.versions.iter().skip(1));
+            let young = pairs.find(|(_, next)| next.at.now >= before).map(|(version, _)| version);
+            used.extend(young.map(|version| version.tag));
+        }
+        let mut shorter = self.clone();
+        shorter.forget_before(&used);
+        shorter
+    }
+
+    /// Makes sure that the numbers of versions that were forgotten are not taken for those of others.
+    pub(crate) fn mark_forgotten(&mut self) {
+        let ends = |rule: &Arc<RuleHistory>| {
+            rule.versions.iter().map(|version| version.next_tag()).collect::<Vec<_>>()
+        };
+        for end in self.rules.values().flat_map(ends).collect::<Vec<_>>() {
+            self.families.entry(end).or_insert(NO_RULE);
+        }
     }
 
     /// Forgets the numbers that no version has. No state may have them.
@@ -266,6 +290,9 @@ impl History {
         changed
     }
 }
+
+/// No rule has this family.
+const NO_RULE: u64 = 0;
 
 impl OverrideEnd {
     fn is_new_at(&self, times: Times) -> bool {

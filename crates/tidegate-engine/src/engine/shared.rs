@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tidegate_core::{Timestamp, Wait};
 
@@ -360,9 +361,29 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             });
             let (control, made) = edit.await?;
             engine.install(&control);
+            engine.shorten_history(store, &control, times.now);
             Ok(made)
         });
         self.submit_future(editing)
+    }
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+    /// Begins to shorten the history of the limits, if it is time for that. Nothing waits for it.
+    fn shorten_history(&self, store: &SharedStore, control: &Control, now: Timestamp) {
+        let superseded = control.history.superseded();
+        if superseded < SHORTENED_FROM || superseded % SHORTENED_EVERY != 0 {
+            return;
+        }
+        let shortening = store.shorten(now.saturating_sub(SUPERSEDED_FOR));
+        let engine = self.clone();
+        let installing = Box::pin(async move {
+            // If it fails, it is tried again after more edits.
+            if let Ok(control) = shortening.await {
+                engine.install(&control);
+            }
+        });
+        drop(Submitted::new(installing, |()| None, store.finisher()));
     }
 }
 
@@ -515,6 +536,13 @@ fn rules_of(control: &Control, hash: &KeyedHash, old: Option<&Ruleset>) -> Rules
 
 /// How often a decision is planned: the rules may change while it is on its way.
 const MOST_PLANS: usize = 10_000;
+
+/// With so many superseded versions of limits the history is shortened, and again after so many more.
+const SHORTENED_FROM: usize = 1_024;
+const SHORTENED_EVERY: usize = 256;
+
+/// For how long at least a superseded version is kept: settled holds can be refunded that long.
+const SUPERSEDED_FOR: Duration = Duration::from_secs(24 * 3_600);
 
 /// How many versions of limits there may be that are no longer the newest of their rule.
 const MOST_SUPERSEDED: usize = 1 << 16;

@@ -39,6 +39,7 @@ mod hold;
 mod plan;
 mod records;
 mod settle;
+mod shorten;
 mod state;
 mod view;
 
@@ -115,31 +116,9 @@ impl SharedStore {
     /// is in force then.
     pub(crate) fn edit<T: Send + 'static, E: From<Outage> + Send + 'static>(
         &self,
-        mut edit: impl FnMut(&Arc<Control>) -> Result<(Option<Control>, T), E> + Send + 'static,
+        edit_control: impl FnMut(&Arc<Control>) -> Result<(Option<Control>, T), E> + Send + 'static,
     ) -> BoxFuture<Result<(Arc<Control>, T), E>> {
-        let seen = self.seen.clone();
-        let function = move |records: &Records| {
-            let none = || Arc::new(Control::none(Arc::clone(&seen.get().policy)));
-            let edited = control_of::<E>(records, &seen).and_then(|control| {
-                let control = control.unwrap_or_else(none);
-                let (after, result) = edit(&control).map_err(Stop::With)?;
-                let Some(after) = after.map(Arc::new) else {
-                    return Ok((Vec::new(), (control, result)));
-                };
-                let write = after.write().ok_or(Stop::With(Outage::NotText.into()))?;
-                Ok((vec![write], (after, result)))
-            });
-            flow(edited)
-        };
-        let (promise, future) = promise();
-        let reads = vec![Control::key()];
-        self.records.run(Transaction::new(reads, function, promise).with_purpose(Purpose::Edit));
-        let seen = self.seen.clone();
-        Box::pin(async move {
-            let (control, result) = future.await??;
-            seen.set(&control);
-            Ok((control, result))
-        })
+        edit(&*self.records, &self.seen, edit_control)
     }
 
     /// A decision that is known, if the rules with this version are in force.
@@ -317,6 +296,37 @@ impl sealed::Store for SharedStore {
     fn evicted_idempotency_keys(&self) -> u64 {
         0
     }
+}
+
+/// Makes an edit of what is in force, as [`SharedStore::edit`].
+fn edit<T: Send + 'static, E: From<Outage> + Send + 'static>(
+    records: &dyn RecordStore,
+    seen: &Seen,
+    mut edit: impl FnMut(&Arc<Control>) -> Result<(Option<Control>, T), E> + Send + 'static,
+) -> BoxFuture<Result<(Arc<Control>, T), E>> {
+    let known = seen.clone();
+    let function = move |records: &Records| {
+        let none = || Arc::new(Control::none(Arc::clone(&known.get().policy)));
+        let edited = control_of::<E>(records, &known).and_then(|control| {
+            let control = control.unwrap_or_else(none);
+            let (after, result) = edit(&control).map_err(Stop::With)?;
+            let Some(after) = after.map(Arc::new) else {
+                return Ok((Vec::new(), (control, result)));
+            };
+            let write = after.write().ok_or(Stop::With(Outage::NotText.into()))?;
+            Ok((vec![write], (after, result)))
+        });
+        flow(edited)
+    };
+    let (promise, future) = promise();
+    let reads = vec![Control::key()];
+    records.run(Transaction::new(reads, function, promise).with_purpose(Purpose::Edit));
+    let seen = seen.clone();
+    Box::pin(async move {
+        let (control, result) = future.await??;
+        seen.set(&control);
+        Ok((control, result))
+    })
 }
 
 /// The hash of the keys, by a secret.

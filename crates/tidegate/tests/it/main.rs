@@ -56,6 +56,7 @@ mod policy_yaml_any;
 mod policy_yaml_files;
 mod policy_yaml_odd;
 mod ready;
+mod shared_history;
 mod shared_store;
 mod stories;
 mod test_targets;

@@ -108,6 +108,12 @@ impl Control {
         }
     }
 
+    /// The control with a history that says the same, and is shorter.
+    pub(super) fn with_history(&self, history: History) -> Self {
+        let (version, stamp) = (self.next_version(), new_stamp());
+        Self { version, stamp, history: Arc::new(history), ..self.clone() }
+    }
+
     /// The control after a round of a domain was closed, and how many there are.
     pub(super) fn with_round_closed(&self, domain: &str, history: History) -> (Self, u64) {
         let closed = self.rounds(domain).load(atomic::Ordering::Acquire) + 1;
@@ -184,6 +190,7 @@ impl Control {
             });
             history.insert(Arc::new(rule.ok_or(Malformed)?));
         }
+        history.mark_forgotten();
         control.history = Arc::new(history);
         Ok(control)
     }
