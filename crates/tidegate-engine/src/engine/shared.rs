@@ -357,11 +357,15 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                     // The records were lost since.
                     return Err(Outage::Unavailable.into());
                 }
-                edited(control, &hash, ControlEdit { actor: &actor, times, effective }, &change)
+                let edit = ControlEdit { actor: &actor, times, effective };
+                let (after, made) = edited(control, &hash, edit, &change)?;
+                Ok((after, (made, control.history.superseded())))
             });
-            let (control, made) = edit.await?;
+            let (control, (made, superseded)) = edit.await?;
             engine.install(&control);
-            engine.shorten_history(store, &control, times.now);
+            if is_long(superseded, control.history.superseded()) {
+                engine.shorten_history(store, times.now);
+            }
             Ok(made)
         });
         self.submit_future(editing)
@@ -369,12 +373,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
-    /// Begins to shorten the history of the limits, if it is time for that. Nothing waits for it.
-    fn shorten_history(&self, store: &SharedStore, control: &Control, now: Timestamp) {
-        let superseded = control.history.superseded();
-        if superseded < SHORTENED_FROM || superseded % SHORTENED_EVERY != 0 {
-            return;
-        }
+    /// Begins to shorten the history of the limits. Nothing waits for it.
+    fn shorten_history(&self, store: &SharedStore, now: Timestamp) {
         let shortening = store.shorten(now.saturating_sub(SUPERSEDED_FOR));
         let engine = self.clone();
         let installing = Box::pin(async move {
@@ -536,6 +536,12 @@ fn rules_of(control: &Control, hash: &KeyedHash, old: Option<&Ruleset>) -> Rules
 
 /// How often a decision is planned: the rules may change while it is on its way.
 const MOST_PLANS: usize = 10_000;
+
+/// Whether an edit has made the history so long that it is time to shorten it: by the superseded
+/// versions before and after it.
+const fn is_long(before: usize, after: usize) -> bool {
+    after >= SHORTENED_FROM && before / SHORTENED_EVERY < after / SHORTENED_EVERY
+}
 
 /// With so many superseded versions of limits the history is shortened, and again after so many more.
 const SHORTENED_FROM: usize = 1_024;
