@@ -6,7 +6,8 @@ use std::time::Duration;
 use tidegate::shared::{RecordKey, Records, Step, Transaction, Write};
 
 use crate::cache::Cache;
-use crate::frame::Cell;
+use crate::frame::{self, Cell};
+use crate::intent::Intent;
 use crate::key_map::{KeyMap, KeySet};
 
 /// A transaction on its way.
@@ -18,6 +19,8 @@ pub(crate) struct Job {
     /// When it was submitted, and when it has to have a result, by the local clock.
     pub(crate) submitted_ns: u64,
     pub(crate) due_ns: u64,
+    /// How often a commit over several servers was lost to another one.
+    pub(crate) lost_rounds: u8,
 }
 
 /// The value that a key will have, if what it was made of is still so.
@@ -27,6 +30,49 @@ pub(crate) struct Pending {
     pub(crate) expected: Cell,
     /// The record from then on; `None` if it does not change.
     pub(crate) change: Option<Change>,
+    /// What is put there first, as a part of a commit over several servers.
+    pub(crate) intent: Option<Arc<Intent>>,
+}
+
+/// A value to be put on the server.
+#[derive(Debug)]
+pub(crate) struct NewValue {
+    /// What it begins with, which scripts compare.
+    pub(crate) head: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+    /// In milliseconds since 1970, if it expires.
+    pub(crate) expires_ms: Option<u64>,
+}
+
+impl Pending {
+    pub(crate) const fn new(expected: Cell, change: Option<Change>) -> Self {
+        Self { expected, change, intent: None }
+    }
+
+    /// Whether anything is written to the server.
+    pub(crate) const fn writes(&self) -> bool {
+        self.change.is_some() || self.intent.is_some()
+    }
+
+    /// What is written, with a stamp.
+    pub(crate) fn new_value(&self, stamp: u64, times: Times) -> Option<NewValue> {
+        if let Some(intent) = &self.intent {
+            let expires_ms = (intent.expires_ms > 0).then_some(intent.expires_ms);
+            return Some(NewValue { head: intent.head(), value: intent.value(), expires_ms });
+        }
+        let cell = self.change.as_ref()?.cell(stamp, times);
+        let expires_ms = (cell.expires_ms > 0).then_some(cell.expires_ms);
+        Some(NewValue { head: cell.head(), value: cell.value(), expires_ms })
+    }
+}
+
+/// What expiries are computed from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// In milliseconds since 1970.
+    pub(crate) now_ms: u64,
+    /// How much longer values are kept than they are needed.
+    pub(crate) kept_longer: Duration,
 }
 
 /// A new value of a key.
@@ -38,19 +84,50 @@ pub(crate) struct Change {
     pub(crate) keep_for: Option<Duration>,
 }
 
+impl Change {
+    /// The value from then on. One that says that a record was removed is kept for a while, so that a
+    /// late write does not take it for a new one.
+    pub(crate) fn cell(&self, stamp: u64, times: Times) -> Cell {
+        let keep_for = if self.record.is_none() { Some(Duration::ZERO) } else { self.keep_for };
+        let expires_ms = keep_for.map_or(0, |keep_for| times.after(keep_for));
+        Cell { stamp: Some(stamp), expires_ms, record: self.record.clone() }
+    }
+}
+
+impl Times {
+    /// When a value expires that is needed for so long, in milliseconds since 1970.
+    pub(crate) fn after(self, keep_for: Duration) -> u64 {
+        let keep_for = keep_for.saturating_add(self.kept_longer);
+        let keep_ms = u64::try_from(keep_for.as_millis()).unwrap_or(u64::MAX);
+        // The server takes no later time than that of a signed number.
+        self.now_ms.saturating_add(keep_ms).min(LATEST_MS)
+    }
+}
+
 /// Transactions over common keys, decided one after the other, and committed at once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) jobs: Vec<Job>,
     pub(crate) keys: Vec<RecordKey>,
+    /// The stamp of the values that it writes.
+    pub(crate) stamp: u64,
+    /// The commit over several servers that it is a part of.
+    pub(crate) part_of: Option<u64>,
+}
+
+impl Group {
+    pub(crate) fn new(stamp: u64) -> Self {
+        Self { jobs: Vec::new(), keys: Vec::new(), stamp, part_of: None }
+    }
 }
 
 /// What is sent at once.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// Records that are not known, and who waits for them.
-    pub(crate) reads: Vec<RecordKey>,
-    pub(crate) readers: Vec<Job>,
+    /// Records that are not known, and the number of the transaction that waits for them.
+    pub(crate) reads: Vec<(RecordKey, u64)>,
+    /// Those transactions, with how many records each waits for.
+    pub(crate) readers: Vec<(u64, Job, usize)>,
     pub(crate) groups: Vec<Group>,
     pub(crate) pending: KeyMap<Pending>,
     group_of: KeyMap<usize>,
@@ -66,6 +143,8 @@ pub(crate) enum Placed {
     Complete(Job),
     /// It has to wait for a later batch.
     Later(Job),
+    /// A server that it needs is away.
+    Away(Job),
     /// It needs the record of the policy as it is now.
     NeedsControl(Job),
     /// It writes the record of the policy.
@@ -79,6 +158,22 @@ pub(crate) struct Sources<'a> {
     pub(crate) control: Option<Option<&'a Arc<[u8]>>>,
     /// Keys that another batch has, or that a transaction waits for which came before.
     pub(crate) taken: &'a KeySet,
+    /// Whether the server of a key can take more.
+    pub(crate) readiness: &'a dyn Fn(&RecordKey) -> Readiness,
+    /// How many keys a commit has at most, unless one transaction has more.
+    pub(crate) most_keys: usize,
+    /// The number that the next transaction gets which waits for records.
+    pub(crate) next_reader: &'a mut u64,
+}
+
+/// Whether the server of a key can take more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    Ready,
+    /// Later: it has enough, or is not connected yet.
+    Busy,
+    /// It has been away for longer than a transaction waits.
+    Away,
 }
 
 impl Batch {
@@ -88,22 +183,30 @@ impl Batch {
 
     /// Every key that it reads or compares.
     pub(crate) fn keys(&self) -> impl Iterator<Item = RecordKey> {
-        self.reads.iter().chain(self.groups.iter().flat_map(|group| &group.keys)).copied()
+        let reads = self.reads.iter().map(|(key, _)| key);
+        reads.chain(self.groups.iter().flat_map(|group| &group.keys)).copied()
     }
 
     /// Adds a transaction, as far as it gets.
     pub(crate) fn place(&mut self, mut job: Job, from: &mut Sources<'_>) -> Placed {
         loop {
             let is_taken = |key: &RecordKey| from.taken.contains(key) || self.reading.contains(key);
-            if job.needs.iter().any(is_taken) || !self.has_room(&job) {
+            if job.needs.iter().any(is_taken) || !self.has_room(&job, from.most_keys) {
                 return Placed::Later(job);
+            }
+            match readiness(&job.needs, from) {
+                Readiness::Ready => {}
+                Readiness::Busy => return Placed::Later(job),
+                Readiness::Away => return Placed::Away(job),
             }
             let Some(control) = from.control else { return Placed::NeedsControl(job) };
             let missing = self.missing(&job, from.cache);
             if !missing.is_empty() {
+                *from.next_reader += 1;
+                let reader = *from.next_reader;
                 self.reading.extend(&missing);
-                self.reads.extend(missing);
-                self.readers.push(job);
+                self.readers.push((reader, job, missing.len()));
+                self.reads.extend(missing.into_iter().map(|key| (key, reader)));
                 return Placed::Joined;
             }
             let records = self.records(&job, (from.cache, control));
@@ -113,7 +216,13 @@ impl Batch {
                     if let Some(edit) = writes.iter().position(|write| write.key.is_control()) {
                         return Placed::Edit(job, writes.swap_remove(edit));
                     }
-                    self.join(job, writes, from.cache);
+                    // New records may be on other servers than those that were read.
+                    let written: Vec<RecordKey> = writes.iter().map(|write| write.key).collect();
+                    match readiness(&written, from) {
+                        Readiness::Ready => self.join(job, writes, from.cache),
+                        Readiness::Busy => return Placed::Later(job),
+                        Readiness::Away => return Placed::Away(job),
+                    }
                     return Placed::Joined;
                 }
                 Step::Done if self.is_fresh(&job, from.cache) => return Placed::Complete(job),
@@ -126,14 +235,14 @@ impl Batch {
     }
 
     /// Whether the transaction fits: a commit over very many keys would stop the server for long.
-    fn has_room(&self, job: &Job) -> bool {
+    fn has_room(&self, job: &Job, most_keys: usize) -> bool {
         let mut groups: Vec<usize> =
             job.needs.iter().filter_map(|key| self.group_of.get(key).copied()).collect();
         groups.sort_unstable();
         groups.dedup();
         let keys: usize = groups.iter().map(|index| self.groups[*index].keys.len()).sum();
         let jobs: usize = groups.iter().map(|index| self.groups[*index].jobs.len()).sum();
-        (keys + job.needs.len() <= MOST_KEYS && jobs < MOST_JOBS || groups.is_empty())
+        (keys + job.needs.len() <= most_keys && jobs < MOST_JOBS || groups.is_empty())
             && self.pending.len() < MOST_KEYS_OF_BATCH
     }
 
@@ -187,7 +296,7 @@ impl Batch {
             self.pending.entry(key).or_insert_with(|| {
                 let seen = cache.get(&key).map(|seen| seen.cell.clone());
                 // A record that was not read is a new one, with a name that no other has.
-                Pending { expected: seen.unwrap_or(Cell::ABSENT), change: None }
+                Pending::new(seen.unwrap_or(Cell::ABSENT), None)
             });
         }
         for Write { key, value, keep_for, .. } in writes {
@@ -205,11 +314,12 @@ impl Batch {
         groups.sort_unstable();
         groups.dedup();
         let Some((&first, others)) = groups.split_first() else {
-            self.groups.push(Group::default());
+            self.groups.push(Group::new(frame::new_stamp()));
             return self.groups.len() - 1;
         };
         for other in others {
-            let Group { jobs, keys } = std::mem::take(&mut self.groups[*other]);
+            let group = &mut self.groups[*other];
+            let (jobs, keys) = (std::mem::take(&mut group.jobs), std::mem::take(&mut group.keys));
             for key in &keys {
                 self.group_of.insert(*key, first);
             }
@@ -226,11 +336,24 @@ impl Batch {
     }
 }
 
-/// How many keys a commit has at most.
-const MOST_KEYS: usize = 128;
+/// The worst of some keys.
+fn readiness(keys: &[RecordKey], from: &Sources<'_>) -> Readiness {
+    let mut worst = Readiness::Ready;
+    for key in keys.iter().filter(|key| !key.is_control()) {
+        match (from.readiness)(key) {
+            Readiness::Ready => {}
+            Readiness::Busy => worst = Readiness::Busy,
+            Readiness::Away => return Readiness::Away,
+        }
+    }
+    worst
+}
 
 /// How many transactions share a commit at most.
 const MOST_JOBS: usize = 4_096;
 
 /// How many keys a batch commits at most.
 const MOST_KEYS_OF_BATCH: usize = 1_024;
+
+/// The latest time that a value can expire, in milliseconds since 1970.
+const LATEST_MS: u64 = 1 << 52;

@@ -5,8 +5,9 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, ServerError, Value};
 use tidegate::shared::RecordKey;
 
-use crate::batch::{Batch, Change, Group, Pending};
-use crate::frame::{self, Cell, Foreign};
+use crate::batch::{Batch, Group, NewValue, Pending, Times};
+use crate::frame::{Cell, Foreign};
+use crate::intent::Found;
 
 /// Commits groups of keys, each group at once, if its values are those that were seen.
 ///
@@ -69,6 +70,9 @@ pub(crate) struct Dialect {
     pub(crate) read_sha: String,
     /// How much longer values are kept than they are needed.
     pub(crate) kept_longer: Duration,
+    /// Whether one call of a script may have keys of several groups; in a cluster they are not in one
+    /// slot.
+    pub(crate) shares_calls: bool,
 }
 
 /// What a commit led to.
@@ -77,7 +81,7 @@ pub(crate) enum Committed {
     /// It took effect.
     Yes,
     /// It did not: these are the values there, in the order of the keys, as far as they are known.
-    No(Vec<(RecordKey, Result<Cell, Foreign>)>),
+    No(Vec<(RecordKey, Result<Found, Foreign>)>),
     /// The server has refused it, and nothing changed.
     Refused(String),
     /// The scripts are not there any more; nothing changed.
@@ -115,7 +119,7 @@ impl Dialect {
 
     /// The commands of a batch. Values expire no earlier than so long after the time given, in
     /// milliseconds since 1970.
-    pub(crate) fn encode(&self, batch: &Batch, stamp: u64, now_ms: u64) -> Encoded {
+    pub(crate) fn encode(&self, batch: &Batch, now_ms: u64) -> Encoded {
         let mut encoded = Encoded {
             pipeline: Pipeline::new(),
             count: 0,
@@ -130,18 +134,18 @@ impl Dialect {
             command.arg(self.name(key));
             command
         };
-        encoded.reads = batch.reads.iter().map(|key| encoded.add(get(key))).collect();
+        encoded.reads = batch.reads.iter().map(|(key, _)| encoded.add(get(key))).collect();
         let mut script: Vec<&Group> = Vec::new();
         for group in &batch.groups {
             let pending: Vec<&Pending> =
                 group.keys.iter().filter_map(|key| batch.pending.get(key)).collect();
-            if pending.iter().all(|it| it.change.is_none()) {
+            if !pending.iter().any(|it| it.writes()) {
                 let index = encoded.count();
                 group.keys.iter().for_each(|key| {
                     encoded.add(get(key));
                 });
                 encoded.replies.push(Reply::Compare(index));
-            } else if let Some(command) = self.set(group, &pending, (stamp, now_ms)) {
+            } else if let Some(command) = self.set(group, &pending, self.times(now_ms)) {
                 let index = encoded.add(command);
                 encoded.replies.push(Reply::Set(index));
             } else {
@@ -149,27 +153,31 @@ impl Dialect {
                 script.push(group);
             }
         }
-        self.add_scripts(&mut encoded, &script, (batch, stamp, now_ms));
+        self.add_scripts(&mut encoded, &script, (batch, self.times(now_ms)));
         encoded
     }
 
+    fn times(&self, now_ms: u64) -> Times {
+        Times { now_ms, kept_longer: self.kept_longer }
+    }
+
     /// One key by one command, where the server can do that.
-    fn set(&self, group: &Group, pending: &[&Pending], (stamp, now_ms): (u64, u64)) -> Option<Cmd> {
-        let ([key], [Pending { expected, change: Some(change) }]) = (&*group.keys, pending) else {
-            return None;
-        };
+    fn set(&self, group: &Group, pending: &[&Pending], times: Times) -> Option<Cmd> {
+        let ([key], [pending]) = (&*group.keys, pending) else { return None };
+        let expected = &pending.expected;
         if expected.stamp.is_some() && !self.has_ifeq {
             return None;
         }
+        let NewValue { value, expires_ms, .. } = pending.new_value(group.stamp, times)?;
         let mut command = redis::cmd("SET");
-        command.arg(self.name(key)).arg(frame::value(stamp, change.record.as_deref()));
+        command.arg(self.name(key)).arg(value);
         if expected.stamp.is_some() {
             command.arg("IFEQ").arg(expected.value());
         } else {
             command.arg("NX");
         }
         command.arg("GET");
-        if let Some(at_ms) = self.expires_at_ms(change, now_ms) {
+        if let Some(at_ms) = expires_ms {
             command.arg("PXAT").arg(at_ms);
         }
         Some(command)
@@ -180,13 +188,14 @@ impl Dialect {
         &self,
         encoded: &mut Encoded,
         groups: &[&Group],
-        (batch, stamp, now_ms): (&Batch, u64, u64),
+        (batch, times): (&Batch, Times),
     ) {
         let mut first = 0;
         while first < groups.len() {
             let mut end = first;
             let mut keys = 0;
-            while end < groups.len() && (end == first || keys + groups[end].keys.len() <= MOST_KEYS)
+            let most_keys = if self.shares_calls { MOST_KEYS } else { 0 };
+            while end < groups.len() && (end == first || keys + groups[end].keys.len() <= most_keys)
             {
                 keys += groups[end].keys.len();
                 end += 1;
@@ -198,10 +207,7 @@ impl Dialect {
                 command.arg(self.name(key));
             }
             for group in &groups[first..end] {
-                command.arg(group.keys.len()).arg(frame::head(stamp));
-                for pending in group.keys.iter().filter_map(|key| batch.pending.get(key)) {
-                    self.add_key(&mut command, pending, (stamp, now_ms));
-                }
+                self.add_group(&mut command, group, (batch, times));
             }
             let index = encoded.add(command);
             for reply in &mut encoded.replies {
@@ -224,30 +230,22 @@ impl Dialect {
 }
 
 impl Dialect {
-    fn add_key(&self, command: &mut Cmd, pending: &Pending, (stamp, now_ms): (u64, u64)) {
-        command.arg(pending.expected.head());
-        match &pending.change {
-            None => command.arg("").arg(""),
-            Some(change) => {
-                command.arg(frame::value(stamp, change.record.as_deref()));
-                match self.expires_at_ms(change, now_ms) {
-                    Some(at_ms) => command.arg(at_ms),
-                    None => command.arg(""),
-                }
-            }
-        };
-    }
-}
-
-impl Dialect {
-    /// When a value expires, if it does. One that says that a record was removed is kept for a while,
-    /// so that a late write does not take it for a new one.
-    fn expires_at_ms(&self, change: &Change, now_ms: u64) -> Option<u64> {
-        let keep_for = if change.record.is_none() { Some(Duration::ZERO) } else { change.keep_for };
-        let keep_for = keep_for?.saturating_add(self.kept_longer);
-        let keep_ms = u64::try_from(keep_for.as_millis()).unwrap_or(u64::MAX);
-        // The server takes no later time than that of a signed number.
-        Some(now_ms.saturating_add(keep_ms).min(LATEST_MS))
+    /// The arguments of the script for a group.
+    fn add_group(&self, command: &mut Cmd, group: &Group, (batch, times): (&Batch, Times)) {
+        let pending = group.keys.iter().filter_map(|key| batch.pending.get(key));
+        let values: Vec<_> =
+            pending.map(|it| (it.expected.head(), it.new_value(group.stamp, times))).collect();
+        let head = values.iter().find_map(|(_, new)| Some(new.as_ref()?.head.clone()));
+        command.arg(group.keys.len()).arg(head.unwrap_or_default());
+        for (expected, new) in values {
+            command.arg(expected);
+            let expires_ms = new.as_ref().and_then(|new| new.expires_ms);
+            command.arg(new.map(|new| new.value).unwrap_or_default());
+            match expires_ms {
+                Some(at_ms) => command.arg(at_ms),
+                None => command.arg(""),
+            };
+        }
     }
 }
 
@@ -266,19 +264,10 @@ impl Encoded {
     pub(crate) fn read<'v>(
         &self,
         responses: &'v [Value],
-    ) -> impl Iterator<Item = Result<Cell, ReadFailure>> + 'v {
+    ) -> impl Iterator<Item = Result<Found, ReadFailure>> + 'v {
         let values: Vec<&'v Value> =
             self.reads.iter().filter_map(|at| responses.get(*at)).collect();
-        values.into_iter().map(cell)
-    }
-
-    /// The first response that sends the client to another server, or to this one later.
-    pub(crate) fn redirection(responses: &[Value]) -> Option<String> {
-        let error = |value: &Value| match value {
-            Value::ServerError(error) => Some(refusal(error)),
-            _ => None,
-        };
-        responses.iter().filter_map(error).find(|error| is_redirection(error))
+        values.into_iter().map(found)
     }
 
     /// What became of a group.
@@ -287,7 +276,6 @@ impl Encoded {
         number: usize,
         (group, batch): (&Group, &Batch),
         responses: &[Value],
-        stamp: u64,
     ) -> Committed {
         let none = || Committed::Refused("the response is missing".to_owned());
         let (at, position) = match self.replies.get(number) {
@@ -295,7 +283,7 @@ impl Encoded {
             Some(Reply::Script(at, position)) => (*at, Some(*position)),
             Some(Reply::Compare(at)) => {
                 let values = responses.get(*at..*at + group.keys.len()).unwrap_or_default();
-                return compared((group, batch), values.iter().map(cell).collect(), stamp);
+                return compared((group, batch), values.iter().map(found).collect());
             }
             None => return none(),
         };
@@ -314,41 +302,49 @@ impl Encoded {
             (Some(position), Value::Array(all)) => match all.get(position) {
                 Some(Value::Int(_)) => Committed::Yes,
                 Some(Value::Array(values)) => {
-                    let found = values.iter().map(cell);
-                    Committed::No(found_cells(group, found.collect()))
+                    let found = found_values(group, values.iter().map(found).collect());
+                    // The stamp of a part may be there in a later form.
+                    let is_done = group.part_of.is_some()
+                        && found.iter().all(|(_, it)| has_stamp(it, group.stamp));
+                    if is_done { Committed::Yes } else { Committed::No(found) }
                 }
                 _ => none(),
             },
-            (None, value) => compared((group, batch), vec![cell(value)], stamp),
+            (None, value) => compared((group, batch), vec![found(value)]),
             _ => none(),
         }
     }
 }
 
 /// Whether the values that were there are those that were expected, or already the new ones.
-fn compared(
-    (group, batch): (&Group, &Batch),
-    found: Vec<Result<Cell, ReadFailure>>,
-    stamp: u64,
-) -> Committed {
+fn compared((group, batch): (&Group, &Batch), found: Vec<Result<Found, ReadFailure>>) -> Committed {
     if let Some(Err(ReadFailure::Refused(error))) =
         found.iter().find(|it| matches!(it, Err(ReadFailure::Refused(_))))
     {
         return Committed::Refused(error.clone());
     }
-    let found = found_cells(group, found);
-    let is_done = |(key, cell): &(RecordKey, Result<Cell, Foreign>)| {
+    let found = found_values(group, found);
+    let is_done = |(key, found): &(RecordKey, Result<Found, Foreign>)| {
         let expected = batch.pending.get(key).map(|pending| &pending.expected);
-        cell.as_ref().is_ok_and(|cell| expected == Some(cell) || cell.stamp == Some(stamp))
+        let is_expected = matches!(found, Ok(Found::Cell(cell)) if expected == Some(cell));
+        is_expected || has_stamp(found, group.stamp)
     };
     if found.iter().all(is_done) { Committed::Yes } else { Committed::No(found) }
 }
 
-fn found_cells(
+fn has_stamp(found: &Result<Found, Foreign>, stamp: u64) -> bool {
+    match found {
+        Ok(Found::Cell(cell)) => cell.stamp == Some(stamp),
+        Ok(Found::Intent(intent)) => intent.stamp == stamp,
+        Err(Foreign) => false,
+    }
+}
+
+fn found_values(
     group: &Group,
-    found: Vec<Result<Cell, ReadFailure>>,
-) -> Vec<(RecordKey, Result<Cell, Foreign>)> {
-    let found = found.into_iter().map(|cell| cell.map_err(|_| Foreign));
+    found: Vec<Result<Found, ReadFailure>>,
+) -> Vec<(RecordKey, Result<Found, Foreign>)> {
+    let found = found.into_iter().map(|found| found.map_err(|_| Foreign));
     group.keys.iter().copied().zip(found).collect()
 }
 
@@ -360,10 +356,10 @@ pub(crate) enum ReadFailure {
 }
 
 /// A value in a response.
-pub(crate) fn cell(value: &Value) -> Result<Cell, ReadFailure> {
+pub(crate) fn found(value: &Value) -> Result<Found, ReadFailure> {
     match value {
-        Value::Nil | Value::Boolean(false) => Ok(Cell::ABSENT),
-        Value::BulkString(bytes) => Cell::read(bytes).map_err(|Foreign| ReadFailure::Foreign),
+        Value::Nil | Value::Boolean(false) => Ok(Found::Cell(Cell::ABSENT)),
+        Value::BulkString(bytes) => Found::read(bytes).map_err(|Foreign| ReadFailure::Foreign),
         Value::ServerError(error) if error.code() != "WRONGTYPE" => {
             Err(ReadFailure::Refused(refusal(error)))
         }
@@ -371,8 +367,16 @@ pub(crate) fn cell(value: &Value) -> Result<Cell, ReadFailure> {
     }
 }
 
+/// A record in a response.
+pub(crate) fn cell(value: &Value) -> Result<Cell, ReadFailure> {
+    match found(value)? {
+        Found::Cell(cell) => Ok(cell),
+        Found::Intent(_) => Err(ReadFailure::Foreign),
+    }
+}
+
 /// Why the server has refused a command, in its words: a code, and what else it says.
-fn refusal(error: &ServerError) -> String {
+pub(crate) fn refusal(error: &ServerError) -> String {
     format!("{} {}", error.code(), error.details().unwrap_or_default())
 }
 
@@ -385,6 +389,3 @@ pub(crate) fn is_redirection(error: &str) -> bool {
 
 /// How many keys one call of a script has, unless one group has more.
 const MOST_KEYS: usize = 64;
-
-/// The latest time that a value can expire, in milliseconds since 1970.
-const LATEST_MS: u64 = 1 << 52;

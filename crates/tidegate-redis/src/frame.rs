@@ -1,12 +1,12 @@
-//! The form of a value on the server: a mark of what it is, a stamp that no other value has, and the
-//! record.
+//! The form of a value on the server: a mark of what it is, a stamp that no other value has, when it
+//! expires, and the record.
 
 use std::sync::Arc;
 
-/// What every value begins with: what it is, and the version of the form.
-const MAGIC: &[u8; 4] = b"tgr1";
+/// What every record begins with: what it is, and the version of the form.
+pub(crate) const RECORD: [u8; 4] = *b"tgr1";
 
-/// The length of the part that comes before the record.
+/// The length of the part that scripts compare: what it is, and the stamp.
 pub(crate) const HEAD: usize = 12;
 
 /// A value as it was last seen on the server.
@@ -14,6 +14,8 @@ pub(crate) const HEAD: usize = 12;
 pub(crate) struct Cell {
     /// `None` if there is no value.
     pub(crate) stamp: Option<u64>,
+    /// When the server removes it, in milliseconds since 1970; 0 if never.
+    pub(crate) expires_ms: u64,
     /// `None` if there is no value, or one that says that the record was removed.
     pub(crate) record: Option<Arc<[u8]>>,
 }
@@ -23,41 +25,45 @@ pub(crate) struct Cell {
 pub(crate) struct Foreign;
 
 impl Cell {
-    pub(crate) const ABSENT: Self = Self { stamp: None, record: None };
+    pub(crate) const ABSENT: Self = Self { stamp: None, expires_ms: 0, record: None };
 
     /// Reads a value of the server.
     pub(crate) fn read(value: &[u8]) -> Result<Self, Foreign> {
         let (magic, rest) = value.split_first_chunk::<4>().ok_or(Foreign)?;
-        let (stamp, record) = rest.split_first_chunk::<8>().ok_or(Foreign)?;
-        if magic != MAGIC {
+        let (stamp, rest) = rest.split_first_chunk::<8>().ok_or(Foreign)?;
+        let (expires, record) = rest.split_first_chunk::<8>().ok_or(Foreign)?;
+        if *magic != RECORD {
             return Err(Foreign);
         }
         let record = (!record.is_empty()).then(|| Arc::from(record));
-        Ok(Self { stamp: Some(u64::from_le_bytes(*stamp)), record })
+        let expires_ms = u64::from_le_bytes(*expires);
+        Ok(Self { stamp: Some(u64::from_le_bytes(*stamp)), expires_ms, record })
     }
 
     /// The value on the server; empty if there is none.
     pub(crate) fn value(&self) -> Vec<u8> {
-        self.stamp.map_or_else(Vec::new, |stamp| value(stamp, self.record.as_deref()))
+        self.stamp
+            .map_or_else(Vec::new, |stamp| value(stamp, self.expires_ms, self.record.as_deref()))
     }
 
     /// The part of the value that scripts compare; empty if there is none.
     pub(crate) fn head(&self) -> Vec<u8> {
-        self.stamp.map_or_else(Vec::new, head)
+        self.stamp.map_or_else(Vec::new, |stamp| head(RECORD, stamp))
     }
 }
 
 /// A value with this stamp; without a record, one that says that it was removed.
-pub(crate) fn value(stamp: u64, record: Option<&[u8]>) -> Vec<u8> {
-    let mut value = head(stamp);
+pub(crate) fn value(stamp: u64, expires_ms: u64, record: Option<&[u8]>) -> Vec<u8> {
+    let mut value = head(RECORD, stamp);
+    value.extend_from_slice(&expires_ms.to_le_bytes());
     value.extend_from_slice(record.unwrap_or_default());
     value
 }
 
-/// What a value with this stamp begins with.
-pub(crate) fn head(stamp: u64) -> Vec<u8> {
+/// What a value with this mark and stamp begins with.
+pub(crate) fn head(magic: [u8; 4], stamp: u64) -> Vec<u8> {
     let mut head = Vec::with_capacity(HEAD + 64);
-    head.extend_from_slice(MAGIC);
+    head.extend_from_slice(&magic);
     head.extend_from_slice(&stamp.to_le_bytes());
     head
 }

@@ -75,7 +75,7 @@ impl Inbox {
         let due_ns =
             submitted_ns.saturating_add(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX));
         let needs = transaction.first_reads();
-        let job = Job { transaction, needs, submitted_ns, due_ns };
+        let job = Job { transaction, needs, submitted_ns, due_ns, lost_rounds: 0 };
         let mut submitted = lock(&self.submitted);
         if submitted.len() >= MOST_SUBMITTED {
             drop(submitted);

@@ -37,13 +37,17 @@ mod driver;
 mod error;
 mod frame;
 mod inbox;
+mod intent;
 mod key_map;
 mod link;
 mod locks;
 mod records;
 mod route;
 mod server_time;
+mod servers;
 mod settings;
+mod settle;
+mod slots;
 mod stats;
 mod tls;
 

@@ -10,6 +10,7 @@ use crate::commands::{COMMIT, Dialect, READ_IF_CHANGED};
 use crate::error::ConnectFailure;
 use crate::route::Route;
 use crate::settings::Settings;
+use crate::slots::Host;
 
 /// A connection, and what the server at its other end can do.
 pub(crate) struct Link {
@@ -32,14 +33,18 @@ pub struct ServerFacts {
 }
 
 impl Link {
-    /// Connects, and prepares the server.
+    /// Connects to a node of a cluster, or to the server that has all records, and prepares it.
     pub(crate) async fn connect(
         route: &Route,
         settings: &Settings,
+        node: Option<&Host>,
     ) -> Result<Self, ConnectFailure> {
         let prefix = format!("{}:", settings.namespace);
-        let name = format!("{prefix}{}", RecordKey::control());
-        let mut connection = route.connect(&name, CONNECT_TIMEOUT.max(settings.deadline)).await?;
+        let timeout = CONNECT_TIMEOUT.max(settings.deadline);
+        let mut connection = match node {
+            Some(host) => route.connect_to(host, timeout).await?,
+            None => route.connect(&format!("{prefix}{}", RecordKey::control()), timeout).await?,
+        };
         let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
         let server = ServerFacts::read(&info).ok_or_else(|| {
             ConnectFailure("the server does not say its version (INFO)".to_owned())
@@ -71,8 +76,14 @@ impl Link {
             "valkey" => server.version >= [8, 1, 0],
             _ => server.version >= [8, 4, 0],
         };
-        let dialect =
-            Dialect { prefix, has_ifeq, commit_sha, read_sha, kept_longer: settings.kept_longer };
+        let dialect = Dialect {
+            prefix,
+            has_ifeq,
+            commit_sha,
+            read_sha,
+            kept_longer: settings.kept_longer,
+            shares_calls: node.is_none(),
+        };
         // A batch has its own deadline.
         connection.set_response_timeout(Duration::from_secs(3_600));
         Ok(Self { connection, dialect, server })
@@ -129,4 +140,4 @@ pub(crate) fn info_field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
 }
 
 /// How long connecting, and each command on the way to it, may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);

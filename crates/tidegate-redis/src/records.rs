@@ -47,11 +47,14 @@ pub struct RedisBuilder {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClusterMode {
-    /// Over all nodes. Not available yet: an address of a cluster is refused with it.
+    /// Over all nodes. A decision over one limit costs the same as on one server. One over several
+    /// limits, whose records are on several nodes, is as exact and takes as long, but costs each key a
+    /// second write, and the first of them a third, after the decision. While a node is away, only
+    /// decisions with keys on it fail.
     #[default]
     Spread,
-    /// All records of the namespace are on one node, so that decisions over several limits are
-    /// atomic. The other nodes serve other namespaces.
+    /// All records of the namespace are on one node, so each decision is one command there. The
+    /// other nodes serve other namespaces.
     Together,
 }
 
@@ -201,6 +204,8 @@ impl RedisBuilder {
     pub fn build(mut self) -> Result<Redis, RedisError> {
         let address = Address::parse(&self.url)?;
         self.settings.namespace = self.namespace_of(&address)?;
+        self.settings.is_spread =
+            address.topology == Topology::Cluster && self.cluster == ClusterMode::Spread;
         let route = Route::new(address, &self.files, self.sentinel_login.as_ref())?;
         let inbox = Arc::new(Inbox::new(self.settings));
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -216,7 +221,7 @@ impl RedisBuilder {
         Ok(Redis { records: Arc::new(RedisRecords { inbox }), secret })
     }
 
-    /// What names begin with: in a cluster, with a hash tag.
+    /// What names begin with: if they are together in a cluster, with a hash tag.
     fn namespace_of(&self, address: &Address) -> Result<String, RedisError> {
         let namespace = &self.settings.namespace;
         let refused = |text: &str| Err(RedisError::Setting(text.to_owned()));
@@ -227,11 +232,8 @@ impl RedisBuilder {
         if address.topology != Topology::Cluster {
             return Ok(namespace.clone());
         }
-        if self.cluster != ClusterMode::Together {
-            return refused(
-                "redis+cluster:// needs cluster = \"together\", which keeps all records of the \
-                 namespace on one node; to spread them over nodes is not supported yet",
-            );
+        if self.cluster == ClusterMode::Spread {
+            return Ok(namespace.clone());
         }
         if !namespace.contains(['{', '}']) {
             return Ok(format!("{{{namespace}}}"));

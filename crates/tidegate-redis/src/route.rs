@@ -9,13 +9,14 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
     RedisConnectionInfo, RedisError, Value,
 };
 
 use crate::address::{Address, Topology};
 use crate::error::{self, ConnectFailure};
 use crate::locks::lock;
+use crate::slots::{Host, SlotMap, redirected};
 use crate::tls::{self, TlsFiles};
 
 /// Finds the server that has the records, and connects to it.
@@ -35,8 +36,6 @@ pub(crate) struct Login {
     pub(crate) user: Option<String>,
     pub(crate) password: String,
 }
-
-type Host = (String, u16);
 
 impl Route {
     pub(crate) fn new(
@@ -77,6 +76,47 @@ impl Route {
 
     pub(crate) const fn is_cluster(&self) -> bool {
         matches!(self.topology, Topology::Cluster)
+    }
+
+    /// Connects to a node of the cluster.
+    pub(crate) async fn connect_to(
+        &self,
+        host: &Host,
+        timeout: Duration,
+    ) -> Result<MultiplexedConnection, ConnectFailure> {
+        Ok(open(self.info(host)?, timeout).await?)
+    }
+
+    /// Which node has which slots: by a node that there is a connection to, or else by the first of
+    /// the address that responds.
+    pub(crate) async fn slots(
+        &self,
+        connected: Vec<(Host, MultiplexedConnection)>,
+        timeout: Duration,
+    ) -> Result<SlotMap, ConnectFailure> {
+        let mut failure = "no node".to_owned();
+        for (host, connection) in connected {
+            match tokio::time::timeout(timeout, slots_by(&host, connection)).await {
+                Ok(Ok(map)) => return Ok(map),
+                Ok(Err(error)) => failure = format!("the node at {}:{}: {error}", host.0, host.1),
+                Err(_) => failure = format!("the node at {}:{} is silent", host.0, host.1),
+            }
+        }
+        let request = |info: &ConnectionInfo| {
+            let (host, info) = (host_of(info.addr()).unwrap_or_default(), info.clone());
+            async move {
+                let found = async { slots_by(&host, open(info, timeout).await?).await };
+                found.await.map_err(|error| format!("the node at {}:{}: {error}", host.0, host.1))
+            }
+        };
+        let mut responses: FuturesUnordered<_> = self.hosts.iter().map(request).collect();
+        while let Some(response) = responses.next().await {
+            match response {
+                Ok(map) => return Ok(map),
+                Err(error) => failure = error,
+            }
+        }
+        Err(ConnectFailure(failure))
     }
 
     /// Connects to the server that has a name. Each step on the way has a time-out.
@@ -233,6 +273,24 @@ async fn open(
     Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
+/// Which node has which slots, as a node sees it.
+async fn slots_by(
+    host: &Host,
+    mut connection: MultiplexedConnection,
+) -> Result<SlotMap, RedisError> {
+    let response: Result<Value, _> =
+        redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await;
+    let refused = |text: &'static str| RedisError::from((ErrorKind::Client, text));
+    match response {
+        Ok(value) => SlotMap::read(&value, host)
+            .ok_or_else(|| refused("the response to CLUSTER SLOTS names no node")),
+        Err(error) if error.to_string().contains("cluster support disabled") => {
+            Err(refused("the server is no node of a cluster: the address needs redis://"))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 fn host_of(addr: &ConnectionAddr) -> Option<Host> {
     match addr {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -240,13 +298,6 @@ fn host_of(addr: &ConnectionAddr) -> Option<Host> {
         }
         _ => None,
     }
-}
-
-/// Where a node sends a client. Without a host, it is another port of the node's.
-fn redirected(address: &str, from: &Host) -> Option<Host> {
-    let (host, port) = address.rsplit_once(':')?;
-    let host = if host.is_empty() { &from.0 } else { host };
-    Some((host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
 }
 
 /// After so many nodes no more redirections are followed.

@@ -11,6 +11,8 @@ pub(crate) struct Settings {
     pub(crate) edit_lead: Duration,
     /// How much longer values are kept than they are needed.
     pub(crate) kept_longer: Duration,
+    /// Whether records are on all nodes of a cluster.
+    pub(crate) is_spread: bool,
 }
 
 impl Default for Settings {
@@ -20,6 +22,7 @@ impl Default for Settings {
             deadline: Duration::from_millis(50),
             edit_lead: Duration::from_secs(1),
             kept_longer: Duration::from_secs(60),
+            is_spread: false,
         }
     }
 }

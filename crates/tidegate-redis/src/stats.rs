@@ -36,6 +36,10 @@ counters! {
     round_trips,
     "Transactions that were committed."
     commits,
+    "Commits of keys on several nodes of a cluster."
+    spread_commits,
+    "Intents of other processes that were met and settled."
+    intents_met,
     "Commits that another node came before; their transactions were decided again."
     conflicts,
     "Commits that were sent again, because the connection was lost."

@@ -3,6 +3,7 @@
 use tidegate::shared::Write;
 use tidegate::{Clock, Timestamp};
 
+use super::send::Sending;
 use super::{Driver, Sent, extract};
 use crate::batch::{Batch, Change, Group, Job, Pending};
 use crate::commands::Committed;
@@ -26,9 +27,13 @@ impl Driver {
     pub(super) fn edit(&mut self, job: Job, write: Write) {
         let copy = lock(&self.inbox.known).control.clone();
         let (now, latest) = (self.inbox.clock.now(), self.inbox.clock.latest());
-        let can_begin = self.edits.on_its_way.is_none() && self.link.is_some();
+        let lane = self
+            .lanes
+            .of_control()
+            .filter(|number| self.lanes.all.get(*number).is_some_and(|lane| lane.link.is_some()));
+        let can_begin = self.edits.on_its_way.is_none() && lane.is_some();
         let copy = copy.filter(|copy| can_begin && copy.is_settled(now));
-        let (Some(copy), Some(after)) = (copy, write.value) else {
+        let (Some(copy), Some(after), Some(lane)) = (copy, write.value, lane) else {
             return self.edits.queued.push(job);
         };
         let lead_us = self.lead_ns() / 1_000;
@@ -37,15 +42,13 @@ impl Driver {
         let change = Change { record: Some(record.into()), keep_for: None };
         let mut batch = Batch::default();
         let key = write.key;
-        batch.pending.insert(key, Pending { expected: copy.cell, change: Some(change) });
-        batch.groups.push(Group { jobs: vec![job], keys: vec![key] });
-        let stamp = frame::new_stamp();
-        self.edits.on_its_way = Some(stamp);
+        batch.pending.insert(key, Pending::new(copy.cell, Some(change)));
+        let mut group = Group::new(frame::new_stamp());
+        self.edits.on_its_way = Some(group.stamp);
+        (group.jobs, group.keys) = (vec![job], vec![key]);
+        batch.groups.push(group);
         let now_ms = latest.as_nanos() / 1_000_000;
-        self.send(batch, Some((stamp, now_ms)));
-        if let Some(sent) = self.sent.get_mut(&stamp) {
-            sent.is_resend = false;
-        }
+        self.send(batch, Sending { lane, now_ms, is_resend: false });
     }
 
     /// An edit has its response.
@@ -63,7 +66,7 @@ impl Driver {
         let change =
             group.keys.first().and_then(|key| sent.batch.pending.get(key)?.change.as_ref());
         let record = change.and_then(|change| change.record.clone());
-        let cell = Cell { stamp: Some(sent.stamp), record };
+        let cell = Cell { stamp: Some(group.stamp), expires_ms: 0, record };
         let Ok(copy) = ControlCopy::read(cell, sent.sent_ns) else { return };
         let mut in_force_us = copy.force_us();
         if in_force_us > 0 {

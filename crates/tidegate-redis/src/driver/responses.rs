@@ -1,18 +1,17 @@
 //! What the responses of a batch mean: transactions end, or are decided again.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use redis::{RedisError, Value};
 use tidegate::Outage;
 use tidegate::shared::RecordKey;
 
-use super::{Driver, Sent, local_ns, outage_of};
-use crate::batch::{Change, Group, Pending};
+use super::{Driver, Reader, Sent, local_ns};
+use crate::batch::{Group, Pending, Times};
 use crate::cache::Seen;
-use crate::commands::{Committed, Encoded, ReadFailure, cell, is_redirection};
+use crate::commands::{Committed, ReadFailure, cell, is_redirection};
 use crate::control::ControlCopy;
-use crate::frame::Cell;
+use crate::intent::Found;
 use crate::locks::lock;
 use crate::server_time::{ClockStep, RoundTrip};
 
@@ -22,16 +21,13 @@ impl Driver {
         let responses = match response {
             Ok(responses) => responses,
             Err(error) => {
+                let lane = sent.lane;
                 self.sent.insert(id, sent);
-                return self.lose_link(&error.to_string());
+                return self.lose_lane(lane, &error.to_string());
             }
         };
-        if sent.is_resend
-            && let Some(error) = Encoded::redirection(&responses)
-        {
-            // What was sent before may have been done, so it stays uncertain.
-            self.sent.insert(id, sent);
-            return self.refused(&error);
+        if let Some(lane) = self.lanes.all.get_mut(sent.lane) {
+            lane.in_flight = lane.in_flight.saturating_sub(1);
         }
         let trip = RoundTrip { sent_ns: sent.sent_ns, back_ns: local_ns() };
         self.observe_time(&sent, &responses, trip);
@@ -39,18 +35,34 @@ impl Driver {
         self.take_reads(&mut sent, &responses);
         let groups = std::mem::take(&mut sent.batch.groups);
         for (number, group) in groups.into_iter().enumerate() {
-            let of_batch = (&group, &sent.batch);
-            let committed = sent.encoded.committed(number, of_batch, &responses, sent.stamp);
-            for key in &group.keys {
-                self.busy.remove(key);
-            }
-            if self.edits.on_its_way == Some(sent.stamp)
-                && group.keys.iter().any(RecordKey::is_control)
-            {
-                self.edited((group, &sent), committed);
-            } else {
-                self.finish((group, &sent), committed);
-            }
+            let committed = sent.encoded.committed(number, (&group, &sent.batch), &responses);
+            self.take_group((group, &mut sent), committed);
+        }
+    }
+
+    /// A group has its response.
+    fn take_group(&mut self, (group, sent): (Group, &mut Sent), committed: Committed) {
+        if group.part_of.is_some() {
+            return self.take_part((group, sent), committed);
+        }
+        if sent.is_resend
+            && let Committed::Refused(error) = &committed
+            && is_redirection(error)
+        {
+            // What was sent before may have been done, so it stays uncertain.
+            let key = group.keys.first().copied();
+            self.keep_uncertain(group, &mut sent.batch.pending, sent.now_ms);
+            return self.refused(sent.lane, error, key);
+        }
+        for key in &group.keys {
+            self.busy.remove(key);
+        }
+        if self.edits.on_its_way == Some(group.stamp)
+            && group.keys.iter().any(RecordKey::is_control)
+        {
+            self.edited((group, sent), committed);
+        } else {
+            self.finish((group, sent), committed);
         }
     }
 
@@ -95,7 +107,9 @@ impl Driver {
                 return;
             }
             Value::ServerError(error) if error.code() == "NOSCRIPT" => {
-                self.scripts_are_gone = true;
+                if let Some(lane) = self.lanes.all.get_mut(sent.lane) {
+                    lane.scripts_are_gone = true;
+                }
                 self.wants_control = true;
                 return;
             }
@@ -131,7 +145,7 @@ impl Driver {
             }
             Err(ReadFailure::Refused(error)) => {
                 drop(known);
-                self.refused(&error);
+                self.refused(sent.lane, &error, Some(RecordKey::control()));
             }
         }
     }
@@ -141,43 +155,55 @@ impl Driver {
         if reads.is_empty() {
             return;
         }
-        let mut failed: HashMap<RecordKey, ReadFailure> = HashMap::new();
+        let mut met = Vec::new();
+        let mut ended = Vec::new();
         {
             let mut known = lock(&self.inbox.known);
-            for (key, cell) in reads.into_iter().zip(sent.encoded.read(responses)) {
+            for ((key, reader), found) in reads.into_iter().zip(sent.encoded.read(responses)) {
                 self.busy.remove(&key);
-                match cell {
-                    Ok(cell) => known.cache.insert(key, Seen { cell, at_ns: sent.sent_ns }),
-                    Err(failure) => drop(failed.insert(key, failure)),
-                }
-            }
-        }
-        let mut again = Vec::new();
-        for job in std::mem::take(&mut sent.batch.readers) {
-            match job.needs.iter().find_map(|key| Some((*key, failed.get(key)?))) {
-                None => again.push(job),
-                Some((key, ReadFailure::Foreign)) => self.fail(job, Outage::Corrupt(key)),
-                Some((_, ReadFailure::Refused(error))) => {
-                    self.refused(error);
-                    if is_redirection(error) {
-                        again.push(job);
-                    } else {
-                        self.fail(job, Outage::Unavailable);
+                let failure = match found {
+                    Ok(Found::Cell(cell)) => {
+                        known.cache.insert(key, Seen { cell, at_ns: sent.sent_ns });
+                        None
                     }
-                }
+                    Ok(Found::Intent(intent)) => {
+                        met.push((key, *intent));
+                        None
+                    }
+                    Err(failure) => Some(failure),
+                };
+                ended.push((key, reader, failure));
             }
         }
-        self.wait_first(again);
+        for (key, intent) in met {
+            self.meet(key, intent);
+        }
+        // What comes first waits first.
+        for (key, reader, failure) in ended.into_iter().rev() {
+            let outage = match failure {
+                None => None,
+                Some(ReadFailure::Foreign) => Some(Outage::Corrupt(key)),
+                Some(ReadFailure::Refused(error)) => {
+                    self.refused(sent.lane, &error, Some(key));
+                    (!is_redirection(&error)).then_some(Outage::Unavailable)
+                }
+            };
+            self.has_read(reader, outage);
+        }
     }
 
-    /// The server has refused a command.
-    pub(super) fn refused(&mut self, error: &str) {
-        self.complain(|| tracing::warn!(error, "the store refuses a command"));
-        if is_redirection(error) {
-            // Not at once if that was the last thing that happened: a slot may be on its way.
-            let connect_after_ns = self.connect_after_ns;
-            self.lose_link(error);
-            self.connect_after_ns = self.connect_after_ns.max(connect_after_ns);
+    /// One of the records that a transaction waits for has come, or cannot be read now.
+    pub(super) fn has_read(&mut self, number: u64, failure: Option<Outage>) {
+        let Some(reader) = self.readers.get_mut(&number) else { return };
+        reader.missing = reader.missing.saturating_sub(1);
+        reader.failure = reader.failure.or(failure);
+        if reader.missing > 0 {
+            return;
+        }
+        let Some(Reader { job, failure, .. }) = self.readers.remove(&number) else { return };
+        match failure {
+            Some(outage) => self.fail(job, outage),
+            None => self.wait_first(vec![job]),
         }
     }
 
@@ -191,17 +217,18 @@ impl Driver {
             }
             Committed::No(found) => {
                 self.inbox.counters.conflicts.add(1);
-                let foreign = found.iter().find(|(_, cell)| cell.is_err()).map(|(key, _)| *key);
-                let mut known = lock(&self.inbox.known);
-                for (key, cell) in found {
-                    match cell {
-                        Ok(cell) => known.cache.insert(key, Seen { cell, at_ns: sent.sent_ns }),
-                        Err(_) => known.cache.remove(&key),
+                let foreign = found.iter().find(|(_, found)| found.is_err()).map(|(key, _)| *key);
+                for (key, found) in found {
+                    match found {
+                        Ok(Found::Cell(cell)) => {
+                            let seen = Seen { cell, at_ns: sent.sent_ns };
+                            lock(&self.inbox.known).cache.insert(key, seen);
+                        }
+                        Ok(Found::Intent(intent)) => self.meet(key, *intent),
+                        Err(_) => lock(&self.inbox.known).cache.remove(&key),
                     }
                 }
-                drop(known);
-                let is_unknown =
-                    sent.is_resend && outage_of(&group, &sent.batch.pending) == Outage::Unknown;
+                let is_unknown = sent.is_resend && sent.batch.outage_of(&group) == Outage::Unknown;
                 match (foreign, is_unknown) {
                     (Some(key), _) => {
                         group.jobs.into_iter().for_each(|job| self.fail(job, Outage::Corrupt(key)));
@@ -213,16 +240,18 @@ impl Driver {
                 }
             }
             Committed::NoScript => {
-                self.scripts_are_gone = true;
+                if let Some(lane) = self.lanes.all.get_mut(sent.lane) {
+                    lane.scripts_are_gone = true;
+                }
                 self.wait_first(group.jobs);
             }
             Committed::Refused(error) => {
-                self.refused(&error);
+                self.refused(sent.lane, &error, group.keys.first().copied());
                 if is_redirection(&error) {
                     return self.wait_first(group.jobs);
                 }
                 let outage = match sent.is_resend {
-                    true => outage_of(&group, &sent.batch.pending),
+                    true => sent.batch.outage_of(&group),
                     false => Outage::Unavailable,
                 };
                 group.jobs.into_iter().for_each(|job| self.fail(job, outage));
@@ -232,13 +261,15 @@ impl Driver {
 
     /// What was committed is what the server has now.
     pub(super) fn remember(&self, group: &Group, sent: &Sent) {
+        let kept_longer = self.inbox.settings.kept_longer;
+        let times = Times { now_ms: sent.now_ms, kept_longer };
         let mut known = lock(&self.inbox.known);
         for key in &group.keys {
-            let Some(Pending { expected, change }) = sent.batch.pending.get(key) else { continue };
+            let Some(Pending { expected, change, .. }) = sent.batch.pending.get(key) else {
+                continue;
+            };
             let cell = match change {
-                Some(Change { record, .. }) => {
-                    Cell { stamp: Some(sent.stamp), record: record.clone() }
-                }
+                Some(change) => change.cell(group.stamp, times),
                 None => expected.clone(),
             };
             known.cache.insert(*key, Seen { cell, at_ns: sent.sent_ns });

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tidegate_redis::{ClusterMode, Redis, RedisBuilder};
+use tidegate_redis::{ClusterMode, RedisBuilder};
 use tidegate_redis_servers::{Cluster, Program, Server, until};
 
 use crate::faults::check_books;
@@ -94,8 +94,6 @@ fn kill_under_load((cluster, slot): (&Cluster, u16), node: &Node, tally: &Tally)
 
 #[test]
 fn addresses_that_do_not_fit_the_server_are_refused_with_the_reason() {
-    let spread = Redis::builder("redis+cluster://127.0.0.1:1").build().unwrap_err().to_string();
-    assert!(spread.contains("together"), "{spread}");
     for (namespace, is_good) in [("a{b}c", true), ("a{", false), ("a}", false), ("{}", false)] {
         let built = together("redis+cluster://127.0.0.1:1").namespace(namespace).build();
         assert_eq!(built.is_ok(), is_good, "{namespace}");

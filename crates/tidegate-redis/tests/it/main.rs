@@ -8,5 +8,6 @@ mod faults;
 mod nodes;
 mod programme;
 mod sentinel;
+mod spread;
 mod support;
 mod tls;

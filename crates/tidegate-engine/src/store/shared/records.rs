@@ -158,6 +158,23 @@ impl RecordKey {
         u64::from_str_radix(digits, 16).ok().map(|hash| Self(Kind::State(hash)))
     }
 
+    /// A key by its text.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        let words = |digits: &str| -> Option<[u64; 2]> {
+            let (high, low) = (digits.len() == 32).then(|| digits.split_at_checked(16))??;
+            let word = |digits| u64::from_str_radix(digits, 16).ok();
+            Some([word(high)?, word(low)?])
+        };
+        let key = match text.split_once(':') {
+            None => Some(Self::control()),
+            Some(("hold", digits)) => words(digits).map(|id| Self(Kind::Hold(id))),
+            Some(("name", digits)) => words(digits).map(|id| Self(Kind::Idempotency(id))),
+            Some(_) => Self::state_from_text(text),
+        };
+        key.filter(|key| key.to_string() == text)
+    }
+
     /// Whether it is the state of a key.
     #[must_use]
     pub const fn is_state(&self) -> bool {
