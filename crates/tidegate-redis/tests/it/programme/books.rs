@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use tidegate::Request;
-use tidegate_redis_servers::Server;
+use tidegate_redis_servers::{Server, until};
 
 use super::USERS;
 use crate::support::{Node, eventually};
@@ -61,7 +61,7 @@ impl Books {
         books
     }
 
-    pub(super) fn operations(&self) -> usize {
+    fn operations(&self) -> usize {
         let sums: usize = self.ended.values().map(BTreeMap::len).sum();
         sums + self.rates.values().map(Vec::len).sum::<usize>() + self.slots.len()
     }
@@ -75,6 +75,13 @@ impl Books {
             self.check_sum(node, &format!("u{user}"));
         }
         self.check_sum(node, "once");
+        let users: Vec<String> = (0..USERS).map(|it| format!("u{it}")).collect();
+        // What was on hold when its node was killed ends by itself.
+        until("each charge counts for its user and in total, or for neither", || {
+            let users = users.iter().map(String::as_str).chain(["once"]);
+            let sum = users.map(|user| charged(node, user, "sum")).sum::<u64>();
+            sum == charged(node, "once", "total")
+        });
     }
 
     /// What is charged is what was acknowledged, and at most what has begun besides.
@@ -83,12 +90,7 @@ impl Books {
         let certain: u64 = ended.values().sum();
         let open = begun.iter().filter(|(name, _)| !ended.contains_key(*name));
         let most = certain + open.map(|(_, units)| units).sum::<u64>();
-        let attributes = [("user", user)];
-        let charged = || {
-            let report = node.engine.peek(&Request::new("sum", &attributes)).block().unwrap();
-            (!report.is_outage()).then(|| 1_000_000_000 - report.remaining().unwrap())
-        };
-        let charged = eventually("the store answers", charged).unwrap();
+        let charged = charged(node, user, "sum");
         assert!(certain <= charged, "lost: {user}: {charged} charged, {certain} acknowledged");
         assert!(charged <= most, "doubled: {user}: {charged} charged, at most {most} were sent");
     }
@@ -108,14 +110,27 @@ impl Books {
     }
 
     /// Nothing stays on hold, and only what has to stay has no expiry.
-    pub(super) fn check_keys(&self, server: &Server) {
-        let keys = server.command(&["KEYS", "tidegate:*"]);
-        let names: Vec<String> = keys.array().iter().map(|it| it.text()).collect();
-        let for_good: Vec<&String> =
-            names.iter().filter(|name| server.command(&["PTTL", name]).integer() == -1).collect();
+    pub(super) fn check_keys<'s>(&self, servers: impl Iterator<Item = &'s Server>) {
+        let mut for_good = Vec::new();
+        for server in servers {
+            let keys = server.command(&["KEYS", "tidegate:*"]);
+            let names = keys.array().iter().map(|it| it.text());
+            for_good.extend(names.filter(|name| server.command(&["PTTL", name]).integer() == -1));
+        }
         assert_eq!(for_good, ["tidegate:control"]);
-        assert!(!names.is_empty() && !self.slots.is_empty());
+        assert!(self.operations() > 200, "{} operations", self.operations());
     }
+}
+
+/// What a rule has charged for a user, once the store answers.
+fn charged(node: &Node, user: &str, rule: &str) -> u64 {
+    let attributes = [("user", user)];
+    let left = || {
+        let report = node.engine.peek(&Request::new("sum", &attributes)).block().unwrap();
+        let of_rule = report.rules().find(|it| it.rule.name() == rule);
+        of_rule.filter(|_| !report.is_outage()).map(|it| it.decision.remaining())
+    };
+    1_000_000_000 - eventually("the store answers", left).unwrap()
 }
 
 /// In every interval, what was admitted in it for certain is within the burst and what refilled.
