@@ -28,6 +28,7 @@ use crate::store::{MemoryStore, NowOrLater, Store};
 use change::Changes;
 use current_rules::CurrentRules;
 use decide::{Verb, When};
+use local::LocalTable;
 
 mod at;
 mod builder;
@@ -40,6 +41,7 @@ mod error;
 mod explain;
 mod keys;
 mod lease;
+mod local;
 mod options;
 mod plain;
 mod planning;
@@ -93,6 +95,8 @@ struct EngineInner<S, C> {
     waiting: WaitQueues,
     /// The policy that a shared store has not been given yet.
     proposal: Mutex<Option<Arc<Policy>>>,
+    /// What was decided without the store.
+    local: Arc<LocalTable>,
 }
 
 impl<S, C> Clone for Engine<S, C> {
@@ -190,7 +194,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// that rules have had. Partly an estimate.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.shared.store.bytes()
+        self.shared.store.bytes() + self.shared.local.bytes()
     }
 
     /// How many idempotency keys were forgotten in less than 24 hours, because there were too many:

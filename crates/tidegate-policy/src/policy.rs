@@ -38,6 +38,7 @@ mod schema;
 mod server;
 mod settings;
 mod subsumption;
+mod share;
 mod text;
 pub(crate) mod write;
 
@@ -63,6 +64,7 @@ pub use schema::schema;
 pub use server::{Listen, Secret, ServerSettings};
 pub use settings::{EngineSettings, Unmatched};
 
+pub use share::Share;
 /// Rules that have been checked: names are unique in their domain, numbers are exact, nothing is
 /// unlimited unless stated.
 #[derive(Clone, Debug)]

@@ -31,6 +31,9 @@ pub(crate) struct DecisionBody<'a> {
     pub(crate) reset_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
+    /// What decided in place of the store, where it was unavailable: `on_error` or `local`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) outage: Option<&'static str>,
     /// For correlation only: nothing is stored under it.
     pub(crate) decision_id: DecisionId,
     pub(crate) rules: Vec<RuleBody<'a>>,
@@ -63,6 +66,7 @@ impl<'a> DecisionBody<'a> {
             retry,
             reset_after_ms: report.reset().and_then(reset_after_ms),
             reason: report.reason(),
+            outage: outage(report),
             decision_id: DecisionId::next(),
             rules: report
                 .rules()
@@ -86,6 +90,11 @@ impl<'a> RuleBody<'a> {
             reset_after_ms: reset_after_ms(decision.reset()),
         }
     }
+}
+
+/// What decided in place of the store, where it was unavailable.
+pub(crate) fn outage(report: &Report) -> Option<&'static str> {
+    report.is_outage().then(|| if report.is_local() { "local" } else { "on_error" })
 }
 
 /// The id of a decision, to find it in logs.

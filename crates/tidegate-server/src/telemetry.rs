@@ -30,6 +30,8 @@ pub(crate) struct Metrics {
     banned: Counter,
     /// Requests decided by `on_error`, because the store was unavailable.
     outages: Counter,
+    /// Those of them that local shares of the limits decided.
+    local_decisions: Counter,
     /// Buckets outside the policy, by command: allowed and denied.
     pub(crate) cl_throttle: Verdicts,
     pub(crate) throttle: Verdicts,
@@ -77,6 +79,7 @@ impl Metrics {
             unmatched: UnmatchedByDomain::default(),
             banned: Counter::default(),
             outages: Counter::default(),
+            local_decisions: Counter::default(),
             cl_throttle: Verdicts::default(),
             throttle: Verdicts::default(),
             top: Top::new(hides_keys),
@@ -98,6 +101,7 @@ impl Metrics {
         report.count();
         if report.is_outage() {
             self.outages.add(1);
+            self.local_decisions.add(u64::from(report.is_local()));
         } else if report.is_banned() {
             self.banned.add(1);
         } else if !report.is_matched() {

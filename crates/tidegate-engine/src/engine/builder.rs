@@ -201,6 +201,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static, E> EngineBuilder<S, C, E> {
             clock,
             changes: Mutex::new(Changes::restored(changes)),
             proposal,
+            local: Arc::default(),
         };
         Ok(Engine { shared: Arc::new(shared) })
     }

@@ -10,13 +10,14 @@ use tidegate_table::clock::Clock;
 use super::current_rules::GuardedRules;
 use super::descriptors::with_descriptors;
 use super::domain::{DomainName, FindDomain};
+use super::local::LocalFallback;
 use super::planning::{Planned, PlannedKeys};
 use super::report::{EarlyDenialReport, EvaluatedRule, Report, ReportBody};
 use super::ruleset::{Domain, Ruleset};
 use super::{CheckError, Engine};
 use crate::any_limit::Operation;
 use crate::cycle::Times;
-use crate::plan::{Charge, HoldFor, IdempotencyKey};
+use crate::plan::{HoldFor, IdempotencyKey};
 use crate::request::Request;
 use crate::store::later::BoxFuture;
 use crate::store::{DecideError, Deciding, Durable, LaterDecided, NowOrLater, Store};
@@ -215,8 +216,9 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         (verb, when): (Verb, When),
     ) -> DecideProgress<'_> {
         loop {
-            let ReportBody { rules: guard, evaluated, decisions, is_of_several, hits, .. } =
-                &mut *report.body;
+            let ReportBody {
+                rules: guard, evaluated, decisions, is_of_several, hits, local, ..
+            } = &mut *report.body;
             let rules: &Ruleset = guard.get_or_insert_with(|| self.shared.rules.load());
             let times = self.times_when(rules, when);
             let domain = find.number(rules).map(|number| &rules.domains[number]);
@@ -225,8 +227,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 return self.decide_descriptors(report, find, given, (verb, when));
             }
             let mut planned = Planned::new(rules, verb.act());
-            let verbs = (verb, times);
-            if let Err(error) = self.plan_verb((rules, domain), all, verbs, &mut planned) {
+            if let Err(error) = self.plan_verb((rules, domain), all, (verb, times), &mut planned) {
                 drop(planned);
                 return self.error_if_in_force(report, times, error);
             }
@@ -242,9 +243,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 return DecideProgress::Now;
             }
             evaluated.clear();
-            let evaluate =
-                |charge: &Charge<'_>| EvaluatedRule { rule: charge.rule, mode: charge.mode };
-            evaluated.extend(planned.plan.charges.iter().map(evaluate));
+            evaluated.extend(planned.plan.charges.iter().map(EvaluatedRule::from));
             *is_of_several = requests.len() > 1;
             *hits = std::mem::take(&mut planned.hits);
             if evaluated.is_empty() && planned.plan.hold.is_none() {
@@ -253,6 +252,9 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             }
             planned.plan.requests = Some(&names);
             planned.plan.looks_ahead = matches!(when, When::Ahead(_));
+            if rules.has_local && !S::IS_IMMEDIATE {
+                *local = LocalFallback::new(&self.shared.local, rules, &planned.plan, times.now);
+            }
             let (decided, durable) = match self.shared.store.decide(&planned.plan, times, decisions)
             {
                 Deciding::Now(Err(DecideError::Superseded)) => {

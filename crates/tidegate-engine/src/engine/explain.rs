@@ -238,6 +238,11 @@ impl fmt::Display for Explanation {
         for it in &self.rules {
             writeln!(f, "{}: {}", it.rule.name(), it.applies)?;
         }
+        if self.report.is_local() {
+            writeln!(f, "the store is unavailable: local shares of the limits decide")?;
+        } else if self.report.is_outage() {
+            writeln!(f, "the store is unavailable: on_error decides")?;
+        }
         match (self.report.is_allowed(), self.report.rule()) {
             (true, Some(rule)) => write!(f, "allowed; `{}` has the least remaining", rule.name()),
             (true, None) => f.write_str("allowed; no rule applies"),

@@ -12,6 +12,7 @@ use tidegate_table::waiting::{self, Attempt, QueueError, Tried};
 
 use super::decide::EarlyDecision;
 use super::error::{CheckError, SettleError};
+use super::local::LocalFallback;
 use super::report::Report;
 use super::ruleset::Ruleset;
 use super::{Engine, Verb, When};
@@ -299,8 +300,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
 impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
     fn in_outage(mut self) -> Result<Self, WaitError> {
         let rules = &self.engine.shared.rules;
-        let report = std::mem::replace(&mut self.report, Report::new(rules));
+        let mut report = std::mem::replace(&mut self.report, Report::new(rules));
         let hold = report.body.hold;
+        let local = report.body.local.take();
+        report.body.local = local.map(LocalFallback::of_granted);
         self.report = report.in_outage()?;
         // The slot itself was released; its fence is still larger than all before.
         self.report.body.hold = hold;

@@ -9,7 +9,7 @@ use super::current_rules::CurrentRules;
 use super::error::CheckError;
 use super::planning::{EarlyDenial, RuleHit};
 use super::ruleset::{Domain, Ruleset};
-use crate::plan::KeyName;
+use crate::plan::{Charge, KeyName};
 use crate::request::Request;
 use crate::store::{DecideError, Decided, Durable, HoldId};
 pub(super) use body::{RecycledBody, ReportBody};
@@ -29,6 +29,13 @@ pub struct Report {
 pub(super) struct EvaluatedRule {
     pub(super) rule: u32,
     pub(super) mode: Mode,
+}
+
+impl From<&Charge<'_>> for EvaluatedRule {
+    #[inline(always)]
+    fn from(charge: &Charge<'_>) -> Self {
+        Self { rule: charge.rule, mode: charge.mode }
+    }
 }
 
 /// Why a request was denied before any limit was evaluated.
@@ -150,13 +157,16 @@ impl Report {
         if let Some(deny) = rule.deny_reason() {
             return Some(deny.to_string());
         }
-        let name = rule.name();
+        let mut name = format!("`{}`", rule.name());
+        if self.is_local() {
+            name.push_str(" with its local share, as the store is unavailable");
+        }
         Some(match self.retry_after()? {
             wait @ Wait::After(_) => {
-                format!("denied by rule `{name}`: retry {}", describe_wait(wait))
+                format!("denied by rule {name}: retry {}", describe_wait(wait))
             }
-            Wait::Never => format!("denied by rule `{name}`: the cost is more than it ever allows"),
-            Wait::Unknown => format!("denied by rule `{name}`: the wait is unknown"),
+            Wait::Never => format!("denied by rule {name}: the cost is more than it ever allows"),
+            Wait::Unknown => format!("denied by rule {name}: the wait is unknown"),
         })
     }
 
@@ -195,7 +205,7 @@ impl Report {
     /// unavailable: by `on_error` of a rule that applies to it.
     #[must_use]
     pub fn is_denied_by_outage(&self, request: usize) -> bool {
-        if !self.body.is_outage || self.body.is_allowed {
+        if !self.body.is_outage || self.body.is_allowed || self.is_local() {
             return false;
         }
         let charge = |charge: Option<u32>| self.body.evaluated.get(usize::try_from(charge?).ok()?);
@@ -266,10 +276,18 @@ impl Report {
         hit.and_then(|hit| usize::try_from(hit.request).ok()).unwrap_or(0)
     }
 
-    /// Whether the store was unavailable, so that the rules' `on_error` decided.
+    /// Whether the store was unavailable, so that the rules' `on_error` decided: by words alone, or
+    /// [by local shares](Self::is_local) of the limits.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         self.body.is_outage
+    }
+
+    /// Whether [local shares](OnError::Local) of the limits decided, because the store was unavailable:
+    /// limits, what remains and waits are those of the shares, and rules without one are left out.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.body.is_outage && !self.body.decisions.is_empty()
     }
 
     /// Whether the [idempotency key](Request::idempotency_key) was used before, for the same request:
@@ -341,18 +359,25 @@ impl Report {
 
     /// The report once it is durable.
     pub(super) async fn when(mut self, durable: Durable<'_>) -> Result<Self, CheckError> {
-        if durable.await.is_err() {
-            self.set_outage();
+        match durable.await {
+            Ok(()) => self.body.local.take().iter().for_each(|local| local.tidy()),
+            Err(_) => self.set_outage(),
         }
         Ok(self)
     }
 
-    /// Decides by the rules' `on_error`: one that denies is enough.
+    /// Decides by the rules' `on_error`: one that denies is enough, and else those with a local share
+    /// of their limit decide. A request that was denied before any limit was evaluated needs no store,
+    /// and stays denied.
     pub(super) fn set_outage(&mut self) {
+        if self.body.denial.is_some() {
+            return;
+        }
         self.body.decisions.clear();
         (self.body.hold, self.body.is_repeat) = (None, false);
         self.body.is_allowed = true;
         self.body.is_outage = true;
+        let local = self.body.local.take();
         if let Some(index) = self.body.evaluated.iter().position(|it| self.denies_in_outage(it)) {
             let charge = u32::try_from(index).ok();
             let hit = self.body.hits.iter().find(|hit| hit.charge == charge);
@@ -365,12 +390,14 @@ impl Report {
                 wait: Wait::Unknown,
                 missing: None,
             });
+        } else if let Some(local) = local {
+            self.decide_locally(&local);
         }
     }
 
     /// Whether an evaluated rule denies while the store is unavailable.
     fn denies_in_outage(&self, evaluated: &EvaluatedRule) -> bool {
-        let on_error = self.ruleset().rule(evaluated.rule).rule.without_store();
+        let on_error = self.ruleset().without_store(evaluated.rule);
         evaluated.mode == Mode::Enforce && on_error == OnError::Deny
     }
 

@@ -11,7 +11,7 @@ use tidegate_policy::WindowUnit;
 use tidegate_policy::internal::{CachedCalendar, LimitKind, PATH};
 use tidegate_policy::policy::{
     Condition, Cycle, DescriptorNames, Durability, Effective, Empty, EngineSettings, Grant,
-    KeyPart, Limit, Matcher, Override, Policy, Rule, RuleBuilder,
+    KeyPart, Limit, Matcher, OnError, Override, Policy, Rule, RuleBuilder,
 };
 use tidegate_table::hash::KeyedHash;
 
@@ -42,6 +42,8 @@ pub(crate) struct Ruleset {
     pub(crate) needs_wall: bool,
     /// Whether limits may change by themselves: overrides end, and edits wait.
     pub(super) changes_ahead: bool,
+    /// Whether a rule has a local share for outages.
+    pub(super) has_local: bool,
     /// Whether threads may keep it for a while after it was superseded.
     pub(super) is_small: bool,
     pub(crate) adoption: Adoption,
@@ -170,6 +172,8 @@ impl Ruleset {
         let needs_wall = rules.iter().any(CompiledRule::needs_wall)
             || domains.iter().any(|domain| domain.bans.iter().any(|ban| ban.until.is_some()));
         let changes_ahead = rules.iter().any(CompiledRule::changes_ahead);
+        let is_local = |it: &CompiledRule| matches!(it.rule.without_store(), OnError::Local(_));
+        let has_local = rules.iter().any(is_local);
         let bytes = rules.iter().map(CompiledRule::bytes_about).sum::<usize>();
         let is_small = bytes + overlay.bans.len() * CONDITIONS_BYTES <= SMALL_BYTES;
         let adoption = compiler.finish(rules.iter().chain(&own).map(|rule| rule.family));
@@ -182,6 +186,7 @@ impl Ruleset {
             by_name,
             needs_wall,
             changes_ahead,
+            has_local,
             is_small,
             adoption,
             policy,

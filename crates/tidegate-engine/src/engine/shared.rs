@@ -158,12 +158,16 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 (Ok(_), Some(error)) => return Err(error),
                 (Ok(LaterDecided { decided, decisions, next_expiry }), None) => {
                     (report.body.decisions, report.body.next_expiry) = (decisions, next_expiry);
+                    report.body.local = None;
+                    self.shared.local.tidy(times.now);
                     Ok(decided)
                 }
-                (Err(DecideError::Superseded | DecideError::NotAdopted), _) => {
+                // What is wrong with the request by the rules known here is no matter of the store.
+                (Err(DecideError::Outage(_)), Some(error)) => return Err(error),
+                (Err(DecideError::Superseded | DecideError::NotAdopted), error) => {
                     if let Err(outage) = self.catch_up().await {
                         report.set(Err(outage.into()))?;
-                        return Ok(report);
+                        return error.map_or(Ok(report), Err);
                     }
                     report = Report::new(&self.shared.rules);
                     match requests.with(|it| self.plan_again(&mut report, it, (verb, when))) {
@@ -175,8 +179,9 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 }
                 (Err(error), _) => Err(error),
             };
+            let is_decided = decided.is_ok();
             report.set(decided)?;
-            if !report.body.is_allowed && !matches!(when, When::Ahead(_)) {
+            if is_decided && !report.body.is_allowed && !matches!(when, When::Ahead(_)) {
                 self.correct_wait_later(&mut report, &requests, times).await;
             }
             return Ok(report);

@@ -5,7 +5,7 @@ use std::mem::discriminant;
 
 use super::diagnostic::Severity;
 use super::text::quoted;
-use super::{Condition, CostTable, Grant, Limit, Mode, Pattern, Rule};
+use super::{Condition, CostTable, Grant, Limit, Mode, OnError, Pattern, Rule};
 
 /// A finding about a rule: in which field, and what.
 #[derive(Clone, Debug)]
@@ -123,6 +123,14 @@ fn check_rule(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
     if rule.quota_mode && rule.mode == Mode::Enforce {
         let message = "a rule in quota mode cannot be enforced".into();
         findings.push(error(index, "quota_mode", message).hint("add `mode = \"shadow\"`"));
+    }
+    if let (Some(OnError::Local(_)), Limit::Cooldown(_) | Limit::Quota(..) | Limit::Slots(_)) =
+        (rule.on_error, &rule.limit)
+    {
+        let message = format!("a `{}` has no local share", rule.limit.algorithm());
+        let hint = "use `on_error = \"allow\"` or `\"deny\"`; only `bucket`, `window` and `sliding` can \
+                    be divided";
+        findings.push(error(index, "on_error", message).hint(hint));
     }
     if rule.replaces.contains(&rule.id.name) {
         findings.push(error(index, "replaces", "the rule replaces itself".into()));

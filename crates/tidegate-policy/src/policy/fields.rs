@@ -40,6 +40,10 @@ pub(crate) enum ValueKind {
     Rate,
     /// One of some words.
     Choice(&'static [&'static str]),
+    /// One of some words, or a table with its own fields.
+    ChoiceOr(&'static [&'static str], &'static Section),
+    /// A fraction above 0 and up to 1.
+    Share,
     /// A whole number of at least `min`, or one of some words.
     IntegerOr { min: u64, words: &'static [&'static str] },
     /// A fraction from 0 to 1, or one of some words.
@@ -140,7 +144,7 @@ pub(crate) static RULE: Section = Section {
         optional("override", ValueKind::Tables(&OVERRIDE), "Other limits for some keys."),
         optional(
             "on_error",
-            ValueKind::Choice(&["allow", "deny"]),
+            ValueKind::ChoiceOr(&["allow", "deny"], &LOCAL),
             "The decision when the store is unavailable. Default: \"allow\"; \"deny\" for quotas.",
         ),
         optional(
@@ -223,6 +227,17 @@ pub(crate) static QUOTA: Section = Section {
         optional("carry", CARRY, "What happens to unused units. Default: \"none\"."),
         optional("debt", QUOTA_DEBT, "How far commits may overdraw it. Default: \"all\"."),
     ],
+};
+
+/// What a rule does without its store, beyond words.
+pub(crate) static LOCAL: Section = Section {
+    name: "`on_error`",
+    fields: &[required(
+        "local",
+        ValueKind::Share,
+        "Each process decides by itself, with this share of the limit, rounded down, and at least 1. \
+         For bucket, window and sliding.",
+    )],
 };
 
 const CARRY: ValueKind = ValueKind::IntegerOr { min: 1, words: &["none", "all"] };

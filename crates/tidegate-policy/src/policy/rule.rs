@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::rule_builder::RuleBuilder;
 use super::text::TextError;
-use super::{Condition, CostTable, Grant, Key, Limit, Metadata, Override, RuleId};
+use super::{Condition, CostTable, Grant, Key, Limit, Metadata, Override, RuleId, Share};
 use crate::attributes::Attributes;
 
 /// A rule: which requests it matches, their key, and the limit.
@@ -347,6 +347,9 @@ pub enum OnError {
     Allow,
     /// It is denied.
     Deny,
+    /// The process decides by itself, with this share of the limit. For buckets, windows and sliding
+    /// windows.
+    Local(Share),
 }
 
 /// What happens to a request without an attribute that the key needs.

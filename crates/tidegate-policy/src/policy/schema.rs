@@ -58,6 +58,12 @@ fn kind(kind: &ValueKind) -> Json {
         }
         ValueKind::Rate => object([string(), ("pattern", text(RATE))]),
         ValueKind::Choice(words) => one_of(words),
+        ValueKind::ChoiceOr(words, section) => any([one_of(words), Json::Object(members(section))]),
+        ValueKind::Share => object([
+            ("type", text("number")),
+            ("exclusiveMinimum", Json::Number(0)),
+            ("maximum", Json::Number(1)),
+        ]),
         ValueKind::IntegerOr { min, words } => any([integer(*min, MOST), one_of(words)]),
         ValueKind::FractionOr(words) => {
             let (min, max) = (("minimum", Json::Number(0)), ("maximum", Json::Number(1)));

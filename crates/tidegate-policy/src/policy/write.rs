@@ -84,6 +84,7 @@ impl Rule {
         let on_error = self.on_error.map(|on_error| match on_error {
             OnError::Allow => word("allow"),
             OnError::Deny => word("deny"),
+            OnError::Local(share) => format!("{{ local = {share} }}"),
         });
         lines.add_some("on_error", on_error);
         lines.add_unless(self.missing == Missing::default(), "missing", || {

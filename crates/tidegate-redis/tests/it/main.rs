@@ -5,6 +5,7 @@
 mod cluster;
 mod conformance;
 mod faults;
+mod local_share;
 mod nodes;
 mod programme;
 mod sentinel;

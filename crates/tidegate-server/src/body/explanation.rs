@@ -73,6 +73,9 @@ pub fn explanation_fields(
         Some(Wait::Never | Wait::Unknown) => None,
     };
     let mut fields = decision.json();
+    if let Some(outage) = super::outage(&explanation.report) {
+        fields.insert("outage".into(), json!(outage));
+    }
     fields.insert("next_allowed".into(), json!(next.map(time_text_rounded_up)));
     let rules = explanation.rules.iter().map(|it| rule(it, &why));
     fields.insert("rules".into(), rules.collect());

@@ -27,6 +27,10 @@ impl DecisionBody<'_> {
             push_json(out, ",\"reason\":");
             put_text(out, reason);
         }
+        if let Some(outage) = self.outage {
+            push_json(out, ",\"outage\":");
+            put_text(out, outage);
+        }
         push_json(out, ",\"decision_id\":\"");
         out.extend_from_slice(&self.decision_id.digits());
         push_json(out, "\",\"rules\":[");

@@ -109,7 +109,7 @@ fn denial(report: &Report) -> HttpResponse {
     if rules.is_empty() {
         rules.extend(report.rule().map(RuleId::name));
     }
-    let problem = if report.is_outage() {
+    let problem = if response::is_denied_by_outage(report) {
         problem::Problem::reduced_capacity(&reason)
     } else {
         problem::Problem::quota_exceeded(&reason, rules.into_iter(), report.retry_after())

@@ -95,7 +95,7 @@ impl<'b> LimitadorRequest<'b> {
     fn respond(&self, report: &Report) -> Result<HttpResponse, RequestProblem> {
         let mut response = if report.is_allowed() {
             nothing(StatusCode::OK)
-        } else if report.is_outage() {
+        } else if response::is_denied_by_outage(report) {
             return Err(internal("the store is unavailable".into()));
         } else {
             response::text(StatusCode::TOO_MANY_REQUESTS, "Too many requests")

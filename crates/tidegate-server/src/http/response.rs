@@ -49,11 +49,16 @@ pub(crate) fn empty(status: StatusCode) -> HttpResponse {
 
 /// The status of a decision.
 pub(crate) fn status_of(report: &Report) -> StatusCode {
-    match (report.is_allowed(), report.is_outage()) {
+    match (report.is_allowed(), is_denied_by_outage(report)) {
         (true, _) => StatusCode::OK,
         (false, false) => StatusCode::TOO_MANY_REQUESTS,
         (false, true) => StatusCode::SERVICE_UNAVAILABLE,
     }
+}
+
+/// Whether a request is denied because the store is unavailable, and not by a limit.
+pub(crate) fn is_denied_by_outage(report: &Report) -> bool {
+    !report.is_allowed() && report.is_outage() && !report.is_local()
 }
 
 /// The response to a check, with rate-limit headers.

@@ -77,6 +77,11 @@ impl MetricsSources<'_> {
                 "Number of requests decided by on_error, because the store was unavailable.",
                 &self.metrics.outages,
             ),
+            (
+                "tidegate_local_decisions_total",
+                "Number of those requests that local shares of the limits decided.",
+                &self.metrics.local_decisions,
+            ),
         ];
         for (name, help, counter) in single {
             text.family(name, "counter", help);

@@ -40,6 +40,7 @@ mod file_store;
 mod file_threads;
 mod guard;
 mod layers;
+mod local_share;
 mod model;
 mod module_cycles;
 mod overlay_text;

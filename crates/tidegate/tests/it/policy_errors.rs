@@ -123,6 +123,24 @@ fn limits_that_are_wrong() {
 }
 
 #[test]
+fn a_limit_that_cannot_be_divided_has_no_local_share() {
+    for (line, what) in [
+        ("quota = { max = 5, per = 'day' }", "a `quota` has no local share"),
+        ("cooldown = '5s'", "a `cooldown` has no local share"),
+        ("slots = { max = 5 }", "a `slots` has no local share"),
+    ] {
+        let text = limit(&format!("{line}\non_error = {{ local = 0.5 }}"));
+        let found = errors(&text);
+        assert_eq!(found.len(), 1, "{line}: {found:?}");
+        assert_eq!((found[0].line, found[0].column), (4, 12), "{line}: {}", found[0]);
+        assert!(found[0].message.contains(what), "{line}: {}", found[0]);
+    }
+    // Where the limit itself is wrong, that is the one error.
+    let found = errors(&limit("window = { max = 0, per = '1s' }\non_error = { local = 0.5 }"));
+    assert_eq!(found.len(), 1, "{found:?}");
+}
+
+#[test]
 fn rules_that_are_wrong() {
     for (line, column, what) in [
         ("match = { ip = '10.0.0.1/8' }", 16, "bits set after its prefix"),
@@ -136,6 +154,17 @@ fn rules_that_are_wrong() {
         ("domain = \"a\\u0007\"", 10, "control character"),
         ("mode = 'shadwo'", 8, "cannot be `shadwo`"),
         ("mode = true", 8, "must be text"),
+        ("on_error = 'x'", 12, "cannot be `x`"),
+        ("on_error = 0.25", 12, "must be \"allow\", \"deny\" or { local = 0.25 }, not a number"),
+        ("on_error = {}", 12, "`on_error` needs `local`"),
+        ("on_error = { share = 0.5, local = 0.5 }", 14, "unknown field `share` in `on_error`"),
+        ("on_error = { local = 0.0 }", 22, "`0.0` is not a share of the limit"),
+        ("on_error = { local = 0 }", 22, "`0` is not a share of the limit"),
+        ("on_error = { local = -0.5 }", 22, "not a share of the limit"),
+        ("on_error = { local = 1.000001 }", 22, "not a share of the limit"),
+        ("on_error = { local = 0.1234567 }", 22, "not a share of the limit"),
+        ("on_error = { local = 25e-2 }", 22, "not a share of the limit"),
+        ("on_error = { local = '25%' }", 22, "must be a fraction, not text"),
         ("missing = 'x'", 11, "cannot be `x`"),
         ("empty = 'refuse'", 9, "cannot be `refuse`"),
         ("charge_refused = 'yes'", 18, "must be true or false"),

@@ -77,6 +77,23 @@ cooldown = "250ms"
     assert_eq!(reread(RICH), RICH);
 }
 
+#[test]
+fn a_local_share_is_written_with_as_many_decimals_as_it_needs() {
+    for (given, written) in [
+        ("0.25", "0.25"),
+        ("0.250000", "0.25"),
+        ("0.000001", "0.000001"),
+        ("1", "1.0"),
+        ("1.0", "1.0"),
+        ("+0.5", "0.5"),
+    ] {
+        let text = reread(&format!(
+            "[[rule]]\nname = 'n'\nwindow = {{ max = 9, per = '1s' }}\non_error = {{ local = {given} }}\n"
+        ));
+        assert!(text.contains(&format!("on_error = {{ local = {written} }}\n")), "{given}: {text}");
+    }
+}
+
 /// Each field of a rule, alone, as it is written; `None` where it is the default and is omitted.
 #[test]
 fn every_field_of_a_rule_is_written_unless_it_is_the_default() {

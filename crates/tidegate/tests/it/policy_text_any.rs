@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tidegate::policy::{
     Condition, CostTable, Cycle, Durability, Effective, Empty, Grant, Limit, Missing, Mode,
-    OnError, Override, Pattern, Policy, Rule, RuleBuilder, Slots,
+    OnError, Override, Pattern, Policy, Rule, RuleBuilder, Share, Slots,
 };
 use tidegate::{
     Ban, Bucket, Carry, Cooldown, Debt, Engine, Overlay, Quota, Rate, Sliding, Timestamp, Window,
@@ -262,7 +262,10 @@ fn rule() -> impl Strategy<Value = Rule> {
     let matched = attributes().prop_flat_map(conditions);
     let choices = (
         select(vec![Mode::Enforce, Mode::Shadow]),
-        select(vec![OnError::Allow, OnError::Deny]),
+        prop_oneof![
+            select(vec![OnError::Allow, OnError::Deny]),
+            (1..=1_000_000_u32).prop_map(|it| OnError::Local(Share::from_millionths(it).unwrap())),
+        ],
         (
             select(vec![Missing::Refuse, Missing::Skip, Missing::Share]),
             select(vec![Empty::Accept, Empty::Reject]),
@@ -283,6 +286,12 @@ fn rule() -> impl Strategy<Value = Rule> {
                 charges_refused,
                 effective,
             ) = choices;
+            let is_divisible =
+                matches!(own, Limit::Bucket(_) | Limit::Window(_) | Limit::Sliding(_));
+            let on_error = match on_error {
+                OnError::Local(_) if !is_divisible => OnError::Allow,
+                on_error => on_error,
+            };
             let mut rule = Rule::builder(&name, own)
                 .mode(mode)
                 .on_error(on_error)

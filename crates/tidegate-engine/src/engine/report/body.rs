@@ -8,6 +8,7 @@ use tidegate_core::{Decision, Timestamp, Wait};
 use super::{EarlyDenialReport, EvaluatedRule};
 use crate::any_limit::{Decisions, INLINE};
 use crate::engine::current_rules::{CurrentRules, GuardedRules};
+use crate::engine::local::LocalFallback;
 use crate::engine::planning::RuleHit;
 use crate::engine::ruleset::Ruleset;
 use crate::store::NewHold;
@@ -31,6 +32,8 @@ pub(in crate::engine) struct ReportBody {
     pub(in crate::engine) wait_ahead: Option<Wait>,
     /// When the next hold of a key concerned expires, as far as a shared store knows.
     pub(in crate::engine) next_expiry: Option<Timestamp>,
+    /// What to decide by, should the store be unavailable.
+    pub(in crate::engine) local: Option<Box<LocalFallback>>,
 }
 
 /// A body in a box, which goes back to the thread that drops it: a report is a pointer to move, and
@@ -108,6 +111,7 @@ impl ReportBody {
             hits: Vec::new(),
             wait_ahead: None,
             next_expiry: None,
+            local: None,
         })
     }
 
@@ -129,9 +133,9 @@ impl ReportBody {
         (*denial, *hold) = (None, None);
         let Self { is_allowed, is_outage, is_repeat, is_of_several, .. } = self;
         (*is_allowed, *is_outage, *is_repeat, *is_of_several) = (true, false, false, false);
-        let Self { hits, wait_ahead, next_expiry, .. } = self;
+        let Self { hits, wait_ahead, next_expiry, local, .. } = self;
         *hits = Vec::new();
-        (*wait_ahead, *next_expiry) = (None, None);
+        (*wait_ahead, *next_expiry, *local) = (None, None, None);
     }
 }
 

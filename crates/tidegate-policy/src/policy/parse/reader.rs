@@ -140,6 +140,7 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
         let words = match self.section.field(name).map(|field| &field.kind) {
             Some(
                 ValueKind::Choice(words)
+                | ValueKind::ChoiceOr(words, _)
                 | ValueKind::IntegerOr { words, .. }
                 | ValueKind::FractionOr(words),
             ) => *words,
@@ -206,7 +207,7 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
     pub(super) fn table(&mut self, name: &str) -> Option<TableReader<'_, 't, 'i>> {
         let value = self.value(name)?;
         let section = match self.section.field(name)?.kind {
-            ValueKind::Table(section) => section,
+            ValueKind::Table(section) | ValueKind::ChoiceOr(_, section) => section,
             _ => return None,
         };
         match value.get_ref() {

@@ -13,7 +13,7 @@ use crate::policy::fields::{ALGORITHMS, MOST, OVERRIDE, overridable};
 use crate::policy::text::{TextError, quoted};
 use crate::policy::{
     Condition, CostTable, Durability, Effective, Empty, Grant, Key, Limit, Missing, Mode, OnError,
-    Override, Pattern, Rule, key,
+    Override, Pattern, Rule, Share, key,
 };
 
 /// The rule in a table. Where something is wrong it has been reported, and the rule only serves to
@@ -21,6 +21,7 @@ use crate::policy::{
 pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Rule {
     let draft = read_algorithm(table);
     let limit = draft.as_ref().and_then(|(algorithm, draft)| build(table, algorithm, draft));
+    let has_limit = limit.is_some();
     let mut rule = Rule::new(table.text("name").unwrap_or_default(), limit.unwrap_or_else(nothing));
     if let Some(domain) = table.text("domain") {
         rule.id.domain = domain.into();
@@ -45,6 +46,8 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Rule {
     }
     rule.metadata = metadata::read(table);
     read_choices(table, &mut rule);
+    // Whether it fits the limit is unknown without one.
+    rule.on_error = rule.on_error.filter(|_| has_limit);
     rule
 }
 
@@ -52,11 +55,7 @@ fn read_choices(table: &mut TableReader<'_, '_, '_>, rule: &mut Rule) {
     if table.choice("mode") == Some("shadow") {
         rule.mode = Mode::Shadow;
     }
-    rule.on_error = match table.choice("on_error") {
-        Some("allow") => Some(OnError::Allow),
-        Some("deny") => Some(OnError::Deny),
-        _ => None,
-    };
+    rule.on_error = read_on_error(table);
     if table.choice("effective") == Some("next") {
         rule.effective = Effective::Next;
     }
@@ -74,6 +73,31 @@ fn read_choices(table: &mut TableReader<'_, '_, '_>, rule: &mut Rule) {
         Some(_) => Some(Durability::Fsync),
         None => None,
     };
+}
+
+fn read_on_error(table: &mut TableReader<'_, '_, '_>) -> Option<OnError> {
+    match table.value("on_error")?.get_ref() {
+        DeValue::Table(_) => read_share(&mut table.table("on_error")?, "local").map(OnError::Local),
+        DeValue::String(_) => match table.choice("on_error")? {
+            "allow" => Some(OnError::Allow),
+            _ => Some(OnError::Deny),
+        },
+        other => {
+            let wanted = "\"allow\", \"deny\" or { local = 0.25 }";
+            table.wrong_kind("on_error", table.span_of("on_error"), wanted, other)
+        }
+    }
+}
+
+/// A share of the limit.
+fn read_share(table: &mut TableReader<'_, '_, '_>, name: &str) -> Option<Share> {
+    let value = table.value(name)?;
+    let text = match value.get_ref() {
+        DeValue::Float(float) => float.as_str(),
+        DeValue::Integer(integer) => integer.as_str(),
+        other => return table.wrong_kind(name, value.span(), "a fraction", other),
+    };
+    table.or_report(name, Share::parse(text))
 }
 
 /// The one algorithm of the rule and its numbers.

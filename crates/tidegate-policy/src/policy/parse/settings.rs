@@ -5,6 +5,7 @@ use toml::de::DeValue;
 
 use super::reader::TableReader;
 use crate::policy::settings::{EngineSettings, Unmatched};
+use crate::policy::share::millionths;
 use crate::policy::text::{TextError, quoted};
 use crate::request_path::EncodedSlash;
 
@@ -53,19 +54,4 @@ fn read_enforce(table: &mut TableReader<'_, '_, '_>) -> Option<u32> {
             .hint("write \"all\", \"none\", or a fraction from 0.0 to 1.0 with up to six decimals")
     };
     table.or_report("enforce", millionths(text).ok_or_else(problem))
-}
-
-/// A decimal fraction from 0 to 1, exactly, in millionths.
-fn millionths(text: &str) -> Option<u32> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let whole = whole.strip_prefix('+').unwrap_or(whole);
-    let fraction = fraction.trim_end_matches('0');
-    let is_plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_plain(whole) || !is_plain(fraction) || fraction.len() > 6 || whole.len() > 1 {
-        return None;
-    }
-    let whole: u32 = whole.parse().ok()?;
-    let fraction: u32 = format!("{fraction:0<6}").parse().ok()?;
-    Some(whole * EngineSettings::ENFORCE_ALL_PPM + fraction)
-        .filter(|ppm| *ppm <= EngineSettings::ENFORCE_ALL_PPM)
 }

@@ -150,6 +150,7 @@ fn decision() -> Value {
         "retry": { "enum": ["never", "unknown"] },
         "reset_after_ms": nullable_count(),
         "reason": { "type": "string" },
+        "outage": { "enum": ["on_error", "local"] },
         "decision_id": { "type": "string", "pattern": "^[0-9a-f]{16}$" },
         "rules": { "type": "array", "items": reference("rule-decision") },
     })
@@ -248,12 +249,12 @@ fn with_decision(mut properties: Value) -> Value {
     properties
 }
 
-/// An object of these properties and no others; `optional` ones may be absent, as may `retry` and
-/// `reason` of a decision.
+/// An object of these properties and no others; `optional` ones may be absent, as may `retry`,
+/// `reason` and `outage` of a decision.
 fn object(properties: Value, optional: &[&str]) -> Value {
     let is_decision = properties.get("decision_id").is_some();
     let is_optional = |name: &str| {
-        optional.contains(&name) || (is_decision && matches!(name, "retry" | "reason"))
+        optional.contains(&name) || (is_decision && matches!(name, "retry" | "reason" | "outage"))
     };
     let required: Vec<_> = properties
         .as_object()
