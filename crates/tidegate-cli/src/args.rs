@@ -9,8 +9,10 @@ use clap_complete::Shell;
 use tidegate::policy::YamlOptions;
 
 pub(crate) use admin::{AdminArgs, AdminCommand, KeyArgs, PingArgs, SocketArgs};
+pub(crate) use store::StoreArgs;
 
 mod admin;
+mod store;
 
 /// A rate limiter: run the daemon; validate, explain and test policies.
 #[derive(Debug, Parser)]
@@ -70,7 +72,7 @@ Examples:
   tidegate serve policy.toml --store redis://10.0.0.5:6379 --store-secret-file /etc/tidegate/secret
   TIDEGATE_ADMIN_TOKEN=… tidegate serve policy.toml --admin 0.0.0.0:9090"
     )]
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Check whether a daemon responds
     #[command(
         long_about = "Check whether a daemon responds.\n\n\
@@ -277,19 +279,8 @@ pub(crate) struct ServeArgs {
     /// Token that admin clients must send; prefer the environment variable
     #[arg(long, value_name = "TOKEN", env = "TIDEGATE_ADMIN_TOKEN", hide_env_values = true)]
     pub(crate) admin_token: Option<String>,
-    /// Where to keep state: `memory`; `file:FOLDER`, where quotas and other durable rules survive
-    /// restarts and crashes; or `redis://HOST:PORT`, a Redis or Valkey server that several daemons
-    /// share [default: memory]
-    #[arg(long, env = "TIDEGATE_STORE", hide_env_values = true)]
-    pub(crate) store: Option<String>,
-    /// What all names on a shared server begin with [default: tidegate]
-    #[arg(long, value_name = "NAME", env = "TIDEGATE_STORE_NAMESPACE")]
-    pub(crate) store_namespace: Option<String>,
-    /// File with the secret that names of keys on a shared server are hashed with; the same in all
-    /// daemons
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_STORE_SECRET_FILE",
-        value_hint = ValueHint::FilePath)]
-    pub(crate) store_secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
     /// Send metadata to Envoy: the domain, the descriptors, and the `metadata` of the rules that
     /// allowed them [default: false]
     #[arg(long, value_name = "BOOL", env = "TIDEGATE_RESPONSE_METADATA", num_args = 0..=1,

@@ -1,11 +1,9 @@
 //! `tidegate serve`: runs the daemon.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tidegate::policy::{Parsed, Policy, ServerSettings};
-use tidegate_redis::{ClusterMode, Redis};
+use tidegate::policy::{Parsed, Policy};
 use tidegate_server::{Listener, Server, Settings};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -17,6 +15,7 @@ use crate::io::{Exit, Io};
 mod log_filter;
 mod logging;
 mod notify;
+mod store;
 
 /// Serves until a signal stops the daemon.
 pub(crate) fn run(args: &ServeArgs, io: &mut Io<'_>) -> Result<Exit, io::Error> {
@@ -143,7 +142,7 @@ fn runtime(threads: Option<usize>) -> io::Result<Runtime> {
 /// The settings from flags and environment, else the policy's `[server]` table, else defaults.
 fn settings(args: &ServeArgs, file: Parsed) -> Result<Settings, String> {
     let has_socket = file.server.unix().is_some();
-    let store = args.store.clone().or_else(|| file.server.store().map(Into::into));
+    let store = args.store.store.clone().or_else(|| file.server.store().map(Into::into));
     let server = file.server.clone();
     let mut settings = Settings::new(file).yaml_options(args.yaml.options());
     if let Some(is_on) = args.response_metadata {
@@ -173,67 +172,11 @@ fn settings(args: &ServeArgs, file: Parsed) -> Result<Settings, String> {
         settings = settings.policy_path(path);
     }
     match store.as_deref() {
-        Some(url) if is_shared(url) => Ok(settings.redis(redis(url, args, &server)?)),
-        Some(store) => Ok(settings.store_folder(folder(store)?.as_deref())),
+        Some(url) if store::is_shared(url) => {
+            Ok(settings.redis(store::redis(url, &args.store, &server)?))
+        }
+        Some(text) => Ok(settings.store_folder(store::folder(text)?.as_deref())),
         None => Ok(settings.store_folder(None)),
-    }
-}
-
-/// Whether a store is a server that several daemons share.
-fn is_shared(store: &str) -> bool {
-    let kind = store.split_once("://").map(|(kind, _)| kind);
-    matches!(kind, Some("redis" | "rediss" | "redis+sentinel" | "redis+cluster"))
-}
-
-/// The store on a server that several daemons share.
-fn redis(url: &str, args: &ServeArgs, server: &ServerSettings) -> Result<Redis, String> {
-    let mut builder = Redis::builder(url);
-    let namespace = args.store_namespace.as_deref().or_else(|| server.store_namespace());
-    if let Some(namespace) = namespace {
-        builder = builder.namespace(namespace);
-    }
-    if server.store_cluster() == Some("together") {
-        builder = builder.cluster(ClusterMode::Together);
-    }
-    if let Some(deadline) = server.store_deadline() {
-        builder = builder.deadline(deadline);
-    }
-    let secret = match &args.store_secret_file {
-        Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-            Some(text.trim_end().to_owned())
-        }
-        None => server.store_secret().map(|secret| secret.reveal().to_owned()),
-    };
-    match secret {
-        Some(secret) if secret.len() < SHORTEST_SECRET => {
-            return Err(format!(
-                "the secret of the store has {} bytes; it needs at least {SHORTEST_SECRET}\n  = hint: \
-                 openssl rand -hex 32",
-                secret.len()
-            ));
-        }
-        Some(secret) => builder = builder.secret(secret),
-        None => tracing::warn!(
-            "the names of keys on the store are hashed without a secret, so their attributes can be \
-             guessed, and clients can choose keys that share a limit: set store_secret"
-        ),
-    }
-    builder.build().map_err(|error| error.to_string())
-}
-
-/// How many bytes a secret has at least.
-const SHORTEST_SECRET: usize = 16;
-
-/// The folder of a store; `None` for the in-memory store.
-fn folder(store: &str) -> Result<Option<PathBuf>, String> {
-    match store.split_once(':') {
-        None if store == "memory" => Ok(None),
-        Some(("file", path)) if !path.is_empty() => Ok(Some(Path::new(path).into())),
-        _ => Err(format!(
-            "unknown store {store:?}\n  = hint: use memory, file:PATH or redis://HOST:PORT"
-        )),
     }
 }
 
@@ -310,10 +253,10 @@ mod tests {
 
     #[test]
     fn store_argument_is_memory_or_a_folder() {
-        assert_eq!(folder("memory"), Ok(None));
-        assert_eq!(folder("file:/var/lib/tidegate"), Ok(Some("/var/lib/tidegate".into())));
+        assert_eq!(store::folder("memory"), Ok(None));
+        assert_eq!(store::folder("file:/var/lib/tidegate"), Ok(Some("/var/lib/tidegate".into())));
         for wrong in ["", "file", "file:", "disk:/x"] {
-            assert!(folder(wrong).unwrap_err().contains("hint"), "{wrong}");
+            assert!(store::folder(wrong).unwrap_err().contains("hint"), "{wrong}");
         }
     }
 }

@@ -35,10 +35,11 @@ mod rule;
 mod rule_builder;
 mod rule_id;
 mod schema;
+mod secrets;
 mod server;
 mod settings;
-mod subsumption;
 mod share;
+mod subsumption;
 mod text;
 pub(crate) mod write;
 
@@ -63,8 +64,8 @@ pub use rule_id::RuleId;
 pub use schema::schema;
 pub use server::{Listen, Secret, ServerSettings};
 pub use settings::{EngineSettings, Unmatched};
-
 pub use share::Share;
+
 /// Rules that have been checked: names are unique in their domain, numbers are exact, nothing is
 /// unlimited unless stated.
 #[derive(Clone, Debug)]

@@ -43,6 +43,7 @@ impl Cluster {
         let settings = settings
             .clone()
             .mode(Mode::ClusterNode)
+            .tls_between_servers()
             .set("cluster-node-timeout", "1000")
             // A replica may replace its primary however long it has not heard from it.
             .set("cluster-replica-validity-factor", "0")

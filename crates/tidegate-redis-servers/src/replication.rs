@@ -25,9 +25,9 @@ impl Replication {
     #[track_caller]
     pub fn start_with(settings: &ServerBuilder, replicas: usize) -> Self {
         // So that a lost primary or replica is noticed soon.
-        let settings = settings.clone().set("repl-ping-replica-period", "1");
+        let settings = settings.clone().tls_between_servers().set("repl-ping-replica-period", "1");
         let primary = settings.clone().start();
-        let replica = settings.replica_of(primary.address());
+        let replica = settings.replica_of(primary.peer_address());
         let replicas: Vec<_> = (0..replicas).map(|_| replica.clone().start()).collect();
         for replica in &replicas {
             wait::until("the replica is in sync", || is_in_sync(replica));

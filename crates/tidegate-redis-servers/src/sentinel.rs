@@ -27,18 +27,22 @@ impl Sentinel {
         Self::start_with(&Server::builder(program))
     }
 
-    /// Starts all of them; the primary and the replicas have these settings.
+    /// Starts all of them; the primary and the replicas have these settings. With TLS, the sentinels have
+    /// it too, and name the port with TLS.
     #[must_use]
     #[track_caller]
     pub fn start_with(settings: &ServerBuilder) -> Self {
         let servers = Replication::start_with(settings, 2);
-        let primary = servers.primary().address();
+        let primary = servers.primary().peer_address();
         let name = Self::NAME;
         let mut sentinel = Server::builder(servers.primary().program())
             .mode(Mode::Sentinel)
             .line(format!("sentinel monitor {name} {} {} 2", primary.ip(), primary.port()))
             .line(format!("sentinel down-after-milliseconds {name} 1000"))
             .line(format!("sentinel failover-timeout {name} 3000"));
+        if let Some(files) = settings.tls_files() {
+            sentinel = sentinel.tls(files.clone()).tls_between_servers();
+        }
         if let Some(password) = servers.primary().password() {
             sentinel = sentinel.set(&format!("sentinel auth-pass {name}"), password);
         }
@@ -89,7 +93,7 @@ impl Sentinel {
     #[track_caller]
     pub fn primary(&self) -> &Server {
         let address = self.primary_address();
-        let found = self.servers().find(|server| server.address() == address);
+        let found = self.servers().find(|server| server.peer_address() == address);
         found.unwrap_or_else(|| panic!("{address} is none of the servers"))
     }
 

@@ -87,6 +87,11 @@ impl Server {
         self.tls_port.as_ref().map(Port::address)
     }
 
+    /// Where other servers reach it: with TLS, if it has it.
+    pub(crate) fn peer_address(&self) -> SocketAddr {
+        self.tls_address().unwrap_or(self.address())
+    }
+
     /// The path of its socket.
     #[must_use]
     pub fn unix_socket(&self) -> Option<PathBuf> {

@@ -39,6 +39,21 @@ impl Address {
     }
 }
 
+impl Address {
+    /// Sets the password of the server. It is an error if it has one.
+    pub(crate) fn set_password(&mut self, password: &str) -> Result<(), RedisError> {
+        for host in &mut self.hosts {
+            let login = host.redis_settings().clone();
+            if login.password().is_some() {
+                let text = "the address of the store has a password, and another one is set";
+                return Err(RedisError::Setting(text.to_owned()));
+            }
+            *host = host.clone().set_redis_settings(login.set_password(password));
+        }
+        Ok(())
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Several {
     Sentinels,

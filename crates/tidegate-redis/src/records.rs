@@ -39,6 +39,7 @@ pub struct RedisBuilder {
     secret: Option<Vec<u8>>,
     files: TlsFiles,
     sentinel_login: Option<Login>,
+    password: Option<String>,
     cluster: ClusterMode,
     settings: Settings,
 }
@@ -75,6 +76,7 @@ impl Redis {
             secret: None,
             files: TlsFiles::default(),
             sentinel_login: None,
+            password: None,
             cluster: ClusterMode::default(),
             settings: Settings::default(),
         }
@@ -180,6 +182,14 @@ impl RedisBuilder {
         self
     }
 
+    /// The password of the server, for an address without one. The address may have the name of a
+    /// user.
+    #[must_use]
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
     /// How to log in to sentinels, if they require it: a password, and the name of a user unless
     /// it is the default one. The address has the user and the password of the server.
     #[must_use]
@@ -202,7 +212,10 @@ impl RedisBuilder {
     ///
     /// If the address, a setting or a file cannot be used.
     pub fn build(mut self) -> Result<Redis, RedisError> {
-        let address = Address::parse(&self.url)?;
+        let mut address = Address::parse(&self.url)?;
+        if let Some(password) = &self.password {
+            address.set_password(password)?;
+        }
         self.settings.namespace = self.namespace_of(&address)?;
         self.settings.is_spread =
             address.topology == Topology::Cluster && self.cluster == ClusterMode::Spread;

@@ -20,4 +20,5 @@ mod run;
 mod schema;
 mod serve;
 mod serve_logs;
+mod serve_store;
 mod validate;

@@ -94,12 +94,12 @@ impl Drop for Folder {
     }
 }
 
-const FREE: [&str; 10] =
+pub(crate) const FREE: [&str; 10] =
     ["--http", "127.0.0.1:0", "--grpc", "off", "--resp", "off", "--unix", "off", "--admin", "off"];
 
 const QUOTA: &str = "[[rule]]\nname = 'calls'\nkey = ['user']\nquota = { max = 2, per = 'year' }\n";
 
-fn curl(url: &str, body: &str) -> u16 {
+pub(crate) fn curl(url: &str, body: &str) -> u16 {
     let Output { stdout, stderr, .. } = Command::new("curl")
         .args(["-sS", "-o", "/dev/null", "-w", "%{http_code}", "-d", body, url])
         .output()

@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::secrets::without_secrets;
 use super::text::char_start;
 
 /// The severity of a diagnostic.
@@ -254,18 +255,20 @@ impl<'a> Source<'a> {
         let line_start = self.line_starts[self.line_of(start)];
         let line_end = self.line_starts.get(self.line_of(start) + 1).copied();
         let line_end = line_end.unwrap_or(self.text.len());
-        let before: Vec<char> = self.text[line_start..start].chars().rev().take(BEFORE).collect();
-        let is_cut = line_start + before.iter().map(|c| c.len_utf8()).sum::<usize>() < start;
+        let line = without_secrets(&self.text[line_start..line_end]);
+        let (start, end) = (start - line_start, end.min(line_end) - line_start);
+        let before: Vec<char> = line[..start].chars().rev().take(BEFORE).collect();
+        let is_cut = before.iter().map(|c| c.len_utf8()).sum::<usize>() < start;
         let mut text: String = if is_cut { "…".into() } else { String::new() };
         text.extend(before.into_iter().rev().map(visible));
         let marks_at = text.chars().count();
         let room = WIDTH - marks_at;
-        let mut after = self.text[start..line_end].trim_end_matches(['\n', '\r']).chars();
+        let mut after = line[start..].trim_end_matches(['\n', '\r']).chars();
         text.extend(after.by_ref().take(room).map(visible));
         if after.next().is_some() {
             text.push('…');
         }
-        let marked = &self.text[start..end.min(line_end)];
+        let marked = &line[start..end];
         let marks = marked.trim_end_matches(['\n', '\r']).chars().take(room).count().max(1);
         Excerpt { text, marks_at, marks }
     }

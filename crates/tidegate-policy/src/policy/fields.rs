@@ -353,6 +353,29 @@ pub(crate) static SERVER: Section = Section {
             "What the names of keys on a shared server are hashed with; the same in all daemons.",
         ),
         optional(
+            "store_password",
+            ValueKind::Text,
+            "The password of the shared server, where its address has none.",
+        ),
+        optional(
+            "store_sentinel_user",
+            ValueKind::Text,
+            "The user of the sentinels. Default: the default user.",
+        ),
+        optional("store_sentinel_password", ValueKind::Text, "The password of the sentinels."),
+        optional(
+            "store_ca",
+            ValueKind::Text,
+            "File in PEM with the certificates that the shared server's is checked against. Default: \
+             those of the system.",
+        ),
+        optional(
+            "store_cert",
+            ValueKind::Text,
+            "File in PEM with the certificate that the shared server checks.",
+        ),
+        optional("store_key", ValueKind::Text, "File in PEM with the key of store_cert."),
+        optional(
             "store_cluster",
             ValueKind::Choice(&["together"]),
             "How the records of a namespace lie on a cluster: \"together\", on one of its nodes.",

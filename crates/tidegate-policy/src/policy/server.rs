@@ -33,9 +33,15 @@ pub struct ServerSettings {
     pub(crate) max_connections_per_peer: Option<u64>,
     pub(crate) max_received_bytes: Option<u64>,
     pub(crate) max_unsent_bytes: Option<u64>,
-    pub(crate) store: Option<Box<str>>,
+    pub(crate) store: Option<StoreAddress>,
     pub(crate) store_namespace: Option<Box<str>>,
     pub(crate) store_secret: Option<Secret>,
+    pub(crate) store_password: Option<Secret>,
+    pub(crate) store_sentinel_user: Option<Box<str>>,
+    pub(crate) store_sentinel_password: Option<Secret>,
+    pub(crate) store_ca: Option<Box<str>>,
+    pub(crate) store_cert: Option<Box<str>>,
+    pub(crate) store_key: Option<Box<str>>,
     pub(crate) store_deadline: Option<Duration>,
     pub(crate) store_cluster: Option<Box<str>>,
     pub(crate) trusted_proxies: Vec<Network>,
@@ -49,6 +55,10 @@ pub enum Listen {
     /// At this address, or path of a socket.
     At(Box<str>),
 }
+
+/// The address of a store, which is printed without its user and password.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct StoreAddress(pub(crate) Box<str>);
 
 /// A text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -65,6 +75,43 @@ impl ServerSettings {
     #[must_use]
     pub const fn store_secret(&self) -> Option<&Secret> {
         self.store_secret.as_ref()
+    }
+
+    /// The password of a shared server, where its address has none.
+    #[must_use]
+    pub const fn store_password(&self) -> Option<&Secret> {
+        self.store_password.as_ref()
+    }
+
+    /// The user of the sentinels; `None`: the default one.
+    #[must_use]
+    pub fn store_sentinel_user(&self) -> Option<&str> {
+        self.store_sentinel_user.as_deref()
+    }
+
+    /// The password of the sentinels.
+    #[must_use]
+    pub const fn store_sentinel_password(&self) -> Option<&Secret> {
+        self.store_sentinel_password.as_ref()
+    }
+
+    /// The file with the certificates that a shared server's is checked against; `None`: those of the
+    /// system.
+    #[must_use]
+    pub fn store_ca(&self) -> Option<&str> {
+        self.store_ca.as_deref()
+    }
+
+    /// The file with the certificate that a shared server checks.
+    #[must_use]
+    pub fn store_cert(&self) -> Option<&str> {
+        self.store_cert.as_deref()
+    }
+
+    /// The file with the key of that certificate.
+    #[must_use]
+    pub fn store_key(&self) -> Option<&str> {
+        self.store_key.as_deref()
     }
 
     /// How the records of a namespace lie on a cluster: `together`.
@@ -206,7 +253,7 @@ impl ServerSettings {
     /// The store: `memory`, `file:PATH` or `redis://…`.
     #[must_use]
     pub fn store(&self) -> Option<&str> {
-        self.store.as_deref()
+        self.store.as_ref().map(|store| &*store.0)
     }
 
     /// Networks of proxies whose forwarded client addresses are trusted.
@@ -215,15 +262,18 @@ impl ServerSettings {
         &self.trusted_proxies
     }
 
-    /// The same settings without secrets: the admin tokens, the password of the Redis protocol, and
-    /// the user and password in the address of the store.
+    /// The same settings without secrets: the admin tokens, the password of the Redis protocol, the
+    /// secret and the passwords of the store, and the user and password in its address.
     #[must_use]
     pub fn without_secrets(&self) -> Self {
         Self {
             admin_token: None,
             admin_read_token: None,
             resp_password: None,
-            store: self.store.as_deref().map(without_user),
+            store_secret: None,
+            store_password: None,
+            store_sentinel_password: None,
+            store: self.store.as_ref().map(|store| StoreAddress(without_user(&store.0))),
             ..self.clone()
         }
     }
@@ -249,12 +299,17 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The address of a store without its user and password.
+impl fmt::Debug for StoreAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&without_user(&self.0), f)
+    }
+}
+
+/// The address of a store without its user and password. These end with the last `@`, also where a
+/// password has characters that it should not have; a query may have them, too.
 fn without_user(store: &str) -> Box<str> {
     let Some((kind, rest)) = store.split_once("://") else { return store.into() };
-    let host_ends = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    match rest[..host_ends].rfind('@') {
-        Some(at) => format!("{kind}://{}", &rest[at + 1..]).into(),
-        None => store.into(),
-    }
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
+    format!("{kind}://{rest}").into()
 }

@@ -148,9 +148,24 @@ impl ServerBuilder {
         self.line(format!("{name} \"{value}\""))
     }
 
+    /// Speaks TLS with other servers too, where it has it.
+    pub(crate) fn tls_between_servers(self) -> Self {
+        match &self.tls {
+            Some(_) if self.mode == Mode::ClusterNode => {
+                self.set("tls-cluster", "yes").set("tls-replication", "yes")
+            }
+            Some(_) => self.set("tls-replication", "yes"),
+            None => self,
+        }
+    }
+
     pub(crate) fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
+    }
+
+    pub(crate) const fn tls_files(&self) -> Option<&TlsFiles> {
+        self.tls.as_ref()
     }
 
     pub(crate) fn line(mut self, line: String) -> Self {

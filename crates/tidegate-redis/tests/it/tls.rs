@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use tidegate_redis::Redis;
-use tidegate_redis_servers::{Program, Server, TlsFiles};
+use tidegate_redis::{ClusterMode, Redis};
+use tidegate_redis_servers::{Cluster, Program, Sentinel, Server, TlsFiles};
 
 use crate::nodes::WINDOW;
 use crate::support::{ADA, Node, builder, eventually};
@@ -63,6 +63,75 @@ fn tls_with_certificates_of_both_sides() {
     assert_eq!(wrong.allows(&ADA), None);
     let failure = eventually("it has failed", || wrong.redis.failure()).unwrap();
     assert!(failure.contains("certificate") || failure.contains("UnknownCA"), "{failure}");
+}
+
+/// A certificate for servers that are each other's clients, with its folder.
+fn server_files() -> (Server, TlsFiles) {
+    let other = Server::start(Program::Redis7);
+    let Certificate { path, key } = certificate(other.folder(), "server");
+    let files = TlsFiles { certificate: path.clone(), key, authority: path };
+    (other, files)
+}
+
+#[test]
+fn sentinels_with_tls_and_a_login_name_a_primary_with_tls() {
+    let (_folder, files) = server_files();
+    let settings = Server::builder(Program::Redis7).password("pw").tls(files.clone());
+    let sentinels = Sentinel::start_with(&settings);
+    for sentinel in sentinels.sentinels() {
+        let rules = ["ACL", "SETUSER", "scout", "on", ">sentinel-pw", "&*", "+@all"];
+        let _ = sentinel.command(&rules).success();
+        let _ = sentinel.command(&["ACL", "SETUSER", "default", "-@all", "+ping"]).success();
+    }
+    let hosts = sentinels.sentinels().iter().map(|it| it.tls_address().unwrap().to_string());
+    let hosts = hosts.collect::<Vec<_>>().join(",");
+    let url = format!("rediss+sentinel://{hosts}/{}", Sentinel::NAME);
+    let login = |password: &str| {
+        let builder = builder(&url).ca_file(&files.authority).password("pw");
+        builder.sentinel_login(Some("scout"), password)
+    };
+    let node = Node::with(login("sentinel-pw"), WINDOW);
+    assert_eq!(node.allows(&ADA), Some(true), "{:?}", node.redis.failure());
+    let wrong = Node::with(login("horse").deadline(Duration::from_millis(200)), WINDOW);
+    assert_eq!(wrong.allows(&ADA), None);
+    let failure = eventually("it has failed", || wrong.redis.failure()).unwrap();
+    assert!(failure.contains("sentinel") && !failure.contains("horse"), "{failure}");
+}
+
+#[test]
+fn nodes_of_a_cluster_with_tls_name_each_other_with_tls() {
+    let (_folder, files) = server_files();
+    let cluster = Cluster::start_with(&Server::builder(Program::Redis7).tls(files.clone()));
+    let slot = cluster.slot_of("{tidegate}:control");
+    // A seed that does not have the slot.
+    let other = &cluster.nodes()[(cluster.primary_of(slot) + 1) % 3];
+    let url = format!("rediss+cluster://{}", other.tls_address().unwrap());
+    let builder = builder(&url).cluster(ClusterMode::Together).ca_file(&files.authority);
+    let node = Node::with(builder, WINDOW);
+    assert_eq!(node.allows(&ADA), Some(true), "{:?}", node.redis.failure());
+    assert_eq!(node.left(), 499);
+}
+
+#[test]
+fn a_server_is_reached_by_the_path_of_its_socket() {
+    let server = Server::builder(Program::Valkey9).password("p&w").with_unix_socket().start();
+    let path = server.unix_socket().unwrap();
+    for (scheme, left) in [("unix", 499), ("redis+unix", 498)] {
+        let url = format!("{scheme}://{}", path.display());
+        let node = Node::with(builder(&url).password("p&w"), WINDOW);
+        assert_eq!(node.allows(&ADA), Some(true), "{:?}", node.redis.failure());
+        assert_eq!(node.left(), left, "the same records");
+    }
+}
+
+#[test]
+fn a_password_is_either_in_the_address_or_set() {
+    let server = Server::builder(Program::Redis7).password("p@/w").start();
+    let url = format!("redis://{}", server.address());
+    let node = Node::with(builder(&url).password("p@/w"), WINDOW);
+    assert_eq!(node.allows(&ADA), Some(true), "{:?}", node.redis.failure());
+    let error = builder(&server.url()).password("horse").build().unwrap_err().to_string();
+    assert!(error.contains("another one is set") && !error.contains("horse"), "{error}");
 }
 
 #[test]

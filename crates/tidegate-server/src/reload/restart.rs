@@ -23,7 +23,7 @@ pub(crate) fn needs_restart(
 }
 
 /// Whether each of the settings for the daemon is the same.
-fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bool); 26] {
+fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bool); 32] {
     [
         ("http", before.http() == after.http()),
         ("grpc", before.grpc() == after.grpc()),
@@ -51,6 +51,15 @@ fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bo
         ("store", before.store() == after.store()),
         ("store_namespace", before.store_namespace() == after.store_namespace()),
         ("store_secret", before.store_secret() == after.store_secret()),
+        ("store_password", before.store_password() == after.store_password()),
+        ("store_sentinel_user", before.store_sentinel_user() == after.store_sentinel_user()),
+        (
+            "store_sentinel_password",
+            before.store_sentinel_password() == after.store_sentinel_password(),
+        ),
+        ("store_ca", before.store_ca() == after.store_ca()),
+        ("store_cert", before.store_cert() == after.store_cert()),
+        ("store_key", before.store_key() == after.store_key()),
         ("store_cluster", before.store_cluster() == after.store_cluster()),
         ("store_deadline", before.store_deadline() == after.store_deadline()),
         ("trusted_proxies", before.trusted_proxies() == after.trusted_proxies()),

@@ -289,6 +289,12 @@ fn every_field_of_the_server_is_written_unless_it_is_the_default() {
         ("revision = 7", Some("revision = 7")),
         ("store_namespace = 'shop'", Some(r#"store_namespace = "shop""#)),
         ("store_secret = '0123456789abcdef'", Some(r#"store_secret = "0123456789abcdef""#)),
+        ("store_password = 'p'", Some(r#"store_password = "p""#)),
+        ("store_sentinel_user = 'u'", Some(r#"store_sentinel_user = "u""#)),
+        ("store_sentinel_password = 'p'", Some(r#"store_sentinel_password = "p""#)),
+        ("store_ca = 'ca.pem'", Some(r#"store_ca = "ca.pem""#)),
+        ("store_cert = 'c.pem'", Some(r#"store_cert = "c.pem""#)),
+        ("store_key = 'k.pem'", Some(r#"store_key = "k.pem""#)),
         ("store_cluster = 'together'", Some(r#"store_cluster = "together""#)),
         ("store_deadline = '20ms'", Some(r#"store_deadline = "20ms""#)),
         (
@@ -314,15 +320,40 @@ fn every_field_of_the_server_is_written_unless_it_is_the_default() {
 
 #[test]
 fn secrets_can_be_omitted() {
-    let secret = "[server]\nadmin_token = 'horse'\nadmin_read_token = 'h'\nresp_password = 'h'\nstore = 'redis://u:p@ss@h:1/0@x'\n\
-                  [[rule]]\nname = 'n'\ncooldown = '1s'\n";
+    let secret = "[server]\nadmin_token = 'horse'\nadmin_read_token = 'h'\nresp_password = 'h'\nstore = 'redis://u:p@s/s@h:1/0?x=y'\n\
+                  store_secret = 'h'\nstore_password = 'h'\nstore_sentinel_password = 'h'\n[[rule]]\nname = 'n'\ncooldown = '1s'\n";
     let mut file = parsed(secret);
     assert!(file.to_toml().contains("horse"), "the file itself has its secrets");
     file.server = file.server.without_secrets();
     let text = rewritten(&file);
-    assert!(text.starts_with("[server]\nstore = \"redis://h:1/0@x\"\n\n[[rule]]"), "{text}");
-    let file = parsed(&secret.replace("redis://u:p@ss@h:1/0@x", "file:a@b"));
+    assert!(text.starts_with("[server]\nstore = \"redis://h:1/0\"\n\n[[rule]]"), "{text}");
+    let file = parsed(&secret.replace("redis://u:p@s/s@h:1/0?x=y", "file:a@b"));
     assert_eq!(file.server.without_secrets().store(), Some("file:a@b"));
+}
+
+#[test]
+fn secrets_are_not_printed_for_debugging() {
+    let text = "[server]\nadmin_token = 'horse'\nadmin_read_token = 'horse'\nresp_password = 'horse'\n\
+                store = 'redis://horse:ho/rse@h:1/0'\nstore_secret = 'horse'\nstore_password = 'horse'\n\
+                store_sentinel_password = 'horse'\n[[rule]]\nname = 'n'\ncooldown = '1s'\n";
+    let file = parsed(text);
+    let debug = format!("{:?} {:?}", file.server, file);
+    assert!(!debug.contains("horse") && !debug.contains("rse@"), "{debug}");
+    assert!(debug.contains("redis://h:1/0"), "{debug}");
+}
+
+#[test]
+fn errors_show_no_secrets_of_the_line() {
+    for line in [
+        "store = 'postgres://user:horse@h'",
+        "store = 'redis://user:horse@h' junk",
+        "store_password = 'horse' junk",
+        "admin_token = ['horse']",
+    ] {
+        let text = format!("[server]\n{line}\n[[rule]]\nname = 'n'\ncooldown = '1s'\n");
+        let errors = Policy::parse("p.toml", text.as_bytes()).unwrap_err().to_string();
+        assert!(errors.contains("p.toml:2:") && !errors.contains("horse"), "{errors}");
+    }
 }
 
 /// A store that daemons share has the policy: addresses and secrets of one of them are no part of it.

@@ -2,7 +2,7 @@
 
 use super::reader::TableReader;
 use crate::policy::pattern::read_network;
-use crate::policy::server::{Listen, Secret, ServerSettings};
+use crate::policy::server::{Listen, Secret, ServerSettings, StoreAddress};
 use crate::policy::text::{TextError, quoted};
 
 pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerSettings {
@@ -31,9 +31,17 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerSettings {
         max_connections_per_peer: table.integer("max_connections_per_peer"),
         max_received_bytes: table.integer("max_received_bytes"),
         max_unsent_bytes: table.integer("max_unsent_bytes"),
-        store: table.parsed("store", read_store),
+        store: table.parsed("store", read_store).map(StoreAddress),
         store_namespace: table.parsed("store_namespace", read_namespace),
         store_secret: table.text("store_secret").map(|secret| Secret(secret.into())),
+        store_password: table.text("store_password").map(|password| Secret(password.into())),
+        store_sentinel_user: table.text("store_sentinel_user").map(Into::into),
+        store_sentinel_password: table
+            .text("store_sentinel_password")
+            .map(|password| Secret(password.into())),
+        store_ca: table.text("store_ca").map(Into::into),
+        store_cert: table.text("store_cert").map(Into::into),
+        store_key: table.text("store_key").map(Into::into),
         store_deadline: table.duration("store_deadline"),
         store_cluster: table.choice("store_cluster").map(Into::into),
         trusted_proxies: Vec::new(),
@@ -77,17 +85,28 @@ fn read_address(text: &str) -> Result<Listen, TextError> {
 }
 
 fn read_store(text: &str) -> Result<Box<str>, TextError> {
-    let is_known = text == "memory"
-        || ["file:", "redis://", "rediss://", "redis+sentinel://", "redis+cluster://"]
-            .iter()
-            .any(|kind| text.strip_prefix(kind).is_some_and(|rest| !rest.is_empty()));
-    if is_known {
-        Ok(text.into())
-    } else {
-        Err(TextError::new(format!("{} is not a store", quoted(text)))
-            .hint("write \"memory\", \"file:PATH\" or \"redis://HOST:PORT\""))
+    let is_folder = text.strip_prefix("file:").is_some_and(|path| !path.is_empty());
+    let is_shared = |(kind, rest): (&str, &str)| SHARED.contains(&kind) && !rest.is_empty();
+    if text == "memory" || is_folder || text.split_once("://").is_some_and(is_shared) {
+        return Ok(text.into());
     }
+    // The rest of an address may have a password.
+    let kind = text.split_once("://").map_or(text, |(kind, _)| kind);
+    Err(TextError::new(format!("{} is not a store", quoted(kind)))
+        .hint("write \"memory\", \"file:PATH\" or \"redis://HOST:PORT\""))
 }
+
+/// How the addresses of shared servers begin.
+const SHARED: [&str; 8] = [
+    "redis",
+    "rediss",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+    "redis+unix",
+    "unix",
+];
 
 /// What the names on a shared server begin with.
 fn read_namespace(text: &str) -> Result<Box<str>, TextError> {

@@ -31,6 +31,8 @@ pub(super) fn add_server(server: &ServerSettings, lines: &mut TableWriter) {
         ("admin_read_token", &server.admin_read_token),
         ("resp_password", &server.resp_password),
         ("store_secret", &server.store_secret),
+        ("store_password", &server.store_password),
+        ("store_sentinel_password", &server.store_sentinel_password),
     ];
     for (name, secret) in secrets {
         lines.add_some(name, secret.as_ref().map(|secret| text(secret.reveal())));
@@ -57,8 +59,17 @@ pub(super) fn add_server(server: &ServerSettings, lines: &mut TableWriter) {
     for (name, number) in numbers {
         lines.add_some(name, number.map(|number| number.to_string()));
     }
-    lines.add_some("store", server.store.as_deref().map(text));
+    lines.add_some("store", server.store().map(text));
     lines.add_some("store_namespace", server.store_namespace.as_deref().map(text));
+    let texts = [
+        ("store_sentinel_user", &server.store_sentinel_user),
+        ("store_ca", &server.store_ca),
+        ("store_cert", &server.store_cert),
+        ("store_key", &server.store_key),
+    ];
+    for (name, value) in texts {
+        lines.add_some(name, value.as_deref().map(text));
+    }
     lines.add_some("store_cluster", server.store_cluster.as_deref().map(word));
     lines.add_some("store_deadline", server.store_deadline.map(values::duration));
     lines.add_unless(server.trusted_proxies.is_empty(), "trusted_proxies", || {

@@ -1,0 +1,42 @@
+//! Lines of a file as they may be printed: without the secrets in them.
+
+/// The fields whose values are secret.
+const SECRET_FIELDS: [&str; 6] = [
+    "admin_token",
+    "admin_read_token",
+    "resp_password",
+    "store_secret",
+    "store_password",
+    "store_sentinel_password",
+];
+
+/// A line with asterisks in place of the bytes of secrets: the values of secret fields, and what is
+/// before the `@` of an address. Its length is the same.
+pub(super) fn without_secrets(line: &str) -> String {
+    let mut hidden = vec![false; line.len()];
+    for field in SECRET_FIELDS {
+        for (at, _) in line.match_indices(field) {
+            let name_end = at + field.len();
+            let after = line[name_end..].trim_start_matches([' ', '\t', '"', '\'']);
+            if after.starts_with('=') {
+                hidden[line.len() - after.len() + 1..].fill(true);
+            }
+        }
+    }
+    for (at, separator) in line.match_indices("://") {
+        let first = at + separator.len();
+        let end = line[first..].find(['"', '\'']).map_or(line.len(), |end| first + end);
+        if let Some(length) = line[first..end].rfind('@') {
+            hidden[first..first + length].fill(true);
+        }
+    }
+    let is_plain = |it: char| it.is_whitespace() || it == '"' || it == '\'';
+    let shown = line.char_indices().map(|(at, it)| match hidden[at] && !is_plain(it) {
+        true => "*".repeat(it.len_utf8()),
+        false => it.to_string(),
+    });
+    shown.collect()
+}
+
+#[cfg(test)]
+mod tests;
