@@ -37,6 +37,9 @@ pub(crate) trait PlannedRequests: fmt::Debug {
     /// The name of a charge's key.
     fn key_name(&self, charge: &Charge<'_>) -> KeyName;
 
+    /// Whether the rule of a charge sets its durability, and does not leave it to the store.
+    fn sets_durability(&self, charge: &Charge<'_>) -> bool;
+
     /// The attributes of a charge's key.
     fn key_attributes(&self, charge: &Charge<'_>) -> Arc<KeyAttributes>;
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::policy::Durability;
 use tidegate::shared::{RecordKey, Records, Step, Transaction, Write};
 
 use crate::cache::Cache;
@@ -149,6 +150,8 @@ pub(crate) enum Placed {
     NeedsControl(Job),
     /// It writes the record of the policy.
     Edit(Job, Write),
+    /// It has to be more durable than the server can make it. Nothing was written.
+    NotDurable(Job),
 }
 
 /// What a batch is made from.
@@ -156,6 +159,8 @@ pub(crate) struct Sources<'a> {
     pub(crate) cache: &'a mut Cache,
     /// The policy in force; `None` if it has to be read first.
     pub(crate) control: Option<Option<&'a Arc<[u8]>>>,
+    /// How durable the server can make what it writes.
+    pub(crate) offered: Durability,
     /// Keys that another batch has, or that a transaction waits for which came before.
     pub(crate) taken: &'a KeySet,
     /// Whether the server of a key can take more.
@@ -210,7 +215,11 @@ impl Batch {
                 return Placed::Joined;
             }
             let records = self.records(&job, (from.cache, control));
-            match job.transaction.step(&records) {
+            let step = job.transaction.step(&records);
+            if job.transaction.required_durability() > from.offered {
+                return Placed::NotDurable(job);
+            }
+            match step {
                 Step::Read(more) => job.needs.extend(more),
                 Step::Write(mut writes) => {
                     if let Some(edit) = writes.iter().position(|write| write.key.is_control()) {

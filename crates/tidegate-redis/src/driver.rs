@@ -25,6 +25,7 @@ use crate::link::Link;
 use crate::route::Route;
 use crate::slots::SlotMap;
 
+mod barrier;
 mod connect;
 mod edits;
 mod lanes;
@@ -32,7 +33,9 @@ mod listing;
 mod responses;
 mod send;
 mod several;
+mod survey;
 
+use barrier::Barriers;
 use edits::Edits;
 use lanes::Lanes;
 use send::Uncertain;
@@ -59,6 +62,7 @@ struct Driver {
     uncertain: Vec<Uncertain>,
     several: Several,
     edits: Edits,
+    barriers: Barriers,
     wants_control: bool,
     control_is_foreign: bool,
     polled_ns: u64,
@@ -71,6 +75,10 @@ struct Driver {
 enum Event {
     /// The responses to a batch.
     Responses(u64, Result<Vec<Value>, RedisError>),
+    /// The responses of a server to a barrier.
+    Barrier(u64, usize, Result<Vec<Value>, RedisError>),
+    /// What a server says of itself.
+    Survey(u64, usize, Result<Vec<Value>, RedisError>),
     /// An attempt to connect to a server has ended.
     Connected(usize, Result<Box<Link>, ConnectFailure>),
     /// Which server has which slots.
@@ -115,6 +123,7 @@ impl Driver {
             uncertain: Vec::new(),
             several: Several::default(),
             edits: Edits::default(),
+            barriers: Barriers::default(),
             wants_control: false,
             control_is_foreign: false,
             polled_ns: 0,
@@ -130,6 +139,8 @@ impl Driver {
             self.finish_edits();
             self.connect();
             self.send_all();
+            self.send_barriers();
+            self.send_surveys();
             self.list();
             if self.inbox.is_closed.load(std::sync::atomic::Ordering::Acquire) && self.is_idle() {
                 return;
@@ -147,6 +158,8 @@ impl Driver {
     fn take_event(&mut self, event: Event) {
         match event {
             Event::Responses(id, responses) => self.receive(id, responses),
+            Event::Barrier(id, lane, responses) => self.take_barrier(id, lane, responses),
+            Event::Survey(id, lane, responses) => self.take_survey(id, lane, responses),
             Event::Connected(number, link) => self.connected(number, link),
             Event::Slots(slots) => self.take_slots(slots),
             Event::Settled(settled) => self.settled(settled),
@@ -160,6 +173,7 @@ impl Driver {
             && self.sent.is_empty()
             && self.uncertain.is_empty()
             && self.several.is_idle()
+            && self.barriers.is_idle()
     }
 
     fn collect(&mut self) {
@@ -200,8 +214,10 @@ impl Driver {
         let resend_ns = self.uncertain.iter().map(|it| it.not_before_ns).min();
         let resend_ns = resend_ns.filter(|at_ns| *at_ns > now_ns);
         let paused_ns = self.lanes.paused_until_ns(now_ns);
+        let (barrier_ns, survey_ns) = (self.barriers.next_event_ns(), self.next_survey_ns());
         [Some(poll_ns), due_ns, sent_ns, edit_ns, connect_ns, refresh_ns, resend_ns, paused_ns]
             .into_iter()
+            .chain([barrier_ns, survey_ns])
             .flatten()
             .min()
             .unwrap_or(poll_ns)
@@ -249,6 +265,7 @@ impl Driver {
             self.fail(job, outage);
         }
         self.expire_several(now_ns);
+        self.expire_barriers(now_ns);
         let deadline_ns = self.deadline_ns();
         let silent = self.sent.values().filter(|sent| sent.sent_ns + deadline_ns <= now_ns);
         for number in silent.map(|sent| sent.lane).collect::<Vec<_>>() {

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tidegate::policy::Durability;
 use tidegate::shared::{RecordKey, Records, Step, Transaction};
 use tidegate::{Clock, MonotonicClock, Outage};
 use tokio::sync::{Notify, oneshot};
@@ -10,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::batch::Job;
 use crate::cache::Cache;
 use crate::control::ControlCopy;
-use crate::link::ServerFacts;
+use crate::facts::ServerFacts;
 use crate::locks::lock;
 use crate::server_time::ServerClock;
 use crate::settings::Settings;
@@ -128,6 +129,8 @@ impl Inbox {
             match transaction.step(&records) {
                 Step::Read(more) => needs.extend(more),
                 Step::Write(_) => break,
+                // It repeats what was allowed, and may not be durable.
+                Step::Done if transaction.durability() > Durability::Memory => break,
                 Step::Done => {
                     drop(known);
                     return transaction.complete();

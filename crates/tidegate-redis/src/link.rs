@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{RedisError, Value};
+use redis::{Cmd, RedisError, Value};
 use tidegate::shared::RecordKey;
 
 use crate::commands::{COMMIT, Dialect, READ_IF_CHANGED};
 use crate::error::ConnectFailure;
+use crate::facts::{ServerFacts, info_field};
 use crate::route::Route;
 use crate::settings::Settings;
 use crate::slots::Host;
@@ -15,21 +16,10 @@ use crate::slots::Host;
 /// A connection, and what the server at its other end can do.
 pub(crate) struct Link {
     pub(crate) connection: MultiplexedConnection,
+    /// A second one to the same process: commands that block it, and wait for what was done before.
+    pub(crate) waiting: MultiplexedConnection,
     pub(crate) dialect: Dialect,
     pub(crate) server: ServerFacts,
-}
-
-/// What a server says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerFacts {
-    /// `redis` or `valkey`.
-    pub program: &'static str,
-    /// Its version.
-    pub version: [u32; 3],
-    /// What it does when its memory is full, such as `noeviction`.
-    pub eviction: String,
-    /// How many replicas it has.
-    pub replicas: u32,
 }
 
 impl Link {
@@ -46,7 +36,7 @@ impl Link {
             None => route.connect(&format!("{prefix}{}", RecordKey::control()), timeout).await?,
         };
         let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
-        let server = ServerFacts::read(&info).ok_or_else(|| {
+        let mut server = ServerFacts::read(&info).ok_or_else(|| {
             ConnectFailure("the server does not say its version (INFO)".to_owned())
         })?;
         if server.program == "redis" && server.version < [7, 0, 0] {
@@ -84,9 +74,19 @@ impl Link {
             kept_longer: settings.kept_longer,
             shares_calls: node.is_none(),
         };
+        let mut waiting = match node {
+            Some(host) => route.connect_to(host, timeout).await?,
+            None => {
+                route
+                    .connect(&format!("{}{}", dialect.prefix, RecordKey::control()), timeout)
+                    .await?
+            }
+        };
+        prepare_waiting(&mut waiting, (&mut server, &info)).await?;
         // A batch has its own deadline.
         connection.set_response_timeout(Duration::from_secs(3_600));
-        Ok(Self { connection, dialect, server })
+        waiting.set_response_timeout(Duration::from_secs(3_600));
+        Ok(Self { connection, waiting, dialect, server })
     }
 
     /// Loads the scripts again, which the server may have dropped.
@@ -107,36 +107,47 @@ impl std::fmt::Debug for Link {
     }
 }
 
-/// Its program and version, such as `valkey 9.1.2`.
-impl std::fmt::Display for ServerFacts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let [major, minor, patch] = self.version;
-        write!(f, "{} {major}.{minor}.{patch}", self.program)
+/// Checks that a second connection is to the same process, and finds out what can be waited for.
+async fn prepare_waiting(
+    connection: &mut MultiplexedConnection,
+    (server, info): (&mut ServerFacts, &str),
+) -> Result<(), ConnectFailure> {
+    let other: String = redis::cmd("INFO").arg("server").query_async(connection).await?;
+    if info_field(&other, "run_id").unwrap_or_default() != server.run_id {
+        let text = "two connections lead to different servers: the address has to name one of them";
+        return Err(ConnectFailure(text.to_owned()));
     }
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("WAIT").arg(0).arg(1);
+    pipeline.cmd("WAITAOF").arg(0).arg(0).arg(1);
+    pipeline.add_command(read_appendfsync());
+    let responses = connection.send_packed_commands(&pipeline, 0, 3).await?;
+    let is_done =
+        |at: usize| responses.get(at).is_some_and(|value| !matches!(value, Value::ServerError(_)));
+    (server.can_wait, server.has_waitaof) = (is_done(0), is_done(1));
+    server.update(info, responses.get(2).and_then(appendfsync));
+    Ok(())
 }
 
-impl ServerFacts {
-    fn read(info: &str) -> Option<Self> {
-        let (program, version) = match info_field(info, "valkey_version") {
-            Some(version) => ("valkey", version),
-            None => ("redis", info_field(info, "redis_version")?),
-        };
-        let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
-        let mut part = || parts.next().unwrap_or(0);
-        Some(Self {
-            program,
-            version: [part(), part(), part()],
-            eviction: info_field(info, "maxmemory_policy").unwrap_or_default().to_owned(),
-            replicas: info_field(info, "connected_slaves")
-                .and_then(|it| it.parse().ok())
-                .unwrap_or(0),
-        })
-    }
+/// Reads a setting that not every user may read.
+pub(crate) fn read_appendfsync() -> Cmd {
+    let mut command = redis::cmd("CONFIG");
+    command.arg("GET").arg("appendfsync");
+    command
 }
 
-/// A field in the response to `INFO`.
-pub(crate) fn info_field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
-    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+/// The setting `appendfsync` in a response; `None` if it may not be read.
+pub(crate) fn appendfsync(response: &Value) -> Option<&str> {
+    let text = |value| match value {
+        &Value::BulkString(ref bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(&**text),
+        _ => None,
+    };
+    match response {
+        Value::Array(pair) => pair.get(1).and_then(text),
+        Value::Map(pairs) => pairs.first().and_then(|(_, value)| text(value)),
+        _ => None,
+    }
 }
 
 /// How long connecting, and each command on the way to it, may take.

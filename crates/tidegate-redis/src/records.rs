@@ -8,13 +8,15 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::Outage;
+use tidegate::policy::Policy;
 use tidegate::shared::{Listing, RecordStore, SharedStore, Transaction};
 
 use crate::address::{Address, Topology};
 use crate::driver;
+use crate::durability::DurabilityError;
 use crate::error::RedisError;
+use crate::facts::ServerFacts;
 use crate::inbox::Inbox;
-use crate::link::ServerFacts;
 use crate::locks::lock;
 use crate::route::{Login, Route};
 use crate::server_time::ServerClock;
@@ -106,6 +108,18 @@ impl Redis {
         lock(&self.records.inbox.known).server.clone()
     }
 
+    /// Whether the server provides the durability that the rules of a policy set; `Ok` if that is not
+    /// known, because there was no connection yet. Decisions by a rule whose durability it lacks
+    /// follow the rule's `on_error`.
+    ///
+    /// # Errors
+    ///
+    /// The first rule that sets a durability which the server lacks, with the reason.
+    pub fn check_durability(&self, policy: &Policy) -> Result<(), DurabilityError> {
+        let replicas = self.records.inbox.settings.replicas;
+        self.server().map_or(Ok(()), |server| server.check(policy, replicas))
+    }
+
     /// Whether the server responds, as far as is known.
     #[must_use]
     pub fn is_available(&self) -> bool {
@@ -148,6 +162,14 @@ impl RedisBuilder {
     #[must_use]
     pub fn edit_lead(mut self, lead: Duration) -> Self {
         self.settings.edit_lead = lead;
+        self
+    }
+
+    /// How many replicas have to have a charge before it is acknowledged, of rules with `durability`
+    /// `flush` or `fsync`; 0 if not set.
+    #[must_use]
+    pub const fn replicas(mut self, count: u32) -> Self {
+        self.settings.replicas = count;
         self
     }
 

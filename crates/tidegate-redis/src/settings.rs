@@ -13,6 +13,8 @@ pub(crate) struct Settings {
     pub(crate) kept_longer: Duration,
     /// Whether records are on all nodes of a cluster.
     pub(crate) is_spread: bool,
+    /// How many replicas have to have what is flushed or synced.
+    pub(crate) replicas: u32,
 }
 
 impl Default for Settings {
@@ -23,6 +25,7 @@ impl Default for Settings {
             edit_lead: Duration::from_secs(1),
             kept_longer: Duration::from_secs(60),
             is_spread: false,
+            replicas: 0,
         }
     }
 }

@@ -58,6 +58,10 @@ counters! {
     flushed,
     "Connections made."
     connects,
+    "Waits for replicas, or for the log to be synced; many transactions share one."
+    barriers,
+    "Transactions that were committed, but were not as durable in time as their rules want."
+    not_durable,
 }
 
 /// A number that only grows.

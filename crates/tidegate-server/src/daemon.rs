@@ -127,9 +127,14 @@ impl Daemon {
         let store = store.map(|error| format!("the store cannot write: {error}"));
         let is_away = self.settings.redis.as_ref().is_some_and(|redis| !redis.is_available());
         let away = is_away.then(|| "the store does not respond; on_error applies".to_owned());
+        let redis = self.settings.redis.as_ref();
+        let lacking = redis.and_then(|redis| redis.check_durability(&self.engine.policy()).err());
         let store = store.or(away);
+        // Some rules follow on_error; to take the daemon out of service would affect all of them.
+        let ready = store.is_none();
+        let store = store.or(lacking.map(|error| error.to_string()));
         let reload = self.reload.status();
         let policy = reload.short_error();
-        Readiness { ready: store.is_none(), store, policy, needs_restart: reload.needs_restart }
+        Readiness { ready, store, policy, needs_restart: reload.needs_restart }
     }
 }

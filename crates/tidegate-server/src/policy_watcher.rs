@@ -194,6 +194,10 @@ impl PendingReload {
                 tracing::warn!(%file, settings, "settings need a restart");
             }
             warn_of_edits(target, &policy);
+            let checked = started.redis.as_ref().map(|redis| redis.check_durability(&policy));
+            if let Some(Err(error)) = checked {
+                return failed(target, &error, true);
+            }
             // This thread may block: a store writes what has changed.
             let replace = || target.engine.replace_policy("file", policy).block();
             match target.reload.replace(server, replace) {

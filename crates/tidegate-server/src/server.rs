@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tidegate::durable::OpenError;
 use tidegate_listen::{ListenSocket, Protocol, ShutdownTrigger, accept, descriptors};
+use tidegate_redis::DurabilityError;
 use tokio::net::UnixListener;
 
 use crate::admin::listener::{AdminHttp, Tokens};
@@ -44,6 +45,8 @@ pub enum StartError {
     },
     /// The store cannot be opened.
     Store(OpenError),
+    /// A rule sets a durability that the store cannot provide.
+    Durability(DurabilityError),
     /// The local socket cannot be created.
     Socket(BindError),
     /// The local socket is for a user or group that the system does not know.
@@ -69,6 +72,10 @@ impl Server {
         }
         let public = settings.public_listeners();
         settings.bounds = settings.bounds.within(descriptors(), public);
+        if let Some(redis) = &settings.redis {
+            let checked = store_health::check_durability(redis, &settings.policy).await;
+            checked.map_err(StartError::Durability)?;
+        }
         // Requests of Envoy may carry limits of their own.
         let policy = settings.policy.clone().with_request_limits();
         let engine = open_store(policy, &settings).map_err(StartError::Store)?;
@@ -140,6 +147,10 @@ impl Server {
     fn start_watching(&self) {
         let Daemon { engine, settings, reload, .. } = &*self.daemon;
         tokio::spawn(store_health::store_health(engine.clone(), self.stop.signal()));
+        if let Some(redis) = settings.redis.clone() {
+            let signal = self.stop.signal();
+            tokio::spawn(store_health::shared_store(redis, engine.clone(), signal));
+        }
         tokio::spawn(store_health::idempotency_keys(engine.clone(), self.stop.signal()));
         let file = settings.policy.clone();
         tokio::spawn(store_health::shared_policy(engine.clone(), file, self.stop.signal()));
@@ -231,6 +242,11 @@ impl fmt::Display for StartError {
                 }
             }
             Self::Store(error) => error.fmt(f),
+            Self::Durability(error) => write!(
+                f,
+                "{error}\n  = hint: change the server's settings, or the rule's durability; without \
+                 one, the store does what it can"
+            ),
             Self::Socket(error) => {
                 write!(f, "{error}\n  = hint: use --unix PATH for another path, or --unix off")
             }

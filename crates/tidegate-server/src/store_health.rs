@@ -8,6 +8,7 @@ use tidegate::{Clock, SystemClock, Timestamp};
 
 use crate::engine::DaemonEngine;
 use tidegate_listen::ShutdownSignal;
+use tidegate_redis::{DurabilityError, Redis};
 
 /// Watches the store until the daemon stops.
 pub(crate) async fn store_health(engine: DaemonEngine, mut shutdown: ShutdownSignal) {
@@ -36,6 +37,47 @@ pub(crate) async fn store_health(engine: DaemonEngine, mut shutdown: ShutdownSig
             }
             _ => {}
         }
+    }
+}
+
+/// Whether a shared store provides the durability that the rules of a policy set. Waits for the first
+/// attempt to connect, but not for a store that is away.
+pub(crate) async fn check_durability(
+    redis: &Redis,
+    policy: &Policy,
+) -> Result<(), DurabilityError> {
+    if policy.rules().iter().all(|rule| rule.durability().is_none()) {
+        return Ok(());
+    }
+    let mut ticks = tokio::time::interval(Duration::from_millis(10));
+    let is_known = async {
+        while redis.server().is_none() && redis.failure().is_none() {
+            ticks.tick().await;
+        }
+    };
+    let _ = tokio::time::timeout(FIRST_CONNECTION, is_known).await;
+    redis.check_durability(policy)
+}
+
+/// Logs when a shared store does not provide the durability that the rules in force set, and when it
+/// does again, until the daemon stops.
+pub(crate) async fn shared_store(redis: Redis, engine: DaemonEngine, mut shutdown: ShutdownSignal) {
+    let mut ticks = tokio::time::interval(CHECK_EVERY);
+    let mut last: Option<String> = None;
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = shutdown.wanted() => return,
+        }
+        let lacking = redis.check_durability(&engine.policy()).err().map(|it| it.to_string());
+        match (&last, &lacking) {
+            (before, Some(error)) if before.as_ref() != Some(error) => {
+                tracing::error!(%error, "store not durable enough; on_error applies to its rules");
+            }
+            (Some(_), None) => tracing::info!("store durable enough again"),
+            _ => {}
+        }
+        last = lacking;
     }
 }
 
@@ -120,6 +162,9 @@ const MOST_BEHIND: Duration = Duration::from_secs(60);
 const MOST_AHEAD: Duration = Duration::from_secs(60 * 24 * 60 * 60);
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
+
+/// How long a start waits for the first attempt to connect to a shared store.
+const FIRST_CONNECTION: Duration = Duration::from_secs(3);
 
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 

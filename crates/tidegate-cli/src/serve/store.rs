@@ -46,6 +46,9 @@ pub(super) fn redis(url: &str, args: &StoreArgs, server: &ServerSettings) -> Res
     if server.store_cluster() == Some("together") {
         builder = builder.cluster(ClusterMode::Together);
     }
+    if let Some(replicas) = server.store_replicas() {
+        builder = builder.replicas(replicas);
+    }
     if let Some(deadline) = server.store_deadline() {
         builder = builder.deadline(deadline);
     }

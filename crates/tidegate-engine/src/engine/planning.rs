@@ -335,6 +335,10 @@ impl PlannedRequests for PlannedKeys<'_> {
         })
     }
 
+    fn sets_durability(&self, charge: &Charge<'_>) -> bool {
+        self.rules.rule(charge.rule).rule.durability().is_some()
+    }
+
     fn key_attributes(&self, charge: &Charge<'_>) -> Arc<KeyAttributes> {
         let compiled = self.rules.rule(charge.rule);
         let Some(request) = self.request_of(charge) else { return Arc::new([]) };

@@ -27,7 +27,7 @@ use crate::cycle::Times;
 use crate::history::History;
 use control::new_stamp;
 use plan::OwnedPlan;
-use records::{Flow, Kind, Purpose};
+use records::{Changes, DurabilityNeed, Flow, Kind, Purpose};
 use tidegate_policy::policy::Policy;
 use tidegate_table::hash::KeyedHash;
 use view::{RecordView, Seen, Stop, control_of, flow};
@@ -133,9 +133,8 @@ impl SharedStore {
             let found = decide::control_in_force::<DecideError>(records, version, &seen);
             let decided = Decided { is_allowed, hold: None, is_repeat: false };
             let decisions = Decisions::new();
-            flow(
-                found.map(|_| (Vec::new(), LaterDecided { decided, decisions, next_expiry: None })),
-            )
+            let decided = LaterDecided { decided, decisions, next_expiry: None };
+            flow(found.map(|_| (Changes::NONE, decided)))
         });
         Box::pin(async move { future.await? })
     }
@@ -311,10 +310,11 @@ fn edit<T: Send + 'static, E: From<Outage> + Send + 'static>(
             let control = control.unwrap_or_else(none);
             let (after, result) = edit(&control).map_err(Stop::With)?;
             let Some(after) = after.map(Arc::new) else {
-                return Ok((Vec::new(), (control, result)));
+                return Ok((Changes::NONE, (control, result)));
             };
             let write = after.write().ok_or(Stop::With(Outage::NotText.into()))?;
-            Ok((vec![write], (after, result)))
+            let changes = Changes { writes: vec![write], need: DurabilityNeed::BEST };
+            Ok((changes, (after, result)))
         });
         flow(edited)
     };

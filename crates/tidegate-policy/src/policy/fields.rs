@@ -386,6 +386,12 @@ pub(crate) static SERVER: Section = Section {
             "How long a shared server may take before on_error applies. Default: \"50ms\".",
         ),
         optional(
+            "store_replicas",
+            ValueKind::Integer { min: 0, max: 100 },
+            "How many replicas of a shared server have what durability \"flush\" or \"fsync\" \
+             acknowledges. Default: 0.",
+        ),
+        optional(
             "trusted_proxies",
             ValueKind::Texts,
             "Networks of proxies whose forwarded client addresses are trusted.",

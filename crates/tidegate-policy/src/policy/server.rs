@@ -44,6 +44,7 @@ pub struct ServerSettings {
     pub(crate) store_key: Option<Box<str>>,
     pub(crate) store_deadline: Option<Duration>,
     pub(crate) store_cluster: Option<Box<str>>,
+    pub(crate) store_replicas: Option<u32>,
     pub(crate) trusted_proxies: Vec<Network>,
 }
 
@@ -118,6 +119,12 @@ impl ServerSettings {
     #[must_use]
     pub fn store_cluster(&self) -> Option<&str> {
         self.store_cluster.as_deref()
+    }
+
+    /// How many replicas of a shared server have what `flush` or `fsync` acknowledges.
+    #[must_use]
+    pub const fn store_replicas(&self) -> Option<u32> {
+        self.store_replicas
     }
 
     /// How long a shared server may take to decide.

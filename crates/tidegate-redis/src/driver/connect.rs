@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tidegate::Outage;
 use tidegate::shared::RecordKey;
 
+use super::lanes::Survey;
 use super::{Driver, Event, Sent, local_ns};
 use crate::batch::Group;
 use crate::error::ConnectFailure;
@@ -120,6 +121,8 @@ impl Driver {
         }
         let server = link.server.clone();
         (lane.link, lane.lost_ns, lane.in_flight) = (Some(link), None, 0);
+        lane.survey = Survey::default();
+        self.barriers.connected();
         self.inbox.counters.connects.add(1);
         if self.lanes.are_all_connected() {
             *lock(&self.inbox.failure) = None;
@@ -162,6 +165,7 @@ impl Driver {
                 self.give_back(sent);
             }
         }
+        self.lose_barriers(number);
     }
 
     /// A batch whose responses are lost: what writes nothing is done again.

@@ -1,6 +1,6 @@
 //! Changes of the policy's record: one at a time, each ahead of the time from which it is in force.
 
-use tidegate::shared::Write;
+use tidegate::shared::{RecordKey, Write};
 use tidegate::{Clock, Timestamp};
 
 use super::send::Sending;
@@ -19,7 +19,15 @@ pub(super) struct Edits {
     /// One that is on its way, by the stamp of its batch.
     pub(super) on_its_way: Option<u64>,
     /// They are written, and take force at these times, in microseconds since 1970.
-    pub(super) written: Vec<(u64, Job)>,
+    pub(super) written: Vec<Written>,
+}
+
+/// A change that is written.
+pub(super) struct Written {
+    job: Job,
+    force_us: u64,
+    /// How many connections there had been then.
+    connects: u64,
 }
 
 impl Driver {
@@ -75,16 +83,20 @@ impl Driver {
             in_force_us = in_force_us.max(latest_us + self.lead_ns() / 1_000);
         }
         lock(&self.inbox.known).control = Some(copy);
-        self.edits.written.extend(group.jobs.into_iter().map(|job| (in_force_us, job)));
+        let (force_us, connects) = (in_force_us, self.barriers.connects());
+        let written = group.jobs.into_iter().map(|job| Written { job, force_us, connects });
+        self.edits.written.extend(written);
         self.finish_edits();
     }
 
     /// Completes the edits that have taken force, and goes on with those that wait.
     pub(super) fn finish_edits(&mut self) {
         let now_us = self.inbox.clock.now().as_nanos() / 1_000;
-        let done = extract(&mut self.edits.written, |(force_us, _)| *force_us <= now_us);
+        let done = extract(&mut self.edits.written, |it| it.force_us <= now_us);
         self.inbox.counters.commits.add(done.len());
-        done.into_iter().for_each(|(_, job)| job.transaction.complete());
+        for Written { job, connects, .. } in done {
+            self.complete(job, &[RecordKey::control()], Some(connects));
+        }
         let now = Timestamp::from_nanos(now_us.saturating_mul(1_000));
         let is_settled =
             lock(&self.inbox.known).control.as_ref().is_some_and(|it| it.is_settled(now));

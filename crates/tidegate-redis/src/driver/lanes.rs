@@ -32,6 +32,20 @@ pub(super) struct Lane {
     /// How many batches are on their way.
     pub(super) in_flight: usize,
     pub(super) scripts_are_gone: bool,
+    pub(super) survey: Survey,
+    /// A key that it has: the record of a barrier is in the same slot.
+    pub(super) barrier_key: Option<RecordKey>,
+}
+
+/// What is read beside the batches.
+#[derive(Default)]
+pub(super) struct Survey {
+    /// The number of the one that is on its way.
+    pub(super) id: Option<u64>,
+    /// When it was last sent.
+    pub(super) sent_ns: u64,
+    /// Whether it was logged, for this connection, that keys cannot be counted.
+    pub(super) has_warned: bool,
 }
 
 /// Which servers have which slots.
@@ -60,6 +74,8 @@ impl Lane {
             lost_ns: Some(now_ns),
             in_flight: 0,
             scripts_are_gone: false,
+            survey: Survey::default(),
+            barrier_key: None,
         }
     }
 

@@ -213,7 +213,8 @@ impl Driver {
             Committed::Yes => {
                 self.remember(&group, sent);
                 self.inbox.counters.commits.add(group.jobs.len());
-                group.jobs.into_iter().for_each(|job| job.transaction.complete());
+                let keys = group.keys;
+                group.jobs.into_iter().for_each(|job| self.complete(job, &keys, None));
             }
             Committed::No(found) => {
                 self.inbox.counters.conflicts.add(1);

@@ -64,7 +64,7 @@ impl Driver {
         let mut taken = std::mem::take(&mut self.busy);
         let mut claimed: Vec<RecordKey> = Vec::new();
         let (mut edits, mut complete) = (Vec::new(), Vec::new());
-        let (mut waiting, mut away) = (Vec::new(), Vec::new());
+        let (mut waiting, mut away, mut not_durable) = (Vec::new(), Vec::new(), Vec::new());
         let inbox = Arc::clone(&self.inbox);
         let mut known = lock(&inbox.known);
         let Known { cache, control, .. } = &mut *known;
@@ -72,11 +72,13 @@ impl Driver {
         let times = (local_ns(), self.deadline_ns());
         let most_keys = if self.lanes.cluster.is_some() { MOST_KEYS_SPREAD } else { MOST_KEYS };
         let mut last_number = self.last_number;
+        let offered = self.offered_durability();
         for job in std::mem::take(&mut self.waiting) {
             let copy = control.as_ref().filter(|copy| self.is_usable(copy, &job));
             let mut sources = Sources {
                 cache: &mut *cache,
                 control: copy.map(|copy| copy.in_force(latest)),
+                offered,
                 taken: &taken,
                 readiness: &|key| self.lanes.readiness(key, times),
                 most_keys,
@@ -98,6 +100,7 @@ impl Driver {
                 }
                 Placed::Away(job) => away.push(job),
                 Placed::Edit(job, write) => edits.push((job, write)),
+                Placed::NotDurable(job) => not_durable.push(job),
             }
         }
         drop(known);
@@ -108,7 +111,11 @@ impl Driver {
         batch.close();
         self.busy.extend(batch.keys());
         self.inbox.counters.commits.add(complete.len());
-        complete.into_iter().for_each(|job| job.transaction.complete());
+        for job in complete {
+            let keys = job.needs.clone();
+            self.complete(job, &keys, None);
+        }
+        not_durable.into_iter().for_each(|job| self.fail(job, Outage::Unavailable));
         away.into_iter().for_each(|job| self.inbox.answer_without_server(job.transaction));
         for (job, write) in edits {
             self.edit(job, write);
@@ -286,7 +293,7 @@ impl Batch {
 }
 
 /// Sends commands, and waits for the responses.
-async fn exchange(
+pub(super) async fn exchange(
     mut connection: MultiplexedConnection,
     (pipeline, count): (redis::Pipeline, usize),
     loads_scripts: bool,

@@ -40,6 +40,8 @@ struct Commit {
     has_conflict: bool,
     /// Whether an intent may have been laid though it is not there any more.
     is_uncertain: bool,
+    /// How many connections there had been when it began.
+    connects: u64,
 }
 
 struct Part {
@@ -157,6 +159,7 @@ impl Driver {
             failure: None,
             has_conflict: false,
             is_uncertain: false,
+            connects: self.barriers.connects(),
         };
         self.several.open.insert(stamp, commit);
         self.next_parts(stamp)
@@ -309,8 +312,9 @@ impl Driver {
         let laid = commit.laid(|_| true);
         self.inbox.counters.commits.add(commit.jobs.len());
         self.inbox.counters.spread_commits.add(1);
-        commit.jobs.into_iter().for_each(|job| job.transaction.complete());
-        let keys = laid.iter().map(|(key, _)| *key).collect();
+        let keys: Vec<RecordKey> = laid.iter().map(|(key, _)| *key).collect();
+        let since = Some(commit.connects);
+        commit.jobs.into_iter().for_each(|job| self.complete(job, &keys, since));
         self.settle(stamp, Settling::new(laid, keys, End::Commit));
     }
 
@@ -320,7 +324,9 @@ impl Driver {
             self.busy.remove(&part.key);
         });
         self.inbox.counters.commits.add(commit.jobs.len());
-        commit.jobs.into_iter().for_each(|job| job.transaction.complete());
+        let keys: Vec<RecordKey> = commit.parts.iter().map(|part| part.key).collect();
+        let since = Some(commit.connects);
+        commit.jobs.into_iter().for_each(|job| self.complete(job, &keys, since));
     }
 
     /// An intent could not be laid: what was there before is put back, and it is decided again.

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod conformance;
+mod durability;
 mod faults;
 mod local_share;
 mod nodes;

@@ -45,6 +45,9 @@ pub(super) fn apply(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Va
         FileSettings { engine: started.policy.settings(), server: &before },
         FileSettings { engine: parsed.policy.settings(), server: &after },
     );
+    if let Some(redis) = &started.redis {
+        redis.check_durability(&parsed.policy).map_err(|it| AdminError::unfit(&it.to_string()))?;
+    }
     let replace = || daemon.engine.replace_policy(actor, parsed.policy).block();
     let changes = daemon.reload.replace(parsed.server, replace)?;
     if daemon.settings.policy_path.is_some() {

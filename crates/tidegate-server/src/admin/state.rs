@@ -1,7 +1,7 @@
 //! Status, audit log and busiest keys; resets of keys and ends of rounds.
 
 use serde_json::{Value, json};
-use tidegate::policy::Mode;
+use tidegate::policy::{Mode, Policy};
 use tidegate::{CheckError, Clock, Request};
 use tidegate_proto::times::time_text;
 use tidegate_redis::Redis;
@@ -14,14 +14,22 @@ use crate::daemon::Daemon;
 use crate::listener::Listener;
 
 /// The status of a store that several daemons share.
-fn shared_store(redis: &Redis) -> Value {
-    let server = redis.server().map(|it| it.to_string());
+fn shared_store(redis: &Redis, policy: &Policy) -> Value {
+    let facts = redis.server();
+    let server = facts.as_ref().map(ToString::to_string);
+    let replicas = facts.as_ref().map(|it| it.replicas);
+    let lag = facts.as_ref().filter(|it| it.replicas > 0).map(|it| it.lag);
+    let lacking = redis.check_durability(policy).err().map(|it| it.to_string());
     let counters: serde_json::Map<_, _> =
         redis.stats().named().map(|(name, _, value)| (name.to_owned(), json!(value))).collect();
     let uncertainty_us = u64::try_from(redis.clock().uncertainty().as_micros()).unwrap_or(u64::MAX);
     json!({
         "kind": "redis", "server": server, "available": redis.is_available(),
         "clock_uncertainty_us": uncertainty_us, "counters": counters,
+        "failure": redis.failure(), "not_durable": lacking,
+        "replicas": replicas, "replica_lag_bytes": lag.map(|it| it.bytes),
+        "replica_lag_seconds": lag.map(|it| it.seconds),
+        "database_keys": facts.and_then(|it| it.keys),
     })
 }
 
@@ -34,7 +42,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         .map(|listener| (listener.name().to_owned(), json!(daemon.settings.address(*listener))))
         .collect();
     let store = match (engine.on_disk(), &daemon.settings.redis) {
-        (None, Some(redis)) => shared_store(redis),
+        (None, Some(redis)) => shared_store(redis, &engine.policy()),
         (None, None) => json!({ "kind": "memory" }),
         (Some(store), _) => json!({
             "kind": "file", "folder": daemon.settings.store_folder,

@@ -375,6 +375,7 @@ fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
         ("store_cert", "'x'"),
         ("store_key", "'x'"),
         ("store_cluster", "'together'"),
+        ("store_replicas", "1"),
         ("revision", "7"),
         ("store_deadline", "'20ms'"),
         ("trusted_proxies", "['10.0.0.0/8']"),

@@ -226,6 +226,27 @@ impl MetricsSources<'_> {
         let name = "tidegate_store_clock_uncertainty_seconds";
         text.family(name, "gauge", "How exactly the clock of the shared store is known.");
         text.seconds(name, &[], redis.clock().uncertainty());
+        if let Some(server) = redis.server() {
+            let name = "tidegate_store_replicas";
+            text.family(name, "gauge", "Number of replicas connected to the shared store.");
+            text.sample(name, &[], u64::from(server.replicas));
+            if server.replicas > 0 {
+                let name = "tidegate_store_replica_lag_bytes";
+                let help = "What the replica furthest behind has not acknowledged, in bytes.";
+                text.family(name, "gauge", help);
+                text.sample(name, &[], server.lag.bytes);
+                let name = "tidegate_store_replica_lag_seconds";
+                let help = "Time since the last acknowledgement of the replica furthest behind.";
+                text.family(name, "gauge", help);
+                text.sample(name, &[], server.lag.seconds);
+            }
+            if let Some(keys) = server.keys {
+                let name = "tidegate_store_database_keys";
+                let help = "Number of keys in the database of the shared store.";
+                text.family(name, "gauge", help);
+                text.sample(name, &[], keys);
+            }
+        }
         for (name, help, value) in redis.stats().named() {
             let name = format!("tidegate_store_{name}_total");
             text.family(&name, "counter", help);

@@ -7,7 +7,7 @@ use tidegate_core::Timestamp;
 use super::OwnedPlan;
 use super::control::Control;
 use super::hold::{hold_write, name_write};
-use super::records::{Records, Write};
+use super::records::{Changes, DurabilityNeed, Records, Write};
 use super::state::{HeldEntry, StateRecord};
 use super::view::{OtherBody, RecordView, Seen, Stop, control_of, is_look};
 use crate::any_limit::{AnyLimit, Decisions, Operation};
@@ -19,6 +19,7 @@ use crate::store::{
     RefundFailure,
 };
 use crate::transition::{self, HoldItem, KeyState, Outcome, View};
+use tidegate_policy::policy::Durability;
 
 /// The rules that a plan was made from are not in force.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +56,7 @@ pub(super) fn decide(
     view: &RecordView<'_>,
     owned: &OwnedPlan,
     new_id: HoldId,
-) -> Result<(Vec<Write>, LaterDecided), Stop<DecideError>> {
+) -> Result<(Changes, LaterDecided), Stop<DecideError>> {
     owned.with(|plan| decide_plan(view, plan, new_id))
 }
 
@@ -63,7 +64,7 @@ fn decide_plan(
     view: &RecordView<'_>,
     plan: &Plan<'_>,
     new_id: HoldId,
-) -> Result<(Vec<Write>, LaterDecided), Stop<DecideError>> {
+) -> Result<(Changes, LaterDecided), Stop<DecideError>> {
     if let Some(named) = plan.name {
         match view.recall::<DecideError>(named)? {
             Ok(Some(response)) => return repeated(view, plan, &response),
@@ -94,15 +95,16 @@ fn decide_plan(
         next_expiry,
     };
     if is_look(plan.act) {
-        return Ok((Vec::new(), decided));
+        return Ok((Changes::NONE, decided));
     }
-    let mut writes = Vec::new();
+    let (mut writes, mut need) = (Vec::new(), DurabilityNeed::NONE);
     let held = add_hold(view, (plan, outcome), (new_id, &mut states), &mut writes);
     decided.decided.hold = held;
     for (index, charge) in plan.charges.iter().enumerate() {
         let is_changed = states[index].take(&keys[index], Some(charge.limit));
         let is_held = held.is_some_and(|new| states[index].fence == new.fence);
         if is_changed || is_held {
+            need = need.and(need_of(plan, charge));
             writes.push(states[index].write(charge.hash, history, times));
         }
     }
@@ -112,7 +114,7 @@ fn decide_plan(
         let response = CachedResponse::Charged { hold: held, decisions };
         writes.push(cached(named, response, times.now));
     }
-    Ok((writes, decided))
+    Ok((Changes { writes, need }, decided))
 }
 
 /// The result that the same request got before.
@@ -120,7 +122,7 @@ fn repeated(
     view: &RecordView<'_>,
     plan: &Plan<'_>,
     response: &CachedResponse,
-) -> Result<(Vec<Write>, LaterDecided), Stop<DecideError>> {
+) -> Result<(Changes, LaterDecided), Stop<DecideError>> {
     let CachedResponse::Charged { hold, decisions: earlier } = response else {
         return Err(Stop::With(DecideError::OtherBody));
     };
@@ -131,7 +133,9 @@ fn repeated(
     };
     let decided = Decided { is_allowed: true, hold: *hold, is_repeat: true };
     let decisions = plan.charges.iter().map(decision).collect();
-    Ok((Vec::new(), LaterDecided { decided, decisions, next_expiry: None }))
+    // The first one may not be durable yet.
+    let changes = Changes { writes: Vec::new(), need: need_of_all(plan) };
+    Ok((changes, LaterDecided { decided, decisions, next_expiry: None }))
 }
 
 /// Writes the hold of a decision, if it has one.
@@ -168,14 +172,17 @@ fn add_hold(
 pub(super) fn enrol(
     view: &RecordView<'_>,
     owned: &OwnedPlan,
-) -> Result<(Vec<Write>, u64), Stop<EnrolFailure>> {
+) -> Result<(Changes, u64), Stop<EnrolFailure>> {
     owned.with(|plan| {
         let mut states = view.states(plan.charges.iter().map(|charge| charge.hash))?;
         let mut keys = key_states(plan, &states);
         let mut transition_view =
             View { history: view.history(), times: view.times, keys: &mut keys };
         let outcome = transition::enrol(&mut transition_view, plan);
-        Ok((changed(view, plan, &mut states, &keys), outcome.units.iter().sum()))
+        // Also what was known before may not be durable yet.
+        let changes =
+            Changes { writes: changed(view, plan, &mut states, &keys), need: need_of_all(plan) };
+        Ok((changes, outcome.units.iter().sum()))
     })
 }
 
@@ -183,11 +190,14 @@ pub(super) fn enrol(
 pub(super) fn refund(
     view: &RecordView<'_>,
     owned: &OwnedPlan,
-) -> Result<(Vec<Write>, u64), Stop<RefundFailure>> {
+) -> Result<(Changes, u64), Stop<RefundFailure>> {
     owned.with(|plan| {
         if let Some(named) = plan.name {
             match view.recall::<RefundFailure>(named)? {
-                Ok(Some(CachedResponse::Refunded { units, .. })) => return Ok((Vec::new(), units)),
+                Ok(Some(CachedResponse::Refunded { units, .. })) => {
+                    let changes = Changes { writes: Vec::new(), need: need_of_all(plan) };
+                    return Ok((changes, units));
+                }
                 Ok(Some(CachedResponse::Charged { .. })) | Err(OtherBody) => {
                     return Err(Stop::With(RefundFailure::OtherBody));
                 }
@@ -209,7 +219,7 @@ pub(super) fn refund(
             let response = CachedResponse::Refunded { units, hashes };
             writes.push(cached(named, response, view.times.now));
         }
-        Ok((writes, units))
+        Ok((Changes { writes, need: need_of_all(plan) }, units))
     })
 }
 
@@ -217,7 +227,7 @@ pub(super) fn refund(
 pub(super) fn forget(
     view: &RecordView<'_>,
     owned: &OwnedPlan,
-) -> Result<(Vec<Write>, bool), Stop<RefundFailure>> {
+) -> Result<(Changes, bool), Stop<RefundFailure>> {
     owned.with(|plan| {
         let mut states = view.states(plan.charges.iter().map(|charge| charge.hash))?;
         let mut keys = key_states(plan, &states);
@@ -228,8 +238,22 @@ pub(super) fn forget(
             let is_slots = matches!(charge.limit, AnyLimit::Slots(_));
             is_known |= !is_slots && transition::forget(&mut transition_view, index, plan);
         }
-        Ok((changed(view, plan, &mut states, &keys), is_known))
+        let writes = changed(view, plan, &mut states, &keys);
+        Ok((Changes { writes, need: need_of_all(plan) }, is_known))
     })
+}
+
+/// How durable a charge has to be.
+fn need_of(plan: &Plan<'_>, charge: &Charge<'_>) -> DurabilityNeed {
+    let is_set = plan.requests.is_some_and(|requests| requests.sets_durability(charge));
+    let wanted = charge.durability;
+    DurabilityNeed { wanted, required: if is_set { wanted } else { Durability::Memory } }
+}
+
+/// How durable all charges of a plan have to be.
+fn need_of_all(plan: &Plan<'_>) -> DurabilityNeed {
+    let needs = plan.charges.iter().map(|charge| need_of(plan, charge));
+    needs.fold(DurabilityNeed::NONE, DurabilityNeed::and)
 }
 
 fn key_states(plan: &Plan<'_>, states: &[StateRecord]) -> Vec<KeyState> {

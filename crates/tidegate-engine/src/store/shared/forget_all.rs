@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::control::Control;
-use super::records::{Kind, RecordKey, RecordStore, Records, Transaction, Write};
+use super::records::{Changes, DurabilityNeed, Kind, RecordKey, RecordStore, Records, Transaction};
 use super::view::{RecordView, Seen, Stop, control_of, flow};
 use crate::any_limit::AnyLimit;
 use crate::cycle::Times;
@@ -49,8 +49,8 @@ fn forget(
     (key, families): (RecordKey, &Option<HashSet<u64>>),
     times: Times,
     seen: &Seen,
-) -> Result<(Vec<Write>, bool), Stop<Outage>> {
-    let nothing = Ok((Vec::new(), false));
+) -> Result<(Changes, bool), Stop<Outage>> {
+    let nothing = Ok((Changes::NONE, false));
     let Kind::State(hash) = key.0 else { return nothing };
     let Some(control) = control_of::<Outage>(records, seen)? else { return nothing };
     let view = RecordView { records, control, times, expires: true };
@@ -78,5 +78,6 @@ fn forget(
         }
         None => state.stored = None,
     }
-    Ok((vec![state.write(hash, view.history(), times)], true))
+    let writes = vec![state.write(hash, view.history(), times)];
+    Ok((Changes { writes, need: DurabilityNeed::BEST }, true))
 }

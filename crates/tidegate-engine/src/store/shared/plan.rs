@@ -28,6 +28,7 @@ struct OwnedCharge {
     mode: Mode,
     charge_refused: bool,
     durability: Durability,
+    sets_durability: bool,
     family: u64,
     hash: u64,
     cost: u64,
@@ -45,6 +46,7 @@ impl OwnedPlan {
             mode: it.mode,
             charge_refused: it.charge_refused,
             durability: it.durability,
+            sets_durability: plan.requests.is_some_and(|all| all.sets_durability(it)),
             family: it.family,
             hash: it.hash,
             cost: it.cost,
@@ -112,6 +114,10 @@ impl PlannedRequests for OwnedPlan {
         let attributes: SmallVec<[(&str, &str); 4]> =
             key.iter().map(|(name, value)| (&**name, &**value)).collect();
         conditions.iter().all(|condition| condition.holds(&Attributes::new(&attributes)))
+    }
+
+    fn sets_durability(&self, charge: &Charge<'_>) -> bool {
+        self.charges.iter().any(|it| it.hash == charge.hash && it.sets_durability)
     }
 
     fn key_name(&self, _: &Charge<'_>) -> KeyName {

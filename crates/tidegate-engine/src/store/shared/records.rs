@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tidegate_policy::policy::Durability;
 
 use crate::store::Outage;
 use crate::store::later::Promise;
@@ -145,6 +146,12 @@ impl RecordKey {
         Self(Kind::Control)
     }
 
+    /// A key of a state by a number, for example to find one that a server has.
+    #[must_use]
+    pub const fn numbered(number: u64) -> Self {
+        Self(Kind::State(number))
+    }
+
     /// Whether every transaction reads it: the one record of the policy and its edits.
     #[must_use]
     pub const fn is_control(&self) -> bool {
@@ -258,6 +265,7 @@ pub enum Step {
 pub struct Transaction {
     reads: Vec<RecordKey>,
     purpose: Purpose,
+    need: DurabilityNeed,
     body: Option<Box<dyn Body>>,
 }
 
@@ -285,7 +293,24 @@ impl Transaction {
     /// Decides with what was read. It may be called any number of times; what it returned before
     /// does not count then.
     pub fn step(&mut self, records: &Records) -> Step {
-        self.body.as_mut().map_or(Step::Done, |body| body.step(records))
+        let Some(body) = &mut self.body else { return Step::Done };
+        let (step, need) = body.step(records);
+        self.need = need;
+        step
+    }
+
+    /// How durable its writes, and what its result was made of, have to be before it is
+    /// [completed](Self::complete), as of the last step. A denial needs nothing.
+    #[must_use]
+    pub const fn durability(&self) -> Durability {
+        self.need.wanted
+    }
+
+    /// The part of [`durability`](Self::durability) that a rule sets. A store that cannot provide it
+    /// does not write, and [fails](Self::fail) the transaction; of all else it does its best.
+    #[must_use]
+    pub const fn required_durability(&self) -> Durability {
+        self.need.required
     }
 
     /// Ends it: the last step had nothing to write, or all of it is written.
@@ -309,7 +334,8 @@ impl Transaction {
         promise: Promise<Result<T, Outage>>,
     ) -> Self {
         let body = FunctionBody { function, result: None, promise };
-        Self { reads, purpose: Purpose::Other, body: Some(Box::new(body)) }
+        let (purpose, need) = (Purpose::Other, DurabilityNeed::NONE);
+        Self { reads, purpose, need, body: Some(Box::new(body)) }
     }
 
     pub(super) fn with_purpose(mut self, purpose: Purpose) -> Self {
@@ -340,16 +366,48 @@ pub(super) enum Purpose {
     Other,
 }
 
+/// How durable something has to be before it is acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DurabilityNeed {
+    pub(super) wanted: Durability,
+    /// What of it a rule sets.
+    pub(super) required: Durability,
+}
+
+impl DurabilityNeed {
+    /// It need not be durable.
+    pub(super) const NONE: Self = Self { wanted: Durability::Memory, required: Durability::Memory };
+
+    /// As durable as the store can make it.
+    pub(super) const BEST: Self = Self { wanted: Durability::Fsync, ..Self::NONE };
+
+    /// Both of two.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { wanted: self.wanted.max(other.wanted), required: self.required.max(other.required) }
+    }
+}
+
+/// What a transaction changes, and how durable that has to be.
+#[derive(Debug)]
+pub(super) struct Changes {
+    pub(super) writes: Vec<Write>,
+    pub(super) need: DurabilityNeed,
+}
+
+impl Changes {
+    pub(super) const NONE: Self = Self { writes: Vec::new(), need: DurabilityNeed::NONE };
+}
+
 /// How a transaction goes on.
 #[derive(Debug)]
 pub(super) enum Flow<T> {
     Read(Vec<RecordKey>),
-    Write(Vec<Write>, T),
-    Done(T),
+    /// It ends with these changes, if there are any.
+    End(Changes, T),
 }
 
 trait Body: Send {
-    fn step(&mut self, records: &Records) -> Step;
+    fn step(&mut self, records: &Records) -> (Step, DurabilityNeed);
 
     fn end(self: Box<Self>, end: Result<(), Outage>);
 }
@@ -361,16 +419,13 @@ struct FunctionBody<F, T> {
 }
 
 impl<T: Send, F: FnMut(&Records) -> Flow<T> + Send> Body for FunctionBody<F, T> {
-    fn step(&mut self, records: &Records) -> Step {
+    fn step(&mut self, records: &Records) -> (Step, DurabilityNeed) {
         match (self.function)(records) {
-            Flow::Read(keys) => Step::Read(keys),
-            Flow::Write(writes, result) => {
+            Flow::Read(keys) => (Step::Read(keys), DurabilityNeed::NONE),
+            Flow::End(Changes { writes, need }, result) => {
                 self.result = Some(result);
-                Step::Write(writes)
-            }
-            Flow::Done(result) => {
-                self.result = Some(result);
-                Step::Done
+                let step = if writes.is_empty() { Step::Done } else { Step::Write(writes) };
+                (step, need)
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::decide::cached;
 use super::hold::{hold_write, name_write};
-use super::records::Write;
+use super::records::{Changes, DurabilityNeed, Write};
 use super::state::StateRecord;
 use super::view::{OtherBody, RecordView, Stop};
 use crate::any_limit::AnyLimit;
@@ -17,13 +17,14 @@ pub(super) fn settle(
     view: &RecordView<'_>,
     id: HoldId,
     settlement: Settlement,
-) -> Result<(Vec<Write>, Settled), Stop<SettleFailure>> {
+) -> Result<(Changes, Settled), Stop<SettleFailure>> {
     let now = view.times.now;
     if let Some(named) = settlement.name() {
         match view.recall::<SettleFailure>(named)? {
             Ok(Some(CachedResponse::Refunded { units, .. })) => {
                 let settled = Settled { units, is_repeat: true, ..Settled::NOTHING };
-                return Ok((Vec::new(), settled));
+                let need = view.hold(id)?.map_or(DurabilityNeed::NONE, |hold| need_of(&hold));
+                return Ok((Changes { writes: Vec::new(), need }, settled));
             }
             Ok(Some(CachedResponse::Charged { .. })) | Err(OtherBody) => {
                 return Err(Stop::With(SettleFailure::OtherBody));
@@ -35,12 +36,14 @@ pub(super) fn settle(
         let is_refund = matches!(settlement, Settlement::Refund { .. });
         let is_open = now < expires && !is_refund;
         let settled = Settled { expires, ..Settled::NOTHING };
-        return if is_open { Ok((Vec::new(), settled)) } else { Err(gone()) };
+        return if is_open { Ok((Changes::NONE, settled)) } else { Err(gone()) };
     }
     let mut hold = view.hold(id)?.ok_or_else(gone)?;
     if let Some(before) = settled_before(&hold, settlement, now).map_err(Stop::With)? {
-        return Ok((Vec::new(), before));
+        // The first one may not be durable yet.
+        return Ok((Changes { writes: Vec::new(), need: need_of(&hold) }, before));
     }
+    let need = need_of(&hold);
     let mut states = view.states(hold.items.iter().map(|item| item.hash))?;
     let queues = freed_queues(view, &hold);
     let settled = Settled { fence: hold.fence, queues, ..Settled::NOTHING };
@@ -54,14 +57,24 @@ pub(super) fn settle(
             writes.push(state.write(item.hash, view.history(), view.times));
         }
         writes.push(hold_write(id, Some(&hold), now));
-        return Ok((writes, Settled { expires: hold.expires, ..settled }));
+        return Ok((Changes { writes, need }, Settled { expires: hold.expires, ..settled }));
     }
     let settled = settle_items(view, (&mut hold, id), &mut states, (settlement, settled));
     for (item, state) in hold.items.iter().zip(&states) {
         writes.push(state.write(item.hash, view.history(), view.times));
     }
     end_hold(view, (id, &mut hold), (settlement, settled), &mut writes);
-    Ok((writes, Settled { expires: hold.expires, ..settled }))
+    Ok((Changes { writes, need }, Settled { expires: hold.expires, ..settled }))
+}
+
+/// How durable the settlement of a hold has to be. It is not refused where the server cannot do
+/// that: what was used would be released.
+fn need_of(hold: &Hold) -> DurabilityNeed {
+    let of_item = |item: &HoldItem| DurabilityNeed {
+        wanted: item.durability,
+        required: DurabilityNeed::NONE.required,
+    };
+    hold.items.iter().map(of_item).fold(DurabilityNeed::NONE, DurabilityNeed::and)
 }
 
 /// Settles all items of a hold.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_core::Timestamp;
 
 use super::control::Control;
-use super::records::{Flow, Kind, RecordKey, RecordStore, Records, Transaction};
+use super::records::{Changes, Flow, Kind, RecordKey, RecordStore, Records, Transaction};
 use super::state::StateRecord;
 use super::{SharedStore, edit};
 use crate::store::Outage;
@@ -43,7 +43,8 @@ async fn used_versions(records: &dyn RecordStore) -> Result<HashSet<u32>, Outage
         let reading: Vec<_> = (keys.into_iter())
             .map(|key| {
                 let (promise, future) = promise();
-                let function = move |read: &Records| Flow::Done(versions_of(read, key));
+                let function =
+                    move |read: &Records| Flow::End(Changes::NONE, versions_of(read, key));
                 records.run(Transaction::new(vec![key], function, promise));
                 future
             })

@@ -4,7 +4,7 @@ use std::sync::{Arc, RwLock};
 
 use super::control::Control;
 use super::hold::{hold_from_bytes, name_from_bytes};
-use super::records::{Flow, Kind, RecordKey, Records, Write};
+use super::records::{Changes, Flow, Kind, RecordKey, Records};
 use super::state::StateRecord;
 use crate::any_limit::{AnyLimit, AnyState, Operation};
 use crate::cycle::Times;
@@ -160,12 +160,11 @@ pub(super) fn control_of<E: From<Outage>>(
 }
 
 /// How a transaction goes on.
-pub(super) fn flow<T, E>(result: Result<(Vec<Write>, T), Stop<E>>) -> Flow<Result<T, E>> {
+pub(super) fn flow<T, E>(result: Result<(Changes, T), Stop<E>>) -> Flow<Result<T, E>> {
     match result {
-        Ok((writes, result)) if writes.is_empty() => Flow::Done(Ok(result)),
-        Ok((writes, result)) => Flow::Write(writes, Ok(result)),
+        Ok((changes, result)) => Flow::End(changes, Ok(result)),
         Err(Stop::Read(keys)) => Flow::Read(keys),
-        Err(Stop::With(error)) => Flow::Done(Err(error)),
+        Err(Stop::With(error)) => Flow::End(Changes::NONE, Err(error)),
     }
 }
 

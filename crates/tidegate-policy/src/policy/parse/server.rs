@@ -44,6 +44,7 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerSettings {
         store_key: table.text("store_key").map(Into::into),
         store_deadline: table.duration("store_deadline"),
         store_cluster: table.choice("store_cluster").map(Into::into),
+        store_replicas: table.integer("store_replicas").and_then(|it| u32::try_from(it).ok()),
         trusted_proxies: Vec::new(),
     };
     for value in table.list("trusted_proxies").unwrap_or_default() {

@@ -71,6 +71,7 @@ pub(super) fn add_server(server: &ServerSettings, lines: &mut TableWriter) {
         lines.add_some(name, value.as_deref().map(text));
     }
     lines.add_some("store_cluster", server.store_cluster.as_deref().map(word));
+    lines.add_some("store_replicas", server.store_replicas.map(|count| count.to_string()));
     lines.add_some("store_deadline", server.store_deadline.map(values::duration));
     lines.add_unless(server.trusted_proxies.is_empty(), "trusted_proxies", || {
         let networks = server.trusted_proxies.iter();
