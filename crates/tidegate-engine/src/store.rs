@@ -219,6 +219,11 @@ pub enum HoldBound {
         /// The maximum.
         most: usize,
     },
+    /// That of all records of a shared store.
+    Records {
+        /// The maximum.
+        most: usize,
+    },
 }
 
 impl fmt::Display for HoldBound {
@@ -229,6 +234,7 @@ impl fmt::Display for HoldBound {
                 write!(f, "the domain has {most} open reservations and leases")
             }
             Self::Key { most } => write!(f, "the key has {most} open reservations"),
+            Self::Records { most } => write!(f, "the store has {most} records (max_keys)"),
         }
     }
 }

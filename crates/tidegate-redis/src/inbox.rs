@@ -1,7 +1,7 @@
 //! What callers and the driver share.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tidegate::policy::Durability;
 use tidegate::shared::{RecordKey, Records, Step, Transaction};
@@ -31,6 +31,8 @@ pub(crate) struct Inbox {
     /// Why there is no connection.
     pub(crate) failure: Mutex<Option<String>>,
     pub(crate) clock: ServerClock,
+    /// How many keys the database has, as of the last look; 0 if that is not known.
+    pub(crate) keys: AtomicU64,
     pub(crate) counters: Counters,
 }
 
@@ -61,6 +63,7 @@ impl Inbox {
             is_closed: AtomicBool::new(false),
             failure: Mutex::default(),
             clock: ServerClock::default(),
+            keys: AtomicU64::new(0),
             counters: Counters::default(),
         }
     }

@@ -316,6 +316,10 @@ impl RecordStore for RedisRecords {
     fn len(&self) -> usize {
         lock(&self.inbox.known).cache.states()
     }
+
+    fn is_full(&self, max_records: usize) -> bool {
+        self.inbox.keys.load(Ordering::Relaxed) >= max_records as u64
+    }
 }
 
 impl Drop for RedisRecords {

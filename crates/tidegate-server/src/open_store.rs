@@ -11,7 +11,8 @@ use crate::settings::Settings;
 pub(crate) fn open_store(policy: Policy, settings: &Settings) -> Result<DaemonEngine, OpenError> {
     let builder = Engine::builder(policy);
     if let Some(redis) = &settings.redis {
-        let (store, clock) = (AnyStore::Shared(redis.store()), DaemonClock::Server(redis.clock()));
+        let store = AnyStore::Shared(redis.store().bounds(settings.policy.settings().bounds()));
+        let clock = DaemonClock::Server(redis.clock());
         let Ok(engine) = builder.store(store).clock(clock).build();
         return Ok(engine);
     }

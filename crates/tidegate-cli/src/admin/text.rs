@@ -88,7 +88,15 @@ fn status(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
     if !restart.is_empty() {
         writeln!(io.stdout, "          applies after a restart: {}", restart.join(", "))?;
     }
-    let store = &body["store"];
+    store(&body["store"], io)?;
+    for (listener, address) in body["listeners"].as_object().into_iter().flatten() {
+        let address = address.as_str().map_or_else(|| "off".into(), visible);
+        writeln!(io.stdout, "{:<9} {address}", visible(listener))?;
+    }
+    Ok(())
+}
+
+fn store(store: &Value, io: &mut Io<'_>) -> io::Result<()> {
     match store["folder"].as_str() {
         Some(folder) => writeln!(io.stdout, "store     {}", visible(folder))?,
         None => match store["server"].as_str() {
@@ -102,9 +110,21 @@ fn status(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
     if let Some(failure) = store["failure"].as_str() {
         writeln!(io.stdout, "          unavailable: {}", visible(failure))?;
     }
-    for (listener, address) in body["listeners"].as_object().into_iter().flatten() {
-        let address = address.as_str().map_or_else(|| "off".into(), visible);
-        writeln!(io.stdout, "{:<9} {address}", visible(listener))?;
+    if let Some(lacking) = store["not_durable"].as_str() {
+        writeln!(io.stdout, "          {}: on_error applies", visible(lacking))?;
+    }
+    if let Some(keys) = store["database_keys"].as_u64() {
+        writeln!(io.stdout, "          {keys} keys in its database")?;
+    }
+    if let (Some(replicas), Some(bytes), Some(seconds)) = (
+        store["replicas"].as_u64(),
+        store["replica_lag_bytes"].as_u64(),
+        store["replica_lag_seconds"].as_u64(),
+    ) {
+        writeln!(
+            io.stdout,
+            "          {replicas} replicas, up to {bytes} bytes and {seconds} s behind"
+        )?;
     }
     Ok(())
 }
@@ -194,3 +214,6 @@ fn list(value: &Value) -> &[Value] {
 fn text(value: &Value) -> String {
     visible(value.as_str().unwrap_or("?"))
 }
+
+#[cfg(test)]
+mod tests;

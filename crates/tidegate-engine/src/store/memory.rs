@@ -29,6 +29,7 @@ pub(crate) use holds::{least_and_most, settled_before};
 pub(crate) use journal::{
     ActionKind, Author, JournalBooking, JournalEntry, JournalTransfer, LimitsChange, Sink,
 };
+pub(crate) use overflow::{OverflowCell, SharingKey};
 pub(crate) use state_image::{NoSlotForState, StateImage};
 
 use super::{

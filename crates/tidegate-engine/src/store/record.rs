@@ -630,13 +630,13 @@ pub(in crate::store) fn read_name(from: &mut ByteReader<'_>) -> Result<CachedRes
     Ok(CachedResult { at, domain, body, response })
 }
 
-fn write_any_limit(out: &mut ByteWriter, limit: &AnyLimit) {
+pub(in crate::store) fn write_any_limit(out: &mut ByteWriter, limit: &AnyLimit) {
     let (algorithm, words) = limit.to_words();
     out.byte(algorithm);
     words.into_iter().for_each(|word| out.number(word));
 }
 
-fn read_any_limit(from: &mut ByteReader<'_>) -> Result<AnyLimit, Malformed> {
+pub(in crate::store) fn read_any_limit(from: &mut ByteReader<'_>) -> Result<AnyLimit, Malformed> {
     let algorithm = from.byte()?;
     let words = [from.number()?, from.number()?, from.number()?, from.number()?];
     AnyLimit::from_words(algorithm, words).ok_or(Malformed)

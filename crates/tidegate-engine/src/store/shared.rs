@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate_core::Timestamp;
@@ -25,13 +25,17 @@ use super::{
 use crate::any_limit::Decisions;
 use crate::cycle::Times;
 use crate::history::History;
+use cell::Room;
 use control::new_stamp;
 use plan::OwnedPlan;
 use records::{Changes, DurabilityNeed, Flow, Kind, Purpose};
+use tidegate_policy::StoreBounds;
 use tidegate_policy::policy::Policy;
 use tidegate_table::hash::KeyedHash;
+use tidegate_table::table::WhenFull;
 use view::{RecordView, Seen, Stop, control_of, flow};
 
+mod cell;
 mod control;
 mod decide;
 mod forget_all;
@@ -53,6 +57,11 @@ pub struct SharedStore {
     hash: KeyedHash,
     seen: Seen,
     finisher: Finisher,
+    bounds: Option<StoreBounds>,
+    /// When it was last tried to let new keys share cells, in nanoseconds; 0: never.
+    shared_ns: AtomicU64,
+    /// Results under idempotency keys that were not stored, because the store was full.
+    forgotten: Arc<AtomicU64>,
 }
 
 impl SharedStore {
@@ -67,6 +76,48 @@ impl SharedStore {
             hash: hash_of(secret),
             seen: Seen::new(Control::none(Arc::new(Policy::none()))),
             finisher: Finisher::default(),
+            bounds: None,
+            shared_ns: AtomicU64::new(0),
+            forgotten: Arc::default(),
+        }
+    }
+
+    /// How many records the store has at most, of all engines together: `max_keys`. Beyond it no
+    /// record is created: new keys share states, are denied or allowed, as `when_full` says;
+    /// reservations and leases are refused; results under idempotency keys are not remembered. All
+    /// engines need the same bound. Without one there is none.
+    ///
+    /// How many records there are is known to the [`RecordStore`], not at once: there may be more for
+    /// that long.
+    #[must_use]
+    pub fn bounds(mut self, bounds: StoreBounds) -> Self {
+        self.bounds = Some(bounds);
+        self
+    }
+
+    /// Whether there is room for new records. Once there is none, new keys share cells.
+    fn room(&self, now: Timestamp) -> Room {
+        let Some(StoreBounds { max_keys, when_full, .. }) = self.bounds else {
+            return Room::UNBOUNDED;
+        };
+        let is_full = self.records.is_full(max_keys);
+        if is_full && when_full == WhenFull::Share && self.control().cells.is_none() {
+            self.begin_to_share((max_keys / CELLS_OF_KEYS) as u64, now);
+        }
+        Room { is_full, when_full, max_records: max_keys }
+    }
+
+    /// Lets new keys share cells, from when on all engines know of it.
+    fn begin_to_share(&self, cells: u64, now: Timestamp) {
+        let (now_ns, last_ns) = (now.as_nanos().max(1), self.shared_ns.load(Ordering::Relaxed));
+        let is_time = last_ns == 0 || now_ns >= last_ns.saturating_add(SHARE_AGAIN_NS);
+        let swapped = |from| {
+            let order = Ordering::Relaxed;
+            self.shared_ns.compare_exchange(from, now_ns, order, order).is_ok()
+        };
+        if is_time && swapped(last_ns) {
+            // It is submitted, and its result is in the record.
+            drop(self.edit::<_, Outage>(move |control| Ok((control.with_cells(cells), ()))));
         }
     }
 
@@ -182,9 +233,21 @@ impl sealed::Store for SharedStore {
         let (plan, seen) = (OwnedPlan::new(plan), self.seen.clone());
         let id = HoldId([new_stamp() | HoldId::LIMITED, new_stamp()]);
         let reads = Self::reads(&plan);
+        let room = self.room(times.now);
+        // It is counted once, however often the function is called.
+        let mut forgotten =
+            (room.is_full && plan.name.is_some()).then(|| Arc::clone(&self.forgotten));
         let function = move |records: &Records| {
-            let view = decide::view_of::<DecideError>(records, (&plan, times), &seen);
-            flow(view.and_then(|view| decide::decide(&view, &plan, id)))
+            let view = decide::view_of::<DecideError>(records, (&plan, times), (&seen, room));
+            let decided = view.and_then(|view| decide::decide(&view, &plan, id));
+            if let Ok((_, LaterDecided { decided, .. })) = &decided
+                && decided.is_allowed
+                && !decided.is_repeat
+                && let Some(forgotten) = forgotten.take()
+            {
+                forgotten.fetch_add(1, Ordering::Relaxed);
+            }
+            flow(decided)
         };
         let purpose = if is_look { Purpose::Other } else { Purpose::Charge };
         let future = self.run_for(purpose, reads, function);
@@ -204,7 +267,8 @@ impl sealed::Store for SharedStore {
         let function = move |records: &Records| {
             let view = control_of::<SettleFailure>(records, &seen).and_then(|control| {
                 let control = control.ok_or(Stop::With(SettleFailure::Gone))?;
-                Ok(RecordView { records, control, times, expires: true })
+                let room = Room::UNBOUNDED;
+                Ok(RecordView { records, control, times, expires: true, room })
             });
             flow(view.and_then(|view| settle::settle(&view, id, settlement)))
         };
@@ -214,15 +278,16 @@ impl sealed::Store for SharedStore {
     fn refund(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, RefundFailure>> {
         let (plan, seen) = (OwnedPlan::new(plan), self.seen.clone());
         self.submit(Self::reads(&plan), move |records| {
-            let view = decide::view_of::<RefundFailure>(records, (&plan, times), &seen);
+            let view =
+                decide::view_of::<RefundFailure>(records, (&plan, times), (&seen, Room::UNBOUNDED));
             flow(view.and_then(|view| decide::refund(&view, &plan)))
         })
     }
 
     fn enrol(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, EnrolFailure>> {
-        let (plan, seen) = (OwnedPlan::new(plan), self.seen.clone());
+        let (plan, seen, room) = (OwnedPlan::new(plan), self.seen.clone(), self.room(times.now));
         self.submit(Self::reads(&plan), move |records| {
-            let view = decide::view_of::<EnrolFailure>(records, (&plan, times), &seen);
+            let view = decide::view_of::<EnrolFailure>(records, (&plan, times), (&seen, room));
             flow(view.and_then(|view| decide::enrol(&view, &plan)))
         })
     }
@@ -230,7 +295,8 @@ impl sealed::Store for SharedStore {
     fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, RefundFailure>> {
         let (plan, seen) = (OwnedPlan::new(plan), self.seen.clone());
         self.submit(Self::reads(&plan), move |records| {
-            let view = decide::view_of::<RefundFailure>(records, (&plan, times), &seen);
+            let view =
+                decide::view_of::<RefundFailure>(records, (&plan, times), (&seen, Room::UNBOUNDED));
             flow(view.and_then(|view| decide::forget(&view, &plan)))
         })
     }
@@ -293,7 +359,7 @@ impl sealed::Store for SharedStore {
     }
 
     fn evicted_idempotency_keys(&self) -> u64 {
-        0
+        self.forgotten.load(Ordering::Relaxed)
     }
 }
 
@@ -340,6 +406,12 @@ fn hash_of(secret: &[u8]) -> KeyedHash {
     let words: Vec<u128> = (0..KeyedHash::WORDS).map(word).collect();
     KeyedHash::from_words(&words).unwrap_or_else(|| unreachable!("there are as many as it needs"))
 }
+
+/// For how many keys of the maximum there is one cell.
+const CELLS_OF_KEYS: usize = 8;
+
+/// How long after an attempt to let new keys share cells the next one may be made.
+const SHARE_AGAIN_NS: u64 = 5_000_000_000;
 
 /// How long settled holds and the results of requests under idempotency keys are kept.
 const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3_600);

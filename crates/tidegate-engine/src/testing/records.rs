@@ -94,6 +94,11 @@ impl RecordStore for DelayedRecords {
         let records = lock(&self.shared.records);
         records.iter().filter(|(key, value)| key.is_state() && value.1.is_some()).count()
     }
+
+    fn is_full(&self, max_records: usize) -> bool {
+        let records = lock(&self.shared.records);
+        records.values().filter(|(_, value)| value.is_some()).count() >= max_records
+    }
 }
 
 /// Runs one step of some transaction after the other, so that others come between its reads and its

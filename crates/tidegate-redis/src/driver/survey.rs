@@ -1,5 +1,7 @@
 //! Reads from time to time what changes while servers run: their replicas, their logs, their keys.
 
+use std::sync::atomic::Ordering;
+
 use redis::{RedisError, Value};
 
 use super::send::exchange;
@@ -64,6 +66,11 @@ impl Driver {
             Some(Value::Int(keys)) => u64::try_from(*keys).ok(),
             _ => None,
         };
+        if link.server.keys.is_none() && !std::mem::replace(&mut lane.survey.has_warned, true) {
+            tracing::warn!(
+                "the keys of the store cannot be counted, so max_keys has no effect: grant +dbsize"
+            );
+        }
         self.publish_facts();
     }
 
@@ -75,6 +82,7 @@ impl Driver {
         let Some(mut facts) = of_lane(control).cloned() else { return };
         let others = (0..self.lanes.all.len()).filter(|number| *number != control);
         others.filter_map(of_lane).for_each(|other: &ServerFacts| facts.join(other));
+        self.inbox.keys.store(facts.keys.unwrap_or(0), Ordering::Relaxed);
         lock(&self.inbox.known).server = Some(facts);
     }
 }

@@ -273,7 +273,7 @@ fn a_clock_set_back_refills_nothing_and_one_set_forward_counts_as_time() {
 fn it_needs_no_more_rights_than_documented() {
     let server = Server::builder(Program::Valkey9).start();
     let rules = "ACL SETUSER app on >pw ~tidegate:* +get +set +del +evalsha +eval +script|load \
-                 +time +info +wait +waitaof";
+                 +time +info +wait +waitaof +dbsize";
     let _ = server.command(&rules.split_whitespace().collect::<Vec<_>>()).success();
     let node = Node::new(&format!("redis://app:pw@{}", server.address()), WINDOW);
     assert_eq!(node.allows(&ADA), Some(true));

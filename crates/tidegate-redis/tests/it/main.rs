@@ -6,6 +6,7 @@ mod cluster;
 mod conformance;
 mod durability;
 mod faults;
+mod full;
 mod local_share;
 mod nodes;
 mod programme;

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use tidegate::Request;
 use tidegate_redis::{Redis, RedisBuilder};
-use tidegate_redis_servers::{Program, Sentinel, Server, until};
+use tidegate_redis_servers::{Cut, Fault, Program, Proxy, Sentinel, Server, until};
 
 use crate::nodes::WINDOW;
 use crate::support::{ADA, Node, Tally, builder, eventually};
@@ -101,3 +102,57 @@ fn sentinels_that_cannot_help_are_an_outage_with_a_reason() {
     let login = Redis::builder("redis://127.0.0.1:1").sentinel_login(None, "pw").build();
     assert!(login.unwrap_err().to_string().contains("redis+sentinel://"));
 }
+
+#[test]
+fn a_failover_loses_what_is_within_the_lag_and_nothing_that_replicas_acknowledged() {
+    let sentinels = Sentinel::start(Program::Valkey9);
+    let old = sentinels.primary();
+    let policy = "[[rule]]\nname = \"m\"\nkey = [\"user\"]\nwindow = { max = 500, per = \"1h\" }\n\
+        [[rule]]\nname = \"f\"\ndomain = \"flush\"\nkey = [\"user\"]\ndurability = \"flush\"\n\
+        window = { max = 500, per = \"1h\" }\n";
+    let flush = Request::new("flush", &[("user", "ada")]);
+    let node = Node::with(quick(&url(&sentinels, "")).replicas(2), policy);
+    until("it decides", || node.allows(&ADA) == Some(true));
+    // Sentinels would lead the replicas around the proxies. The store stays connected.
+    sentinels.sentinels().iter().for_each(Server::kill);
+    let replicas = || sentinels.servers().filter(|server| server.address() != old.address());
+    let proxies: Vec<Proxy> = replicas().map(|_| Proxy::start(old.address())).collect();
+    for (replica, proxy) in replicas().zip(&proxies) {
+        let port = proxy.address().port().to_string();
+        let _ = replica.command(&["REPLICAOF", "127.0.0.1", &port]).success();
+    }
+    until("both replicas are in sync again", || {
+        replicas().all(|it| it.info("master_link_status").as_deref() == Some("up"))
+            && old.info("connected_slaves").as_deref() == Some("2")
+    });
+    let mut durable = 0;
+    until("some are on both replicas", || {
+        durable += u64::from(node.allows(&flush) == Some(true));
+        durable >= 5
+    });
+    until("nothing else is on its way", || node.redis.server().is_some_and(|it| it.lag.bytes == 0));
+    let kept = 500 - node.left();
+    // From now on nothing reaches the replicas, and nothing comes back.
+    proxies.iter().for_each(|proxy| proxy.set(Fault::Discard));
+    let acknowledged = (0..20).filter(|_| node.allows(&ADA) == Some(true)).count() as u64;
+    assert!(acknowledged > 0);
+    assert_eq!(node.allows(&flush), None, "no replica has it");
+    let measured = || node.redis.server().map(|it| it.lag.bytes).filter(|it| *it > 0);
+    let lag_bytes = eventually("the lag is seen", || measured().filter(|it| *it >= 20 * SMALLEST));
+    old.kill();
+    proxies.iter().for_each(|proxy| proxy.cut(Cut::Reset));
+    sentinels.sentinels().iter().for_each(Server::restart);
+    sentinels.until_replaced(old.address());
+    let charged = 500 - node.left();
+    let lost = (kept + acknowledged).saturating_sub(charged);
+    assert!(lost > 0 && lost <= acknowledged, "{lost} of {acknowledged}");
+    assert!(lost * SMALLEST <= lag_bytes.unwrap(), "{lost}, {lag_bytes:?}");
+    let left = eventually("it answers", || {
+        let report = node.engine.peek(&flush).block().unwrap();
+        (!report.is_outage()).then(|| report.remaining().unwrap())
+    });
+    assert!(500 - left.unwrap() >= durable, "{left:?} left of 500, {durable} were acknowledged");
+}
+
+/// How many bytes a commit has at least, on its way to a replica.
+const SMALLEST: u64 = 50;

@@ -43,7 +43,8 @@ impl Node {
     pub(crate) fn with(builder: RedisBuilder, policy: &str) -> Self {
         let redis = builder.build().unwrap();
         let policy = Policy::from_toml(policy).unwrap();
-        let Ok(engine) = Engine::builder(policy).store(redis.store()).clock(redis.clock()).build();
+        let store = redis.store().bounds(policy.settings().bounds());
+        let Ok(engine) = Engine::builder(policy).store(store).clock(redis.clock()).build();
         Self { redis, engine }
     }
 

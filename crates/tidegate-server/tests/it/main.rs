@@ -28,4 +28,5 @@ mod policy_watcher;
 mod resp;
 mod rls_outages;
 mod running;
+mod shared_store;
 mod wire_forms;

@@ -57,6 +57,7 @@ mod policy_yaml_any;
 mod policy_yaml_files;
 mod policy_yaml_odd;
 mod ready;
+mod shared_full;
 mod shared_history;
 mod shared_store;
 mod stories;

@@ -47,12 +47,12 @@ struct FamilyOverflow {
 
 /// A state of a rule.
 #[derive(Clone, Copy, Debug)]
-struct OverflowCell {
-    family: u64,
+pub(crate) struct OverflowCell {
+    pub(crate) family: u64,
     class: Class,
-    stored: StoredState,
+    pub(crate) stored: StoredState,
     /// The limit that the state counts under: the slowest of the keys that it was charged for.
-    limit: AnyLimit,
+    pub(crate) limit: AnyLimit,
 }
 
 /// The keys whose number is congruent to `number` modulo `of`, a power of two.
@@ -376,8 +376,32 @@ impl SharingKey<'_> {
 }
 
 impl OverflowCell {
+    /// A cell for all keys of a rule that share it.
+    pub(crate) const fn new(family: u64, stored: StoredState, limit: AnyLimit) -> Self {
+        Self { family, class: Class { number: 0, of: 1 }, stored, limit }
+    }
+
+    /// The cell after a charge that changed the key's estimate to `after`.
+    pub(crate) fn charged(before: Option<&Self>, key: SharingKey<'_>, after: AnyState) -> Self {
+        let charged = key.charge.with_own_window(&after, key.times.now);
+        key.joined(charged, before.into_iter()).into_cell(Class { number: 0, of: 1 }, key)
+    }
+
+    /// An upper bound of what a key was charged that shares it; `None` if that is nothing.
+    pub(crate) fn estimate(&self, key: SharingKey<'_>) -> Option<AnyState> {
+        let fresh = key.charge.limit.fresh(key.charge.period);
+        key.state_in(self).filter(|state| *state != fresh)
+    }
+
+    /// For how long it may be needed: the first of 1, 2, 4, … s after which it is idle.
+    pub(crate) fn needed_for(&self, history: &History, times: Times) -> Option<Duration> {
+        let is_idle_after =
+            |after: &Duration| self.is_idle(history, times.at(times.now.saturating_add(*after)));
+        (0..40).map(|power| Duration::from_secs(1 << power)).find(is_idle_after)
+    }
+
     /// Whether every key that was charged in it is as good as fresh.
-    fn is_idle(&self, history: &History, times: Times) -> bool {
+    pub(crate) fn is_idle(&self, history: &History, times: Times) -> bool {
         let Some(rule) = history.rule(self.family) else { return true };
         rule.is_gone_at(times.now) || self.is_idle_under(rule, times)
     }

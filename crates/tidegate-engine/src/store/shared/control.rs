@@ -33,6 +33,9 @@ pub(crate) struct Control {
     /// periods by them, and a decision has to see one number from its start to its end.
     rounds: BTreeMap<Box<str>, Arc<AtomicU64>>,
     pub(crate) history: Arc<History>,
+    /// How many cells new keys share while the store is full; `None` before it was full. The number
+    /// does not change: a key has to find its cell again.
+    pub(super) cells: Option<u64>,
 }
 
 impl Control {
@@ -47,6 +50,7 @@ impl Control {
             replaced: Vec::new(),
             rounds: BTreeMap::new(),
             history: Arc::default(),
+            cells: None,
         }
     }
 
@@ -105,6 +109,7 @@ impl Control {
             replaced,
             rounds: self.rounds.clone(),
             history: Arc::new(history),
+            cells: self.cells,
         }
     }
 
@@ -112,6 +117,13 @@ impl Control {
     pub(super) fn with_history(&self, history: History) -> Self {
         let (version, stamp) = (self.next_version(), new_stamp());
         Self { version, stamp, history: Arc::new(history), ..self.clone() }
+    }
+
+    /// The control from when on new keys share cells; `None` if they do so already.
+    pub(super) fn with_cells(&self, count: u64) -> Option<Self> {
+        let (version, stamp, cells) = (self.next_version(), new_stamp(), Some(count.max(1)));
+        let is_new = self.version != 0 && self.cells.is_none();
+        is_new.then(|| Self { version, stamp, cells, ..self.clone() })
     }
 
     /// The control after a round of a domain was closed, and how many there are.
@@ -173,6 +185,7 @@ impl Control {
             Ok((domain, Arc::new(AtomicU64::new(from.number()?))))
         })?;
         let images = from.list(RuleImage::read)?;
+        let cells = from.option(ByteReader::number)?.filter(|count| *count > 0);
         let mut control = Self {
             version,
             stamp,
@@ -180,6 +193,7 @@ impl Control {
             changes,
             replaced,
             rounds: rounds.into_iter().collect(),
+            cells,
             ..Self::none(Arc::new(policy))
         };
         let mut history = History::default();
@@ -217,6 +231,7 @@ impl Control {
         });
         let rules: Vec<_> = self.history.rules().collect();
         out.list(rules.into_iter(), |out, rule| RuleImage::of_change(None, rule).write(out));
+        out.option(self.cells, ByteWriter::number);
         Some(Write::new(Kind::Control, Some(out.0)))
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tidegate_core::Timestamp;
 
 use super::OwnedPlan;
+use super::cell::{Room, Spots};
 use super::control::Control;
 use super::hold::{hold_write, name_write};
 use super::records::{Changes, DurabilityNeed, Records, Write};
@@ -29,10 +30,10 @@ pub(super) struct Superseded;
 pub(super) fn view_of<'r, E: From<Outage> + From<Superseded>>(
     records: &'r Records,
     (plan, times): (&OwnedPlan, Times),
-    seen: &Seen,
+    (seen, room): (&Seen, Room),
 ) -> Result<RecordView<'r>, Stop<E>> {
     let control = control_in_force(records, plan.version, seen)?;
-    Ok(RecordView { records, control, times, expires: !plan.looks_ahead })
+    Ok(RecordView { records, control, times, expires: !plan.looks_ahead, room })
 }
 
 /// The control, if it has this version.
@@ -81,9 +82,14 @@ fn decide_plan(
             let bound = HoldBound::Key { most: MOST_HOLDS_OF_KEY };
             return Err(Stop::With(DecideError::TooManyHolds(bound)));
         }
+        if view.room.is_full {
+            let bound = HoldBound::Records { most: view.room.max_records };
+            return Err(Stop::With(DecideError::TooManyHolds(bound)));
+        }
     }
+    let mut spots = Spots::of(view, plan)?;
     let mut decisions = Decisions::new();
-    let mut keys = key_states(plan, &states);
+    let mut keys = spots.key_states(view, plan, &states);
     let (history, times) = (view.history(), view.times);
     let mut transition_view = View { history, times, keys: &mut keys };
     let outcome = transition::decide(&mut transition_view, plan, &mut decisions);
@@ -97,10 +103,13 @@ fn decide_plan(
     if is_look(plan.act) {
         return Ok((Changes::NONE, decided));
     }
-    let (mut writes, mut need) = (Vec::new(), DurabilityNeed::NONE);
+    let (mut writes, mut need) = (spots.charge(view, plan, &mut keys), DurabilityNeed::NONE);
     let held = add_hold(view, (plan, outcome), (new_id, &mut states), &mut writes);
     decided.decided.hold = held;
     for (index, charge) in plan.charges.iter().enumerate() {
+        if !spots.is_own(index) {
+            continue;
+        }
         let is_changed = states[index].take(&keys[index], Some(charge.limit));
         let is_held = held.is_some_and(|new| states[index].fence == new.fence);
         if is_changed || is_held {
@@ -108,7 +117,8 @@ fn decide_plan(
             writes.push(states[index].write(charge.hash, history, times));
         }
     }
-    if let Some(named) = plan.name.filter(|_| is_allowed) {
+    // Without room it is not remembered, and a repeat is charged again.
+    if let Some(named) = plan.name.filter(|_| is_allowed && !view.room.is_full) {
         let hashes = plan.charges.iter().map(|charge| charge.hash);
         let decisions = hashes.zip(decided.decisions.iter().copied()).collect();
         let response = CachedResponse::Charged { hold: held, decisions };
@@ -175,10 +185,15 @@ pub(super) fn enrol(
 ) -> Result<(Changes, u64), Stop<EnrolFailure>> {
     owned.with(|plan| {
         let mut states = view.states(plan.charges.iter().map(|charge| charge.hash))?;
-        let mut keys = key_states(plan, &states);
+        let mut spots = Spots::of(view, plan)?;
+        if spots.has_no_room() {
+            return Err(Stop::With(EnrolFailure::NoRoom));
+        }
+        let mut keys = spots.key_states(view, plan, &states);
         let mut transition_view =
             View { history: view.history(), times: view.times, keys: &mut keys };
         let outcome = transition::enrol(&mut transition_view, plan);
+        let _ = spots.charge(view, plan, &mut keys);
         // Also what was known before may not be durable yet.
         let changes =
             Changes { writes: changed(view, plan, &mut states, &keys), need: need_of_all(plan) };

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::cell::{CellRecord, Room};
 use super::control::Control;
 use super::records::{Changes, DurabilityNeed, Kind, RecordKey, RecordStore, Records, Transaction};
-use super::view::{RecordView, Seen, Stop, control_of, flow};
+use super::view::{RecordView, Seen, Stop, control_of, corrupt, flow};
 use crate::any_limit::AnyLimit;
 use crate::cycle::Times;
 use crate::store::Outage;
@@ -51,9 +52,13 @@ fn forget(
     seen: &Seen,
 ) -> Result<(Changes, bool), Stop<Outage>> {
     let nothing = Ok((Changes::NONE, false));
-    let Kind::State(hash) = key.0 else { return nothing };
     let Some(control) = control_of::<Outage>(records, seen)? else { return nothing };
-    let view = RecordView { records, control, times, expires: true };
+    let view = RecordView { records, control, times, expires: true, room: Room::UNBOUNDED };
+    let hash = match key.0 {
+        Kind::State(hash) => hash,
+        Kind::Cell(number) => return forget_shared(&view, number, families),
+        _ => return nothing,
+    };
     let mut states = view.states::<Outage>([hash].into_iter())?;
     let state = &mut states[0];
     let Some(stored) = state.stored else { return nothing };
@@ -80,4 +85,23 @@ fn forget(
     }
     let writes = vec![state.write(hash, view.history(), times)];
     Ok((Changes { writes, need: DurabilityNeed::BEST }, true))
+}
+
+/// Drops what the keys of rules share in a cell. It is no key.
+fn forget_shared(
+    view: &RecordView<'_>,
+    number: u64,
+    families: &Option<HashSet<u64>>,
+) -> Result<(Changes, bool), Stop<Outage>> {
+    let kind = Kind::Cell(number);
+    let Some(Some(bytes)) = view.records.get(&RecordKey(kind)) else {
+        return Ok((Changes::NONE, false));
+    };
+    let mut cell = CellRecord::from_bytes(bytes).map_err(|it| corrupt::<Outage>(it, kind))?;
+    let is_meant = |family| families.as_ref().is_none_or(|them| them.contains(&family));
+    if !cell.forget(is_meant) {
+        return Ok((Changes::NONE, false));
+    }
+    let writes = cell.write(view, number).into_iter().collect();
+    Ok((Changes { writes, need: DurabilityNeed::BEST }, false))
 }

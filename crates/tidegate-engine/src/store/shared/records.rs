@@ -118,6 +118,13 @@ pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
     fn bytes(&self) -> usize {
         0
     }
+
+    /// Whether it has at least so many records, of all kinds and of all engines, as far as is known.
+    /// Then no more are created: new keys share states, or are denied.
+    fn is_full(&self, max_records: usize) -> bool {
+        let _ = max_records;
+        false
+    }
 }
 
 /// A list of keys, and where the next ones are, later.
@@ -133,6 +140,8 @@ pub(super) enum Kind {
     Control,
     /// The state of a key, with the units of it that are on hold.
     State(u64),
+    /// States that keys share while the store is full.
+    Cell(u64),
     /// A reservation or a lease.
     Hold([u64; 2]),
     /// What a request under an idempotency key got.
@@ -162,7 +171,11 @@ impl RecordKey {
     #[must_use]
     pub fn state_from_text(text: &str) -> Option<Self> {
         let digits = text.strip_prefix("state:").filter(|digits| digits.len() == 16)?;
-        u64::from_str_radix(digits, 16).ok().map(|hash| Self(Kind::State(hash)))
+        let number = |digits| u64::from_str_radix(digits, 16).ok();
+        match digits.strip_prefix("cell") {
+            Some(digits) => number(digits).map(|number| Self(Kind::Cell(number))),
+            None => number(digits).map(|hash| Self(Kind::State(hash))),
+        }
     }
 
     /// A key by its text.
@@ -182,10 +195,10 @@ impl RecordKey {
         key.filter(|key| key.to_string() == text)
     }
 
-    /// Whether it is the state of a key.
+    /// Whether it is the state of a key, or of keys that share one.
     #[must_use]
     pub const fn is_state(&self) -> bool {
-        matches!(self.0, Kind::State(_))
+        matches!(self.0, Kind::State(_) | Kind::Cell(_))
     }
 }
 
@@ -195,6 +208,7 @@ impl fmt::Display for RecordKey {
         match self.0 {
             Kind::Control => f.write_str("control"),
             Kind::State(hash) => write!(f, "state:{hash:016x}"),
+            Kind::Cell(number) => write!(f, "state:cell{number:012x}"),
             Kind::Hold([high, low]) => write!(f, "hold:{high:016x}{low:016x}"),
             Kind::Idempotency([high, low]) => write!(f, "name:{high:016x}{low:016x}"),
         }

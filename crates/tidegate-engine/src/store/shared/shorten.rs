@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidegate_core::Timestamp;
 
+use super::cell::CellRecord;
 use super::control::Control;
 use super::records::{Changes, Flow, Kind, RecordKey, RecordStore, Records, Transaction};
 use super::state::StateRecord;
@@ -63,7 +64,13 @@ async fn used_versions(records: &dyn RecordStore) -> Result<HashSet<u32>, Outage
 fn versions_of(records: &Records, key: RecordKey) -> Result<Vec<u32>, Outage> {
     let Some(Some(bytes)) = records.get(&key) else { return Ok(Vec::new()) };
     let corrupt = |_| Outage::Corrupt(key);
-    let Kind::State(_) = key.0 else { return Ok(Vec::new()) };
+    match key.0 {
+        Kind::State(_) => {}
+        Kind::Cell(_) => {
+            return Ok(CellRecord::from_bytes(bytes).map_err(corrupt)?.tags().collect());
+        }
+        _ => return Ok(Vec::new()),
+    }
     let record = StateRecord::from_bytes(bytes).map_err(corrupt)?;
     let charged = record.held.iter().filter_map(|entry| entry.item.charged.as_deref());
     let states = record.stored.iter().chain(charged).map(|stored| stored.tag);

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, RwLock};
 
+use super::cell::Room;
 use super::control::Control;
 use super::hold::{hold_from_bytes, name_from_bytes};
 use super::records::{Changes, Flow, Kind, RecordKey, Records};
@@ -55,6 +56,7 @@ pub(super) struct RecordView<'r> {
     pub(super) times: Times,
     /// Whether holds that are due expire.
     pub(super) expires: bool,
+    pub(super) room: Room,
 }
 
 impl<'r> RecordView<'r> {
@@ -147,7 +149,7 @@ impl StateRecord {
     }
 }
 
-fn corrupt<E: From<Outage>>(Malformed: Malformed, kind: Kind) -> Stop<E> {
+pub(super) fn corrupt<E: From<Outage>>(Malformed: Malformed, kind: Kind) -> Stop<E> {
     Stop::With(Outage::Corrupt(RecordKey(kind)).into())
 }
 
