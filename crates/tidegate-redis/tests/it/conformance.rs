@@ -6,16 +6,23 @@ use std::time::Duration;
 
 use tidegate::shared::SharedStore;
 use tidegate::testing;
-use tidegate_redis_servers::{Program, Server};
+use tidegate_redis::ClusterMode;
+use tidegate_redis_servers::{Cluster, Program, Server};
 
+use crate::spread::url;
 use crate::support::builder;
 
 static STORES: AtomicU64 = AtomicU64::new(0);
 
 /// A store in a namespace of its own. The suite's clocks stand still, so nothing may expire.
 fn make(server: &Server) -> SharedStore {
+    make_at(&server.url(), ClusterMode::Spread)
+}
+
+fn make_at(url: &str, cluster: ClusterMode) -> SharedStore {
     let number = STORES.fetch_add(1, Ordering::Relaxed);
-    builder(&server.url())
+    builder(url)
+        .cluster(cluster)
         .namespace(&format!("t{number}"))
         .deadline(Duration::from_secs(60))
         .edit_lead(Duration::from_millis(1))
@@ -38,11 +45,35 @@ fn it_conforms_on_redis() {
 }
 
 #[test]
+fn it_conforms_spread_over_a_cluster() {
+    let cluster = Cluster::start(Program::Valkey9);
+    testing::conformance(|| make_at(&url(&cluster), ClusterMode::Spread));
+}
+
+#[test]
+fn it_conforms_together_in_a_cluster() {
+    let cluster = Cluster::start(Program::Redis7);
+    testing::conformance(|| make_at(&url(&cluster), ClusterMode::Together));
+}
+
+#[test]
 fn it_passes_the_vectors() {
     let server = Server::start(Program::Valkey9);
+    pass_vectors(|| make(&server));
+}
+
+#[test]
+fn it_passes_the_vectors_in_a_cluster() {
+    let cluster = Cluster::start(Program::Redis7);
+    for mode in [ClusterMode::Spread, ClusterMode::Together] {
+        pass_vectors(|| make_at(&url(&cluster), mode));
+    }
+}
+
+fn pass_vectors(make: impl Fn() -> SharedStore) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tidegate-core/vectors");
     for name in ["bucket", "window", "sliding", "cooldown", "quota"] {
         let text = std::fs::read_to_string(folder.join(format!("{name}.json"))).unwrap();
-        assert!(testing::vectors(|| make(&server), &text) > 0, "{name}");
+        assert!(testing::vectors(&make, &text) > 0, "{name}");
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
+mod abandoned;
 mod cluster;
 mod conformance;
 mod durability;

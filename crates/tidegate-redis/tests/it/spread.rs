@@ -188,7 +188,7 @@ fn count(node: &Node, tally: &Tally) {
 }
 
 /// How many units each limit has lost; all of them the same.
-fn charged(node: &Node) -> u64 {
+pub(crate) fn charged(node: &Node) -> u64 {
     let left = left(node, &RED);
     let charged: Vec<u64> =
         [90, 150, 250].iter().zip(&left).map(|(max, left)| max - left).collect();
