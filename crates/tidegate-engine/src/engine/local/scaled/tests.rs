@@ -32,11 +32,23 @@ fn rate_of_a_bucket_is_scaled_exactly_over_a_longer_period() {
 
 /// Whether `a` is at most this share of `b`.
 fn is_at_most(a: Rate, b: Rate, millionths: u32) -> bool {
-    let left = u128::from(a.count()) * 1_000_000;
-    let right = u128::from(b.count()) * u128::from(millionths);
-    // Both below 2^84; the periods are below 2^63 and would overflow, so halves are compared.
-    left / 1_000 * (b.period().as_nanos() / 1_000 + 1)
-        <= right.div_ceil(1_000) * (a.period().as_nanos() / 1_000 + 1)
+    let whole = (u128::from(b.count()) * u128::from(millionths), b.period().as_nanos() * 1_000_000);
+    is_no_larger((a.count().into(), a.period().as_nanos()), whole)
+}
+
+/// Compares fractions, without products that would overflow.
+fn is_no_larger(mut a: (u128, u128), mut b: (u128, u128)) -> bool {
+    loop {
+        if a.0 / a.1 != b.0 / b.1 {
+            return a.0 / a.1 < b.0 / b.1;
+        }
+        (a.0, b.0) = (a.0 % a.1, b.0 % b.1);
+        if a.0 == 0 || b.0 == 0 {
+            return a.0 == 0;
+        }
+        // The larger of two is the smaller of their inverses.
+        (a, b) = ((b.1, b.0), (a.1, a.0));
+    }
 }
 
 #[test]
