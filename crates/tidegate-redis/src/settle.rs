@@ -251,3 +251,6 @@ const PATIENCE_NS: u64 = 100_000_000;
 
 /// How long one visit takes at most.
 const LONGEST_VISIT_NS: u64 = 2_000_000_000;
+
+#[cfg(test)]
+mod tests;

@@ -377,8 +377,9 @@ pub(crate) static SERVER: Section = Section {
         optional("store_key", ValueKind::Text, "File in PEM with the key of store_cert."),
         optional(
             "store_cluster",
-            ValueKind::Choice(&["together"]),
-            "How the records of a namespace lie on a cluster: \"together\", on one of its nodes.",
+            ValueKind::Choice(&["spread", "together"]),
+            "Where the records of a namespace are in a cluster: \"spread\" over all nodes, or \
+             \"together\" on one of them. Default: \"spread\".",
         ),
         optional(
             "store_deadline",

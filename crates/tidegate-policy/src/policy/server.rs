@@ -115,7 +115,8 @@ impl ServerSettings {
         self.store_key.as_deref()
     }
 
-    /// How the records of a namespace lie on a cluster: `together`.
+    /// Where the records of a namespace are in a cluster: `together` on one node; `None` if they are
+    /// spread over all of them.
     #[must_use]
     pub fn store_cluster(&self) -> Option<&str> {
         self.store_cluster.as_deref()

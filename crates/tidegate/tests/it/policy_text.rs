@@ -295,6 +295,7 @@ fn every_field_of_the_server_is_written_unless_it_is_the_default() {
         ("store_ca = 'ca.pem'", Some(r#"store_ca = "ca.pem""#)),
         ("store_cert = 'c.pem'", Some(r#"store_cert = "c.pem""#)),
         ("store_key = 'k.pem'", Some(r#"store_key = "k.pem""#)),
+        ("store_cluster = 'spread'", None),
         ("store_cluster = 'together'", Some(r#"store_cluster = "together""#)),
         ("store_replicas = 2", Some("store_replicas = 2")),
         ("store_deadline = '20ms'", Some(r#"store_deadline = "20ms""#)),
