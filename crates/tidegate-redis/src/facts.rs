@@ -24,6 +24,10 @@ pub struct ServerFacts {
     pub(crate) can_wait: bool,
     /// Whether `WAITAOF` may be used.
     pub(crate) has_waitaof: bool,
+    /// Whether settings may be read.
+    pub(crate) can_read_settings: bool,
+    /// Whether keys may be counted.
+    pub(crate) can_count: bool,
 }
 
 /// How a server syncs its log of changes, from the least to the most durable.
@@ -70,6 +74,8 @@ impl ServerFacts {
             run_id: info_field(info, "run_id").unwrap_or_default().to_owned(),
             can_wait: false,
             has_waitaof: false,
+            can_read_settings: false,
+            can_count: true,
         };
         facts.update(info, None);
         Some(facts)

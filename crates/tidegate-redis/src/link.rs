@@ -125,6 +125,7 @@ async fn prepare_waiting(
     let is_done =
         |at: usize| responses.get(at).is_some_and(|value| !matches!(value, Value::ServerError(_)));
     (server.can_wait, server.has_waitaof) = (is_done(0), is_done(1));
+    server.can_read_settings = is_done(2);
     server.update(info, responses.get(2).and_then(appendfsync));
     Ok(())
 }

@@ -44,8 +44,6 @@ pub(super) struct Survey {
     pub(super) id: Option<u64>,
     /// When it was last sent.
     pub(super) sent_ns: u64,
-    /// Whether it was logged, for this connection, that keys cannot be counted.
-    pub(super) has_warned: bool,
 }
 
 /// Which servers have which slots.

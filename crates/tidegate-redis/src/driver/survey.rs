@@ -31,13 +31,19 @@ impl Driver {
             };
             let mut pipeline = redis::pipe();
             pipeline.cmd("INFO").arg("replication").arg("persistence");
-            pipeline.add_command(read_appendfsync());
-            pipeline.cmd("DBSIZE");
+            // What was refused once is not sent again: servers log it.
+            if link.server.can_read_settings {
+                pipeline.add_command(read_appendfsync());
+            }
+            if link.server.can_count {
+                pipeline.cmd("DBSIZE");
+            }
+            let count = pipeline.len();
             self.last_number += 1;
             let (id, connection) = (self.last_number, link.connection.clone());
             (lane.survey.id, lane.survey.sent_ns) = (Some(id), now_ns);
             self.events.push(Box::pin(async move {
-                Event::Survey(id, number, exchange(connection, (pipeline, 3), false).await)
+                Event::Survey(id, number, exchange(connection, (pipeline, count), false).await)
             }));
         }
     }
@@ -61,12 +67,16 @@ impl Driver {
             Some(Value::VerbatimString { text, .. } | Value::SimpleString(text)) => text.clone(),
             _ => return,
         };
-        link.server.update(&info, responses.get(1).and_then(appendfsync));
-        link.server.keys = match responses.get(2) {
+        let mut others = responses.iter().skip(1);
+        let settings = link.server.can_read_settings.then(|| others.next()).flatten();
+        link.server.update(&info, settings.and_then(appendfsync));
+        let keys = others.next();
+        link.server.keys = match keys {
             Some(Value::Int(keys)) => u64::try_from(*keys).ok(),
             _ => None,
         };
-        if link.server.keys.is_none() && !std::mem::replace(&mut lane.survey.has_warned, true) {
+        let is_refused = |it: &Value| matches!(it, Value::ServerError(it) if it.code() == "NOPERM");
+        if keys.is_some_and(is_refused) && std::mem::replace(&mut link.server.can_count, false) {
             tracing::warn!(
                 "the keys of the store cannot be counted, so max_keys has no effect: grant +dbsize"
             );

@@ -271,13 +271,16 @@ fn a_clock_set_back_refills_nothing_and_one_set_forward_counts_as_time() {
 
 #[test]
 fn it_needs_no_more_rights_than_documented() {
-    let server = Server::builder(Program::Valkey9).start();
+    let server = Server::builder(Program::Valkey9).appendonly(Appendfsync::Everysec).start();
     let rules = "ACL SETUSER app on >pw ~tidegate:* +get +set +del +evalsha +eval +script|load \
                  +time +info +wait +waitaof +dbsize";
     let _ = server.command(&rules.split_whitespace().collect::<Vec<_>>()).success();
-    let node = Node::new(&format!("redis://app:pw@{}", server.address()), WINDOW);
+    let policy = format!("{WINDOW}durability = \"fsync\"\n");
+    let node = Node::new(&format!("redis://app:pw@{}", server.address()), &policy);
     assert_eq!(node.allows(&ADA), Some(true));
     let id = node.engine.reserve(&ADA).block().unwrap().hold().unwrap();
     node.engine.cancel(id, None).block().unwrap();
     assert_eq!(node.left(), 499);
+    assert!(node.redis.stats().barriers > 0);
+    until("the keys are counted", || node.redis.server().is_some_and(|it| it.keys.is_some()));
 }

@@ -33,6 +33,9 @@ fn a_durability_that_the_store_lacks_refuses_the_start_and_new_policies() {
     assert_eq!(server.command(&["DBSIZE"]).integer(), 0);
     let default = FSYNC.replace("durability = \"fsync\"\n", "");
     let running = start(&server, &default).unwrap();
+    until("the server is known", || {
+        running.admin_ok("GET", "/admin/v1/status", "")["store"]["server"].is_string()
+    });
     let reply = running.ask("PUT", "/admin/v1/policy", FSYNC).with(422);
     assert!(reply.body.contains("appendonly yes"), "{reply:?}");
     let _ = running.admin_ok("PUT", "/admin/v1/policy", &default.replace("max = 2", "max = 3"));
