@@ -50,6 +50,7 @@ mod ruleset;
 mod settle;
 mod shared;
 mod tally;
+mod tickets;
 mod waits;
 
 /// A policy at work: decides requests by its rules, all of them at once.

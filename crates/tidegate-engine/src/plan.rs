@@ -21,6 +21,8 @@ pub struct Plan<'a> {
     pub(crate) charges: SmallVec<[Charge<'a>; INLINE]>,
     pub(crate) hold: Option<HoldFor>,
     pub(crate) name: Option<IdempotencyKey>,
+    /// The ticket of a waiter for one of its slots, in a store that several engines share.
+    pub(crate) ticket: Option<PlannedTicket>,
     /// The caller's note, to be written with it.
     pub(crate) note: Option<&'a str>,
     /// Whether its time lies ahead; only a peek can do that. Nothing expires for it.
@@ -102,6 +104,34 @@ pub(crate) struct HoldFor {
     pub(crate) length: Duration,
     /// The domain that it counts for.
     pub(crate) domain: u64,
+}
+
+/// The turn of one that waits for a slot in a queue that several engines share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TicketTurn {
+    /// The engine that it waits at.
+    pub(crate) node: u64,
+    /// Its number there; later ones have larger numbers.
+    pub(crate) arrival: u64,
+    /// The id of the lease that it gets. It is the same at each attempt, so that a lease whose
+    /// answer was lost is found.
+    pub(crate) hold: [u64; 2],
+    /// Whether an attempt before has no known result.
+    pub(crate) was_lost: bool,
+    /// Whether it stops waiting if it gets nothing now.
+    pub(crate) is_last: bool,
+}
+
+/// The ticket of one that waits for a slot of a plan.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlannedTicket {
+    pub(crate) turn: TicketTurn,
+    /// The state of the slots, as in [`Charge::hash`].
+    pub(crate) queue: u64,
+    /// Higher ranks come first.
+    pub(crate) rank: i64,
+    /// How many may wait.
+    pub(crate) most: usize,
 }
 
 /// The name under which a request may be repeated without being charged again.

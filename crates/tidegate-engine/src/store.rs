@@ -113,6 +113,19 @@ pub struct LaterDecided {
     pub(crate) decisions: Decisions,
     /// When the next hold of a key concerned expires.
     pub(crate) next_expiry: Option<Timestamp>,
+    /// What became of the ticket, if the decision reached it.
+    pub(crate) ticket: Option<TicketOutcome>,
+}
+
+/// What became of the ticket of one that waits for a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TicketOutcome {
+    /// It is not in the record, or not any more.
+    Gone,
+    /// It is in the record of this state.
+    Waits { queue: u64 },
+    /// There was no room for it.
+    Full,
 }
 
 /// Resolves when a decision is durable.

@@ -13,6 +13,9 @@
 //!   queues, nor drop anything that does; it panics if it tries.
 //! - **No lock is held** while the result of an attempt comes later (`waiting/later.rs`): the waiter
 //!   joins first. A wake-up meanwhile is noted, and the attempt is repeated.
+//! - **Where others keep the order as well** ([`Attempts::Ticketed`]) every waiter attempts when it
+//!   comes, and whether it is its turn is up to the attempt. Here the queue decides only which
+//!   waiter attempts again, and when.
 //! - A head that is not polled blocks its queue, until its future is dropped.
 
 use std::fmt;
@@ -35,7 +38,7 @@ mod timer;
 use later::LaterAttempt;
 pub use later::Tried;
 use park::Parker;
-pub use queue::WaitRequest;
+pub use queue::{AttemptTurn, Attempts, WaitRequest};
 use queue::{Queues, Ticket, Turn, next_attempt};
 use sync::{AtomicUsize, Attempting, Mutex, MutexGuard, Ordering, fence, lock};
 use timer::{Alarms, Armed, SleepBudget, Timer};
@@ -89,16 +92,17 @@ impl WaitQueues {
     /// deadline that has passed thus means: do not wait. Dropping the future leaves the queue.
     pub fn wait<'a, T, F, R>(&'a self, request: WaitRequest, mut attempt: F) -> QueueWait<'a, T, F>
     where
-        F: FnMut(Timestamp) -> R,
+        F: FnMut(AttemptTurn) -> R,
         R: Into<Tried<'a, T>>,
     {
-        let mut tried = |now| attempt(now).into();
-        let stage = if request.is_later {
+        let mut tried = |turn| attempt(turn).into();
+        let is_later = request.attempts != Attempts::Now;
+        let stage = if is_later {
             self.enter_later(&request, &mut tried)
         } else {
             self.enter(&request, &mut tried)
         };
-        QueueWait { queues: self, stage, attempt, is_later: request.is_later }
+        QueueWait { attempt, queues: self, stage, is_later }
     }
 
     /// Wakes the head of a queue: an attempt may succeed now, because units were released.
@@ -161,7 +165,7 @@ impl WaitQueues {
     fn enter<'a, T>(
         &'a self,
         request: &WaitRequest,
-        attempt: &mut impl FnMut(Timestamp) -> Tried<'a, T>,
+        attempt: &mut impl FnMut(AttemptTurn) -> Tried<'a, T>,
     ) -> WaitStage<'a, T> {
         let counted = WaiterCount::new(&self.shared.waiting);
         let mut queues = self.shared.queues(request.queue);
@@ -170,13 +174,15 @@ impl WaitQueues {
             return WaitStage::Settled(Err(QueueError::Closed));
         }
         let mut next_retry = None;
+        let is_last = request.deadline.is_some_and(|deadline| deadline <= now);
         if queues.would_be_first(request) {
-            match try_once(attempt, now) {
+            let arrival = queues.next_arrival();
+            match try_once(attempt, AttemptTurn { now, arrival, is_last }) {
                 Attempt::Done(value) => return WaitStage::Settled(Ok(value)),
                 Attempt::NotYet { retry_at } => next_retry = next_attempt(retry_at, now),
             }
         }
-        if request.deadline.is_some_and(|deadline| deadline <= now) {
+        if is_last {
             return WaitStage::Settled(Err(QueueError::DeadlinePassed));
         }
         match queues.join(request, next_retry) {
@@ -203,13 +209,14 @@ impl fmt::Debug for WaitQueues {
 /// A wait in a queue: a future, or a call that blocks.
 #[must_use = "it blocks its queue and makes no attempt unless it is awaited or blocked on"]
 pub struct QueueWait<'a, T, F> {
+    /// Dropped before it leaves the queue, so that the next waiter finds its effects.
+    attempt: F,
     queues: &'a WaitQueues,
     stage: WaitStage<'a, T>,
-    attempt: F,
     is_later: bool,
 }
 
-impl<'a, T, R: Into<Tried<'a, T>>, F: FnMut(Timestamp) -> R> QueueWait<'a, T, F> {
+impl<'a, T, R: Into<Tried<'a, T>>, F: FnMut(AttemptTurn) -> R> QueueWait<'a, T, F> {
     /// Blocks the thread until it is settled. Needs no timer.
     pub fn block(mut self) -> Result<T, QueueError> {
         let parker = Arc::new(Parker::new());
@@ -233,20 +240,20 @@ impl<'a, T, R: Into<Tried<'a, T>>, F: FnMut(Timestamp) -> R> QueueWait<'a, T, F>
         match std::mem::replace(&mut self.stage, WaitStage::Over) {
             WaitStage::Settled(outcome) => WaitStep::Settled(outcome),
             WaitStage::Waits(guard) if self.is_later => {
-                let mut attempt = |now| (self.attempt)(now).into();
+                let mut attempt = |turn| (self.attempt)(turn).into();
                 let (stage, step) = later::turn(guard, &mut attempt, waker);
                 self.stage = stage;
                 step
             }
             WaitStage::Attempts(attempting) => {
-                let mut attempt = |now| (self.attempt)(now).into();
+                let mut attempt = |turn| (self.attempt)(turn).into();
                 let (stage, step) = later::go_on(attempting, &mut attempt, waker);
                 self.stage = stage;
                 step
             }
             // If the attempt panics, the ticket is dropped.
             WaitStage::Waits(guard) => {
-                let mut attempt = |now| (self.attempt)(now).into();
+                let mut attempt = |turn| (self.attempt)(turn).into();
                 match guard.attempt_turn(&mut attempt, waker) {
                     WaitStep::Settled(outcome) => WaitStep::Settled(outcome),
                     WaitStep::Sleeps { until } => {
@@ -260,7 +267,7 @@ impl<'a, T, R: Into<Tried<'a, T>>, F: FnMut(Timestamp) -> R> QueueWait<'a, T, F>
     }
 }
 
-impl<'a, T, R: Into<Tried<'a, T>>, F: FnMut(Timestamp) -> R> Future for QueueWait<'a, T, F> {
+impl<'a, T, R: Into<Tried<'a, T>>, F: FnMut(AttemptTurn) -> R> Future for QueueWait<'a, T, F> {
     type Output = Result<T, QueueError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -314,7 +321,7 @@ impl TicketGuard<'_> {
     /// Makes an attempt if it is time for one; otherwise registers the waker, under the same lock.
     fn attempt_turn<'t, T>(
         &self,
-        attempt: &mut impl FnMut(Timestamp) -> Tried<'t, T>,
+        attempt: &mut impl FnMut(AttemptTurn) -> Tried<'t, T>,
         waker: &Waker,
     ) -> WaitStep<T> {
         // Cloned before and dropped after the lock is held: both may run foreign code.
@@ -325,16 +332,19 @@ impl TicketGuard<'_> {
         loop {
             let now = self.shared.clock.now();
             let turn = queues.turn(self.ticket, now);
+            let (arrival, is_last) = (self.ticket.arrival(), turn == Turn::LastAttempt);
             match turn {
-                Turn::Attempt | Turn::LastAttempt => match try_once(attempt, now) {
-                    Attempt::Done(value) => return WaitStep::Settled(Ok(value)),
-                    Attempt::NotYet { .. } if turn == Turn::LastAttempt => {
-                        return WaitStep::Settled(Err(QueueError::DeadlinePassed));
+                Turn::Attempt | Turn::LastAttempt => {
+                    match try_once(attempt, AttemptTurn { now, arrival, is_last }) {
+                        Attempt::Done(value) => return WaitStep::Settled(Ok(value)),
+                        Attempt::NotYet { .. } if is_last => {
+                            return WaitStep::Settled(Err(QueueError::DeadlinePassed));
+                        }
+                        Attempt::NotYet { retry_at } => {
+                            late.0 = queues.put_off(self.ticket, next_attempt(retry_at, now));
+                        }
                     }
-                    Attempt::NotYet { retry_at } => {
-                        late.0 = queues.put_off(self.ticket, next_attempt(retry_at, now));
-                    }
-                },
+                }
                 Turn::Sleep { until } => {
                     _old = queues.listen(self.ticket, waker);
                     return WaitStep::Sleeps { until };
@@ -434,14 +444,14 @@ impl Alarms for WaitInner {
 }
 
 fn try_once<'a, T>(
-    attempt: &mut impl FnMut(Timestamp) -> Tried<'a, T>,
-    now: Timestamp,
+    attempt: &mut impl FnMut(AttemptTurn) -> Tried<'a, T>,
+    turn: AttemptTurn,
 ) -> Attempt<T> {
     let _mark = Attempting::begin();
-    match attempt(now) {
+    match attempt(turn) {
         Tried::Now(attempt) => attempt,
         // Only requests that say so have such attempts.
-        Tried::Later(_) => Attempt::NotYet { retry_at: Some(now) },
+        Tried::Later(_) => Attempt::NotYet { retry_at: Some(turn.now) },
     }
 }
 

@@ -167,7 +167,16 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         verb: Verb,
         now: Option<Timestamp>,
     ) -> EarlyDecision<'_> {
-        let mut report = Report::new(&self.shared.rules);
+        self.decide_early_into(Report::new(&self.shared.rules), request, verb, now)
+    }
+
+    pub(super) fn decide_early_into(
+        &self,
+        mut report: Report,
+        request: &Request<'_>,
+        verb: Verb,
+        now: Option<Timestamp>,
+    ) -> EarlyDecision<'_> {
         let find = &DomainName::of(std::slice::from_ref(request));
         let when = When::given_or_now(now);
         match self.decide_into(&mut report, find, std::slice::from_ref(request), (verb, when)) {
@@ -217,7 +226,14 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     ) -> DecideProgress<'_> {
         loop {
             let ReportBody {
-                rules: guard, evaluated, decisions, is_of_several, hits, local, ..
+                rules: guard,
+                evaluated,
+                decisions,
+                is_of_several,
+                hits,
+                local,
+                ticket,
+                ..
             } = &mut *report.body;
             let rules: &Ruleset = guard.get_or_insert_with(|| self.shared.rules.load());
             let times = self.times_when(rules, when);
@@ -250,6 +266,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 drop(planned);
                 return self.if_in_force(report, times);
             }
+            planned.add_ticket((rules, requests), ticket.as_deref_mut());
             planned.plan.requests = Some(&names);
             planned.plan.looks_ahead = matches!(when, When::Ahead(_));
             if rules.has_local && !S::IS_IMMEDIATE {

@@ -7,20 +7,24 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tidegate_core::{Timestamp, Wait};
+use tidegate_policy::policy::Mode;
 use tidegate_table::clock::{Clock, SystemClock};
-use tidegate_table::waiting::{self, Attempt, QueueError, Tried};
+use tidegate_table::waiting::{self, Attempt, AttemptTurn, Attempts, QueueError, Tried};
 
 use super::decide::EarlyDecision;
 use super::error::{CheckError, SettleError};
 use super::local::LocalFallback;
-use super::report::Report;
+use super::report::{Report, TicketEnd};
 use super::ruleset::Ruleset;
+use super::tickets::{QueueTicket, TicketAttempt, rank_of};
 use super::{Engine, Verb, When};
 use crate::any_limit::AnyLimit;
 use crate::cycle::Times;
 use crate::plan::Settlement;
 use crate::request::Request;
-use crate::store::{Durable, HoldId, MemoryStore, NowOrLater, Outage, Store, block_on};
+use crate::store::{
+    Durable, HoldId, MemoryStore, NowOrLater, Outage, Store, TicketOutcome, block_on,
+};
 
 /// A slot of a concurrency limit. Dropping it releases the slot.
 ///
@@ -71,7 +75,8 @@ impl fmt::Debug for WaitError {
 impl std::error::Error for WaitError {}
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
-    /// A slot, as soon as one is free. Waiters are served in the order in which they called.
+    /// A slot, as soon as one is free. Waiters are served in the order in which they called; where
+    /// several engines share the store, over all of them.
     ///
     /// `max_wait` is how long to wait; `None` is the rule's `wait`, which may be for ever. While
     /// a caller waits nothing is charged; at its turn all rules of the domain are decided and
@@ -106,7 +111,11 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             Err(error) => return Waiting::over(Err(WaitError::Invalid(error))),
         };
         let request = *request;
-        let attempt = move |now| self.attempt_lease(&request, now);
+        let ticket = self.shared.store.shared().map(|store| QueueTicket::new(self, store));
+        let attempt = move |turn: AttemptTurn| match &ticket {
+            Some(ticket) => self.attempt_shared_lease(&request, turn.now, ticket.attempt(turn)),
+            None => self.attempt_lease(&request, turn.now),
+        };
         Waiting::new(self.shared.waiting.wait(wait, attempt), Lease::in_outage)
     }
 
@@ -124,13 +133,15 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             Some((charge.hash, rules.rule(charge.rule).slots()?))
         });
         let Some((queue, slots)) = slots else { return Ok(None) };
-        let rank = slots.priority_attribute().and_then(|name| request.attributes.get(name));
         Ok(Some(waiting::WaitRequest {
             queue,
             max_waiters: slots.queue_len(),
-            rank: rank.and_then(|rank| rank.parse().ok()).unwrap_or(0),
+            rank: rank_of(slots, request),
             deadline: max_wait.or(slots.longest_wait()).map(|wait| times.now.saturating_add(wait)),
-            is_later: self.shared.store.answers_later(),
+            attempts: match self.shared.store.answers_later() {
+                true => Attempts::Ticketed { renewed_every: RENEWED_EVERY },
+                false => Attempts::Now,
+            },
         }))
     }
 
@@ -170,6 +181,50 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         }
     }
 
+    /// An attempt where several engines share the queue: the store keeps the order.
+    fn attempt_shared_lease<'a>(
+        &'a self,
+        request: &Request<'_>,
+        now: Timestamp,
+        attempt: TicketAttempt,
+    ) -> Tried<'a, Result<Unconfirmed<'a, Lease<S, C>>, WaitError>> {
+        let mut report = Report::new(&self.shared.rules);
+        report.body.ticket = Some(Box::new(attempt.ticket));
+        let now = self.report_time(now);
+        match self.decide_early_into(report, request, Verb::Acquire, now) {
+            EarlyDecision::Now(decided) => {
+                Tried::Now(self.attempted_shared_lease(attempt, decided))
+            }
+            EarlyDecision::Later(deciding) => Tried::Later(Box::pin(async move {
+                let decided = deciding.await.map(|report| (report, None));
+                self.attempted_shared_lease(attempt, decided)
+            })),
+        }
+    }
+
+    /// What an attempt came to where several engines share the queue.
+    fn attempted_shared_lease<'a>(
+        &self,
+        attempt: TicketAttempt,
+        decided: Result<Unconfirmed<'a, Report>, CheckError>,
+    ) -> Attempt<Result<Unconfirmed<'a, Lease<S, C>>, WaitError>> {
+        let Ok((report, durable)) = decided else {
+            attempt.end(None);
+            return self.attempted_lease(decided);
+        };
+        let end = report.body.ticket.as_ref().map(|ticket| ticket.end);
+        let outlasts = attempt.outlasts(&report);
+        attempt.end(Some(&report));
+        match end {
+            Some(TicketEnd::Known(TicketOutcome::Full)) => Attempt::Done(Err(WaitError::QueueFull)),
+            Some(TicketEnd::Known(TicketOutcome::Waits { .. })) => {
+                Attempt::NotYet { retry_at: self.next_release(&report) }
+            }
+            _ if outlasts => Attempt::NotYet { retry_at: self.next_release(&report) },
+            _ => self.attempted_lease(Ok((report, durable))),
+        }
+    }
+
     /// What an attempt to get a slot came to.
     fn attempted_lease<'a>(
         &self,
@@ -186,7 +241,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             |(evaluated, decision)| {
                 let is_slots =
                     matches!(report.ruleset().rule(evaluated.rule).common, AnyLimit::Slots(_));
-                is_slots && decision.retry_after() == Some(Wait::Unknown)
+                let is_enforced = evaluated.mode == Mode::Enforce;
+                is_slots && is_enforced && decision.retry_after() == Some(Wait::Unknown)
             },
         );
         if is_for_slots {
@@ -229,10 +285,13 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             max_waiters: MOST_READY,
             rank: 0,
             deadline: max_wait.map(|wait| times.now.saturating_add(wait)),
-            is_later: self.shared.store.answers_later(),
+            attempts: match self.shared.store.answers_later() {
+                true => Attempts::Later,
+                false => Attempts::Now,
+            },
         };
         let request = *request;
-        let attempt = move |now: Timestamp| match self.decide_early(
+        let attempt = move |AttemptTurn { now, .. }| match self.decide_early(
             &request,
             Verb::Check,
             self.report_time(now),
@@ -417,7 +476,7 @@ trait ErasedWaiter<'a, T> {
 impl<'a, T, F> ErasedWaiter<'a, T>
     for waiting::QueueWait<'a, Result<Unconfirmed<'a, T>, WaitError>, F>
 where
-    F: FnMut(Timestamp) -> Tried<'a, Result<Unconfirmed<'a, T>, WaitError>>,
+    F: FnMut(AttemptTurn) -> Tried<'a, Result<Unconfirmed<'a, T>, WaitError>>,
 {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Unconfirmed<'a, T>, WaitError>> {
         Pin::new(self).poll(context).map(flatten)
@@ -517,6 +576,9 @@ impl<T> fmt::Debug for Waiting<'_, T> {
 
 /// How soon an attempt is repeated where other engines may release what it waits for.
 const POLL_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often a waiter renews its ticket in a queue that several engines share.
+const RENEWED_EVERY: Duration = Duration::from_secs(1);
 
 /// How many may wait for the same key to be ready.
 const MOST_READY: usize = 1_024;

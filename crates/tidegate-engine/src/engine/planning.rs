@@ -67,8 +67,17 @@ impl<'a> Planned<'a> {
     #[inline(always)]
     pub(crate) fn new(rules: &Ruleset, act: Operation) -> Self {
         let (charges, version) = (SmallVec::new(), rules.version);
-        let (hold, name, note, requests) = (None, None, None, None);
-        let plan = Plan { version, act, charges, hold, name, note, requests, looks_ahead: false };
+        let plan = Plan {
+            version,
+            act,
+            charges,
+            hold: None,
+            name: None,
+            ticket: None,
+            note: None,
+            requests: None,
+            looks_ahead: false,
+        };
         Self {
             plan,
             denial: None,

@@ -12,7 +12,7 @@ use super::ruleset::{Domain, Ruleset};
 use crate::plan::{Charge, KeyName};
 use crate::request::Request;
 use crate::store::{DecideError, Decided, Durable, HoldId};
-pub(super) use body::{RecycledBody, ReportBody};
+pub(super) use body::{RecycledBody, ReportBody, ReportTicket, TicketEnd};
 
 mod body;
 

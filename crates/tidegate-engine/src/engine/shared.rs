@@ -10,7 +10,7 @@ use tidegate_core::{Timestamp, Wait};
 use super::change::{differences, numbered};
 use super::decide::{DecideProgress, LaterDecision, Verb, When};
 use super::domain::DomainName;
-use super::report::Report;
+use super::report::{Report, TicketEnd};
 use super::ruleset::{Ruleset, RulesetEdit, RulesetSource};
 use super::waits::WaitStep;
 use super::{CheckError, EditError, Engine};
@@ -97,8 +97,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let submitted = Submitted::new(
             Box::pin(deciding),
             |(decided, engine): (Result<Report, CheckError>, Self)| {
+                let report = decided.ok()?;
+                engine.leave_after(&report);
                 // Its caller is gone, and could never settle it. A repeat has the hold of another.
-                let id = decided.ok().filter(|report| !report.body.is_repeat)?.hold()?;
+                let id = Some(report).filter(|report| !report.body.is_repeat)?.hold()?;
                 Some(Box::pin(async move {
                     let _ = engine.settle(id, (Settlement::Cancel, None), None).await;
                 }))
@@ -156,20 +158,26 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             let LaterDecision { future, times, error } = later;
             let decided = match (future.await, error) {
                 (Ok(_), Some(error)) => return Err(error),
-                (Ok(LaterDecided { decided, decisions, next_expiry }), None) => {
+                (Ok(LaterDecided { decided, decisions, next_expiry, ticket }), None) => {
                     (report.body.decisions, report.body.next_expiry) = (decisions, next_expiry);
                     report.body.local = None;
                     self.shared.local.tidy(times.now);
+                    if let Some(ticket) = ticket {
+                        report.end_ticket(TicketEnd::Known(ticket));
+                    }
                     Ok(decided)
                 }
                 // What is wrong with the request by the rules known here is no matter of the store.
                 (Err(DecideError::Outage(_)), Some(error)) => return Err(error),
                 (Err(DecideError::Superseded | DecideError::NotAdopted), error) => {
                     if let Err(outage) = self.catch_up().await {
+                        report.lose_ticket(outage);
                         report.set(Err(outage.into()))?;
                         return error.map_or(Ok(report), Err);
                     }
+                    let ticket = report.body.ticket.take();
                     report = Report::new(&self.shared.rules);
+                    report.body.ticket = ticket;
                     match requests.with(|it| self.plan_again(&mut report, it, (verb, when))) {
                         DecideProgress::Error(error) => return Err(error),
                         DecideProgress::Later(next) => later = next,
@@ -177,7 +185,12 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                     }
                     continue;
                 }
-                (Err(error), _) => Err(error),
+                (Err(error), _) => {
+                    if let DecideError::Outage(outage) = error {
+                        report.lose_ticket(outage);
+                    }
+                    Err(error)
+                }
             };
             let is_decided = decided.is_ok();
             report.set(decided)?;

@@ -41,10 +41,12 @@ mod decide;
 mod forget_all;
 mod hold;
 mod plan;
+mod queue;
 mod records;
 mod settle;
 mod shorten;
 mod state;
+mod tickets;
 mod view;
 
 /// States in records that several engines share, for example those of many processes.
@@ -55,6 +57,8 @@ mod view;
 pub struct SharedStore {
     records: Arc<dyn RecordStore>,
     hash: KeyedHash,
+    /// What the tickets of this engine are known by.
+    node: u64,
     seen: Seen,
     finisher: Finisher,
     bounds: Option<StoreBounds>,
@@ -74,6 +78,7 @@ impl SharedStore {
         Self {
             records,
             hash: hash_of(secret),
+            node: new_stamp(),
             seen: Seen::new(Control::none(Arc::new(Policy::none()))),
             finisher: Finisher::default(),
             bounds: None,
@@ -119,6 +124,34 @@ impl SharedStore {
             // It is submitted, and its result is in the record.
             drop(self.edit::<_, Outage>(move |control| Ok((control.with_cells(cells), ()))));
         }
+    }
+
+    /// What the tickets of this engine are known by.
+    pub(crate) const fn node(&self) -> u64 {
+        self.node
+    }
+
+    /// A new id for a hold.
+    pub(crate) fn new_hold_id() -> HoldId {
+        HoldId([new_stamp() | HoldId::LIMITED, new_stamp()])
+    }
+
+    /// Takes the ticket of one that waited for a slot of this state out of the queue. No caller
+    /// waits for that: if it fails, the ticket lapses.
+    pub(crate) fn leave_queue(&self, queue: u64, arrival: u64, times: Times) {
+        let (seen, node) = (self.seen.clone(), self.node);
+        let reads = vec![Control::key(), RecordKey(Kind::State(queue))];
+        drop(self.run(reads, move |records| {
+            flow(control_of::<Outage>(records, &seen).and_then(|control| match control {
+                Some(control) => {
+                    let room = Room::UNBOUNDED;
+                    let view = RecordView { records, control, times, expires: true, room };
+                    queue::leave(&view, queue, (node, arrival))
+                }
+                // The records were lost since.
+                None => Ok((Changes::NONE, ())),
+            }))
+        }));
     }
 
     /// Completes operations that no caller waits for any more.
@@ -183,8 +216,8 @@ impl SharedStore {
         let future = self.run_for(Purpose::Charge, reads, move |records| {
             let found = decide::control_in_force::<DecideError>(records, version, &seen);
             let decided = Decided { is_allowed, hold: None, is_repeat: false };
-            let decisions = Decisions::new();
-            let decided = LaterDecided { decided, decisions, next_expiry: None };
+            let (decisions, ticket) = (Decisions::new(), None);
+            let decided = LaterDecided { decided, decisions, next_expiry: None, ticket };
             flow(found.map(|_| (Changes::NONE, decided)))
         });
         Box::pin(async move { future.await? })
@@ -231,7 +264,7 @@ impl sealed::Store for SharedStore {
     fn decide(&self, plan: &Plan<'_>, times: Times, _: &mut Decisions) -> Deciding<'_> {
         let is_look = view::is_look(plan.act);
         let (plan, seen) = (OwnedPlan::new(plan), self.seen.clone());
-        let id = HoldId([new_stamp() | HoldId::LIMITED, new_stamp()]);
+        let id = plan.ticket().map_or_else(Self::new_hold_id, |it| HoldId(it.turn.hold));
         let reads = Self::reads(&plan);
         let room = self.room(times.now);
         // It is counted once, however often the function is called.

@@ -50,6 +50,9 @@ struct Inner {
     records: Mutex<HashMap<RecordKey, Stored>>,
     changes: AtomicU64,
     conflicts: AtomicU64,
+    /// How many transactions have been submitted, and how many have ended.
+    submitted: AtomicU64,
+    ended: AtomicU64,
 }
 
 impl DelayedRecords {
@@ -75,10 +78,18 @@ impl DelayedRecords {
     pub fn conflicts(&self) -> u64 {
         self.shared.conflicts.load(Ordering::Relaxed)
     }
+
+    /// Whether every transaction that was submitted has ended.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let ended = self.shared.ended.load(Ordering::SeqCst);
+        self.shared.submitted.load(Ordering::SeqCst) == ended
+    }
 }
 
 impl RecordStore for DelayedRecords {
     fn run(&self, transaction: Transaction) {
+        self.shared.submitted.fetch_add(1, Ordering::SeqCst);
         // Without the thread it is dropped, and so its outcome is unknown.
         let _ = self.queue.send(transaction);
     }
@@ -123,6 +134,9 @@ fn run(
         }
         let next = usize::try_from(dice.below(open.len() as u64)).unwrap_or(0);
         let advanced = open.swap_remove(next).advance(&shared, &mut dice, faults);
+        if advanced.is_none() {
+            shared.ended.fetch_add(1, Ordering::SeqCst);
+        }
         open.extend(advanced);
     }
 }

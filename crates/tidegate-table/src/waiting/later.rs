@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_core::Timestamp;
 
-use super::queue::{Turn, WaitRequest, next_attempt};
+use super::queue::{AttemptTurn, Attempts, Turn, WaitRequest, next_attempt};
 use super::{Attempt, QueueError, TicketGuard, WaitQueues, WaitStage, WaitStep, WaiterCount};
 
 /// An attempt, whose result is known or comes later.
@@ -36,11 +36,12 @@ pub(super) struct LaterAttempt<'a, T> {
 }
 
 impl WaitQueues {
-    /// Joins, and makes the first attempt now if there is no waiter ahead.
+    /// Joins, and makes the first attempt now if there is no waiter ahead, or its order is kept
+    /// elsewhere.
     pub(super) fn enter_later<'a, T>(
         &'a self,
         request: &WaitRequest,
-        attempt: &mut impl FnMut(Timestamp) -> Tried<'a, T>,
+        attempt: &mut impl FnMut(AttemptTurn) -> Tried<'a, T>,
     ) -> WaitStage<'a, T> {
         let counted = WaiterCount::new(&self.shared.waiting);
         let mut queues = self.shared.queues(request.queue);
@@ -49,13 +50,17 @@ impl WaitQueues {
             return WaitStage::Settled(Err(QueueError::Closed));
         }
         let is_last = request.deadline.is_some_and(|deadline| deadline <= began);
-        let is_first = queues.would_be_first(request);
+        let is_ticketed = matches!(request.attempts, Attempts::Ticketed { .. });
+        let is_first = is_ticketed || queues.would_be_first(request);
         if is_last && !is_first && !queues.is_undecided(request.queue) {
             return WaitStage::Settled(Err(QueueError::DeadlinePassed));
         }
-        let ticket = match is_first {
-            true => Some(queues.join_attempting(request)),
-            false => queues.join(request, None),
+        let ticket = match (request.attempts, is_first) {
+            (Attempts::Ticketed { renewed_every }, _) => {
+                Some(queues.join_ticketed(request, renewed_every))
+            }
+            (Attempts::Now | Attempts::Later, true) => Some(queues.join_attempting(request)),
+            (Attempts::Now | Attempts::Later, false) => queues.join(request, None),
         };
         let Some(ticket) = ticket else {
             return WaitStage::Settled(Err(QueueError::QueueFull));
@@ -66,7 +71,7 @@ impl WaitQueues {
             return WaitStage::Waits(guard);
         }
         // If it panics, the ticket is dropped.
-        let tried = attempt(began);
+        let tried = attempt(AttemptTurn { now: began, arrival: ticket.arrival(), is_last });
         WaitStage::Attempts(LaterAttempt { tried, guard, began, is_last })
     }
 }
@@ -74,7 +79,7 @@ impl WaitQueues {
 /// Makes attempts as it is time for them; otherwise registers the waker.
 pub(super) fn turn<'a, T>(
     guard: TicketGuard<'a>,
-    attempt: &mut impl FnMut(Timestamp) -> Tried<'a, T>,
+    attempt: &mut impl FnMut(AttemptTurn) -> Tried<'a, T>,
     waker: &Waker,
 ) -> (WaitStage<'a, T>, WaitStep<T>) {
     let mut guard = guard;
@@ -88,7 +93,9 @@ pub(super) fn turn<'a, T>(
             Turn::Attempt | Turn::LastAttempt => {
                 queues.begin_attempt(guard.ticket);
                 drop(queues);
-                let (tried, is_last) = (attempt(now), turn == Turn::LastAttempt);
+                let is_last = turn == Turn::LastAttempt;
+                let arrival = guard.ticket.arrival();
+                let tried = attempt(AttemptTurn { now, arrival, is_last });
                 match (LaterAttempt { tried, guard, began: now, is_last }).go_on(waker) {
                     AttemptEnd::Failed(again) => guard = again,
                     AttemptEnd::Over(stage, step) => return (stage, step),
@@ -113,7 +120,7 @@ pub(super) fn turn<'a, T>(
 /// Waits for the result of an attempt, and goes on from there.
 pub(super) fn go_on<'a, T>(
     attempting: LaterAttempt<'a, T>,
-    attempt: &mut impl FnMut(Timestamp) -> Tried<'a, T>,
+    attempt: &mut impl FnMut(AttemptTurn) -> Tried<'a, T>,
     waker: &Waker,
 ) -> (WaitStage<'a, T>, WaitStep<T>) {
     match attempting.go_on(waker) {
@@ -155,7 +162,8 @@ impl<'a, T> LaterAttempt<'a, T> {
             Attempt::NotYet { retry_at } => {
                 let retry_at = next_attempt(retry_at, began);
                 let mut queues = guard.shared.queues(guard.ticket.queue());
-                let woken = queues.end_attempt(guard.ticket, retry_at);
+                let now = guard.shared.clock.now();
+                let woken = queues.end_attempt(guard.ticket, (retry_at, now));
                 drop(queues);
                 super::wake_all(woken);
                 AttemptEnd::Failed(guard)

@@ -18,8 +18,35 @@ pub struct WaitRequest {
     pub rank: i64,
     /// When to give up. From then on a waiter does not sleep; the head still makes one attempt.
     pub deadline: Option<Timestamp>,
-    /// Whether the result of an attempt may come later: then no lock is held during it.
-    pub is_later: bool,
+    /// How its attempts are made.
+    pub attempts: Attempts,
+}
+
+/// How the attempts of a waiter are made. Those of one queue are all made alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempts {
+    /// By the head alone, under a lock: their results come at once.
+    Now,
+    /// By the head alone. Their results may come later, and no lock is held during them.
+    Later,
+    /// By every waiter, as soon as it joins: the order is kept where the attempts are made, because
+    /// others share it. Then by the head, as with the others, and by every waiter at each multiple
+    /// of this time, so that its turn is kept. Their results may come later.
+    Ticketed {
+        /// How often a waiter attempts that is not the head.
+        renewed_every: Duration,
+    },
+}
+
+/// An attempt that is to be made now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttemptTurn {
+    /// The time.
+    pub now: Timestamp,
+    /// The number of the waiter in its queue; later ones have larger numbers.
+    pub arrival: u64,
+    /// Whether it leaves the queue if this fails: its deadline has come.
+    pub is_last: bool,
 }
 
 /// A position in a queue, from joining until leaving.
@@ -32,6 +59,10 @@ pub(super) struct Ticket {
 impl Ticket {
     pub(super) fn queue(self) -> u64 {
         self.queue
+    }
+
+    pub(super) fn arrival(self) -> u64 {
+        self.order.arrival
     }
 }
 
@@ -95,6 +126,11 @@ impl<B> Queues<B> {
         first.is_none_or(|first| Reverse(request.rank) < first.rank)
     }
 
+    /// The number of the next waiter.
+    pub(super) fn next_arrival(&self) -> u64 {
+        self.arrivals
+    }
+
     /// Whether the first in a queue makes its first attempt, so that it is not known yet whether
     /// those behind it have to wait at all.
     pub(super) fn is_undecided(&self, queue: u64) -> bool {
@@ -117,6 +153,28 @@ impl<B> Queues<B> {
         Ticket { queue: request.queue, order }
     }
 
+    /// Joins to make an attempt at once, whether or not there are waiters ahead.
+    pub(super) fn join_ticketed(
+        &mut self,
+        request: &WaitRequest,
+        renewed_every: Duration,
+    ) -> Ticket {
+        let order = Order { rank: Reverse(request.rank), arrival: self.arrivals };
+        self.arrivals += 1;
+        let queue = self.queues.entry(request.queue).or_insert_with(Queue::new);
+        let waiter = Waiter {
+            deadline: request.deadline,
+            attempt: Some(self.arrivals),
+            renewed_every: Some(renewed_every),
+            ..Waiter::new()
+        };
+        queue.waiters.insert(order, waiter);
+        if queue.is_first(order) {
+            queue.may_have_changed = false;
+        }
+        Ticket { queue: request.queue, order }
+    }
+
     /// Marks that an attempt begins whose result comes later.
     pub(super) fn begin_attempt(&mut self, ticket: Ticket) {
         let arrivals = self.arrivals;
@@ -125,11 +183,16 @@ impl<B> Queues<B> {
 
     /// Stores that an attempt has failed. Those that came before it began, or are behind one that
     /// waits, know by it whether they may wait. Returns the wakers of those that have to leave.
-    pub(super) fn end_attempt(&mut self, ticket: Ticket, retry_at: Option<Timestamp>) -> Vec<B> {
+    pub(super) fn end_attempt(
+        &mut self,
+        ticket: Ticket,
+        (retry_at, now): (Option<Timestamp>, Timestamp),
+    ) -> Vec<B> {
         let queue = self.queue_of(ticket);
         let waiter = queue.waiter(ticket.order);
         let began = waiter.attempt.take().unwrap_or(0);
         waiter.retry_at = retry_at;
+        waiter.renew_at = waiter.renewed_every.map(|every| next_multiple(every, now));
         let (mut ahead, mut wakers) = (0, Vec::new());
         for (order, waiter) in &mut queue.waiters {
             if let Some(max_waiters) = waiter.undecided {
@@ -183,6 +246,9 @@ impl<B> Queues<B> {
             return Turn::Closed;
         }
         let queue = self.queue_of(ticket);
+        if queue.waiter(ticket.order).renewed_every.is_some() {
+            return queue.ticketed_turn(ticket.order, now);
+        }
         let is_first = queue.is_first(ticket.order);
         let may_have_changed = queue.may_have_changed;
         let head_attempts = queue.head_attempts(now);
@@ -328,6 +394,13 @@ pub(super) fn next_attempt(retry_at: Option<Timestamp>, now: Timestamp) -> Optio
     retry_at.map(|at| if at > now { at } else { now.saturating_add(PAUSE) })
 }
 
+/// The first multiple of a time after `now`, so that all waiters of a queue come at once.
+fn next_multiple(every: Duration, now: Timestamp) -> Timestamp {
+    let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).max(1);
+    let left_ns = every_ns - now.as_nanos() % every_ns;
+    now.saturating_add(Duration::from_nanos(left_ns))
+}
+
 /// The order in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Order {
@@ -376,6 +449,29 @@ impl<B> Queue<B> {
         self.may_have_changed || self.waiters.first_key_value().is_some_and(|it| is_due(it.1))
     }
 
+    /// What a waiter does whose order is kept elsewhere: those ahead of it count there.
+    fn ticketed_turn(&mut self, order: Order, now: Timestamp) -> Turn {
+        let is_first = self.is_first(order);
+        let may_have_changed = is_first && self.may_have_changed;
+        let waiter = self.waiter(order);
+        if waiter.expired || has_come(waiter.deadline, now) {
+            return Turn::LastAttempt;
+        }
+        if !is_first {
+            // The head finds it out for all.
+            waiter.retry_at = None;
+        }
+        let is_due = has_come(waiter.retry_at, now) || has_come(waiter.renew_at, now);
+        if !may_have_changed && !is_due {
+            return Turn::Sleep { until: waiter.due() };
+        }
+        (waiter.retry_at, waiter.renew_at) = (None, None);
+        if is_first {
+            self.may_have_changed = false;
+        }
+        Turn::Attempt
+    }
+
     fn mark_changed(&mut self) -> Option<B> {
         self.may_have_changed = true;
         self.waiters.first_entry().and_then(|mut first| first.get_mut().waker.take())
@@ -386,6 +482,9 @@ impl<B> Queue<B> {
 struct Waiter<B> {
     deadline: Option<Timestamp>,
     retry_at: Option<Timestamp>,
+    /// How often it attempts though it is not the head, and when it does so next.
+    renewed_every: Option<Duration>,
+    renew_at: Option<Timestamp>,
     /// Its time in `due`, if it is there.
     scheduled: Option<Timestamp>,
     /// Whether a tick has found that the deadline has come, whatever the clock shows later.
@@ -407,6 +506,8 @@ impl<B> Waiter<B> {
         Self {
             deadline: None,
             retry_at: None,
+            renewed_every: None,
+            renew_at: None,
             scheduled: None,
             expired: false,
             patience: None,
@@ -418,7 +519,8 @@ impl<B> Waiter<B> {
     }
 
     fn due(&self) -> Option<Timestamp> {
-        self.patience.or_else(|| [self.deadline, self.retry_at].into_iter().flatten().min())
+        let times = [self.deadline, self.retry_at, self.renew_at];
+        self.patience.or_else(|| times.into_iter().flatten().min())
     }
 }
 

@@ -68,10 +68,10 @@ impl World {
         name: usize,
         request: WaitRequest,
         lease: Timestamp,
-    ) -> QueueWait<'_, (), impl FnMut(Timestamp) -> Attempt<()>> {
+    ) -> QueueWait<'_, (), impl FnMut(AttemptTurn) -> Attempt<()>> {
         let mut arrivals = lock(&self.arrivals);
         arrivals.entry(request.rank).or_default().push(name);
-        self.queues.wait(request, move |now| {
+        self.queues.wait(request, move |AttemptTurn { now, .. }| {
             let attempt = self.take(name, lease, now);
             if attempt == Attempt::Done(()) {
                 lock(&self.leases).served.entry(request.rank).or_default().push(name);
@@ -115,13 +115,19 @@ impl World {
 }
 
 fn request() -> WaitRequest {
-    WaitRequest { queue: QUEUE, max_waiters: THREADS, rank: 0, deadline: None, is_later: false }
+    WaitRequest {
+        queue: QUEUE,
+        max_waiters: THREADS,
+        rank: 0,
+        deadline: None,
+        attempts: Attempts::Now,
+    }
 }
 
 /// Waits in one of several ways, and returns whether it has a slot at the end.
 fn wait_somehow<F>(wait: QueueWait<'_, (), F>) -> Result<(), QueueError>
 where
-    F: FnMut(Timestamp) -> Attempt<()>,
+    F: FnMut(AttemptTurn) -> Attempt<()>,
 {
     match thread_rng().gen_range(0..4) {
         0 | 1 => wait.block(),
@@ -133,7 +139,7 @@ where
 /// Cancels after some polls, if it is not served before.
 fn poll_and_drop<F>(wait: QueueWait<'_, (), F>) -> Result<(), QueueError>
 where
-    F: FnMut(Timestamp) -> Attempt<()>,
+    F: FnMut(AttemptTurn) -> Attempt<()>,
 {
     if let WaitStage::Settled(Ok(())) = wait.stage {
         // Dropped, this would be a lease without a holder; a real lease releases itself.

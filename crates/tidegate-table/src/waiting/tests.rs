@@ -11,7 +11,13 @@ use crate::clock::{ManualClock, MonotonicClock};
 const QUEUE: u64 = 7;
 
 fn request() -> WaitRequest {
-    WaitRequest { queue: QUEUE, max_waiters: 10_000, rank: 0, deadline: None, is_later: false }
+    WaitRequest {
+        queue: QUEUE,
+        max_waiters: 10_000,
+        rank: 0,
+        deadline: None,
+        attempts: Attempts::Now,
+    }
 }
 
 fn at(secs: u64) -> Timestamp {
@@ -40,7 +46,7 @@ impl TestSlots {
     }
 
     /// What the waiter with that name does at its turn.
-    fn take(&self, name: usize) -> impl FnMut(Timestamp) -> Attempt<usize> + Send + '_ {
+    fn take(&self, name: usize) -> impl FnMut(AttemptTurn) -> Attempt<usize> + Send + '_ {
         move |_| {
             let fewer = |free: usize| free.checked_sub(1);
             match self.free.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer) {
@@ -426,7 +432,7 @@ fn an_attempt_is_repeated_at_its_retry_time() {
     let (queues, clock) = standing();
     let mut tokens_at = [2, 4].map(at).into_iter();
     let mut next = at(0);
-    let mut task = asleep(queues.wait(request(), |now| {
+    let mut task = asleep(queues.wait(request(), |AttemptTurn { now, .. }| {
         if now < next {
             return Attempt::NotYet { retry_at: Some(next) };
         }
@@ -457,7 +463,7 @@ fn an_attempt_is_repeated_at_its_retry_time() {
 fn a_retry_time_in_the_past_does_not_loop() {
     let (queues, _) = standing();
     let mut looks = 0;
-    let attempt = |now| {
+    let attempt = |AttemptTurn { now, .. }| {
         looks += 1;
         if looks == 4 { Attempt::Done(()) } else { Attempt::NotYet { retry_at: Some(now) } }
     };
@@ -480,7 +486,7 @@ fn a_thread_gives_up_at_its_deadline_without_a_timer() {
     let never = |_| Attempt::<()>::NotYet { retry_at: None };
     assert_eq!(queues.wait(request, never).block(), Err(QueueError::DeadlinePassed));
     assert!(queues.shared.clock.now() >= soon);
-    let retrying = |now| {
+    let retrying = |AttemptTurn { now, .. }| {
         if now >= soon.saturating_add(Duration::from_millis(10)) {
             Attempt::Done(now)
         } else {

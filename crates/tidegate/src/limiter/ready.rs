@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate_core::{Decision, Timestamp, Wait};
+use tidegate_core::{Decision, Wait};
 use tidegate_table::clock::Clock;
 use tidegate_table::table::keyed::KeyedLimit;
-use tidegate_table::waiting::{Attempt, QueueError, QueueWait, WaitQueues, WaitRequest};
+use tidegate_table::waiting::{
+    Attempt, AttemptTurn, Attempts, QueueError, QueueWait, WaitQueues, WaitRequest,
+};
 
 use super::Limiter;
 
@@ -69,7 +71,7 @@ pub struct UntilReady<'a>(Stage<'a>);
 
 enum Stage<'a> {
     Over(Outcome),
-    Waits(QueueWait<'a, Outcome, Box<dyn FnMut(Timestamp) -> Attempt<Outcome> + Send + 'a>>),
+    Waits(QueueWait<'a, Outcome, Box<dyn FnMut(AttemptTurn) -> Attempt<Outcome> + Send + 'a>>),
 }
 
 impl UntilReady<'_> {
@@ -155,10 +157,10 @@ where
             max_waiters: MOST_WAITING,
             rank: 0,
             deadline: max_wait.map(|wait| self.clock.now().saturating_add(wait)),
-            is_later: false,
+            attempts: Attempts::Now,
         };
         let table = &self.table;
-        let attempt = move |now: Timestamp| {
+        let attempt = move |AttemptTurn { now, .. }| {
             let decision = table.check(table.fetch(hash), cost, now, |decision| decision);
             match decision.retry_after() {
                 None => Attempt::Done(Ok(decision)),

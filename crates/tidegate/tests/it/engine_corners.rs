@@ -82,6 +82,20 @@ fn a_request_takes_one_slot_whatever_it_costs() {
 }
 
 #[test]
+fn a_denied_request_does_not_wait_for_a_slot_of_a_rule_in_shadow_mode() {
+    let (engine, _) = engine(
+        "[[rule]]\nname = \"calls\"\nslots = { max = 5 }\n\
+         [[rule]]\nname = \"tried\"\nmode = \"shadow\"\nslots = { max = 1 }\n\
+         [[rule]]\nname = \"all\"\nwindow = { max = 1, per = \"1h\" }\n",
+    );
+    let request = Request::new("default", &[]);
+    let acquire = || engine.acquire(&request, Some(Duration::ZERO)).block();
+    let _first = acquire().unwrap();
+    let denied = acquire();
+    assert!(matches!(denied, Err(WaitError::Denied(_))), "{denied:?}");
+}
+
+#[test]
 fn an_idempotency_key_does_not_share_a_slot_and_ends_with_its_reservation() {
     let (slots, _) = engine(SLOTS);
     let request = Request::new("default", &[]).idempotency_key("k");

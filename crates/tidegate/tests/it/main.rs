@@ -59,6 +59,8 @@ mod policy_yaml_odd;
 mod ready;
 mod shared_full;
 mod shared_history;
+mod shared_queue;
+mod shared_queue_model;
 mod shared_store;
 mod stories;
 mod test_targets;

@@ -11,7 +11,8 @@ use crate::engine::current_rules::{CurrentRules, GuardedRules};
 use crate::engine::local::LocalFallback;
 use crate::engine::planning::RuleHit;
 use crate::engine::ruleset::Ruleset;
-use crate::store::NewHold;
+use crate::plan::TicketTurn;
+use crate::store::{NewHold, TicketOutcome};
 
 /// The contents of a report.
 pub(in crate::engine) struct ReportBody {
@@ -34,6 +35,34 @@ pub(in crate::engine) struct ReportBody {
     pub(in crate::engine) next_expiry: Option<Timestamp>,
     /// What to decide by, should the store be unavailable.
     pub(in crate::engine) local: Option<Box<LocalFallback>>,
+    /// The ticket of one that waits for a slot in a shared store.
+    pub(in crate::engine) ticket: Option<Box<ReportTicket>>,
+}
+
+/// The ticket of one that waits for a slot in a shared store.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct ReportTicket {
+    pub(in crate::engine) turn: TicketTurn,
+    /// The state whose record it was planned for.
+    pub(in crate::engine) queue: Option<u64>,
+    pub(in crate::engine) end: TicketEnd,
+}
+
+/// How the attempt of a waiter ended, as far as its ticket is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum TicketEnd {
+    /// It did not reach the store.
+    Unchanged,
+    /// The store has done this.
+    Known(TicketOutcome),
+    /// The store was unavailable, or its answer was lost.
+    Lost,
+}
+
+impl ReportTicket {
+    pub(in crate::engine) const fn new(turn: TicketTurn) -> Self {
+        Self { turn, queue: None, end: TicketEnd::Unchanged }
+    }
 }
 
 /// A body in a box, which goes back to the thread that drops it: a report is a pointer to move, and
@@ -112,6 +141,7 @@ impl ReportBody {
             wait_ahead: None,
             next_expiry: None,
             local: None,
+            ticket: None,
         })
     }
 
@@ -133,9 +163,9 @@ impl ReportBody {
         (*denial, *hold) = (None, None);
         let Self { is_allowed, is_outage, is_repeat, is_of_several, .. } = self;
         (*is_allowed, *is_outage, *is_repeat, *is_of_several) = (true, false, false, false);
-        let Self { hits, wait_ahead, next_expiry, local, .. } = self;
+        let Self { hits, wait_ahead, next_expiry, local, ticket, .. } = self;
         *hits = Vec::new();
-        (*wait_ahead, *next_expiry, *local) = (None, None, None);
+        (*wait_ahead, *next_expiry, *local, *ticket) = (None, None, None, None);
     }
 }
 

@@ -61,8 +61,8 @@ fn plan_of<'a>(version: u64, limits: &[&'a AnyLimit]) -> Plan<'a> {
     };
     let charges = (1..).zip(limits).map(charge).collect();
     let act = Operation::Charge;
-    let (hold, name, note, requests) = (None, None, None, None);
-    Plan { version, act, charges, hold, name, note, requests, looks_ahead: false }
+    let (hold, name, ticket, note, requests) = (None, None, None, None, None);
+    Plan { version, act, charges, hold, name, ticket, note, requests, looks_ahead: false }
 }
 
 /// The locked path claims a slot for a new key and leaves the decision to the path with holds. If

@@ -111,7 +111,8 @@ impl Spots {
     ) -> Vec<KeyState> {
         let of_charge = |(index, charge): (usize, &Charge<'_>)| {
             let spot = self.spots[index];
-            let mut key = states[index].key_state(Some(charge.limit));
+            let ahead = states[index].ahead(plan, charge);
+            let mut key = states[index].key_state_behind(ahead, Some(charge.limit));
             key.has_room = spot != Spot::NoRoom;
             let cell = self.cell_of(spot, charge).and_then(|number| self.cells.get(&number));
             if let Some(cell) = cell.and_then(|cell| cell.of(charge.family)) {

@@ -8,6 +8,7 @@ use super::OwnedPlan;
 use super::cell::{Room, Spots};
 use super::control::Control;
 use super::hold::{hold_write, name_write};
+use super::queue::attend;
 use super::records::{Changes, DurabilityNeed, Records, Write};
 use super::state::{HeldEntry, StateRecord};
 use super::view::{OtherBody, RecordView, Seen, Stop, control_of, is_look};
@@ -17,7 +18,7 @@ use crate::plan::{Charge, IdempotencyKey, Plan};
 use crate::store::memory::{CachedResponse, CachedResult, Hold};
 use crate::store::{
     DecideError, Decided, EnrolFailure, HoldBound, HoldId, LaterDecided, NewHold, Outage,
-    RefundFailure,
+    RefundFailure, TicketOutcome,
 };
 use crate::transition::{self, HoldItem, KeyState, Outcome, View};
 use tidegate_policy::policy::Durability;
@@ -74,6 +75,10 @@ fn decide_plan(
         }
     }
     let mut states = view.states(plan.charges.iter().map(|charge| charge.hash))?;
+    if let Some(granted) = granted_before(view, plan, &states) {
+        let changes = Changes { writes: Vec::new(), need: need_of_all(plan) };
+        return Ok((changes, granted));
+    }
     if plan.hold.is_some() {
         let is_full = |(charge, state): (&Charge<'_>, &StateRecord)| {
             !matches!(charge.limit, AnyLimit::Slots(_)) && state.held.len() >= MOST_HOLDS_OF_KEY
@@ -88,32 +93,32 @@ fn decide_plan(
         }
     }
     let mut spots = Spots::of(view, plan)?;
-    let mut decisions = Decisions::new();
     let mut keys = spots.key_states(view, plan, &states);
     let (history, times) = (view.history(), view.times);
-    let mut transition_view = View { history, times, keys: &mut keys };
-    let outcome = transition::decide(&mut transition_view, plan, &mut decisions);
+    let (outcome, mut decided) = decided(view, plan, (&states, &mut keys));
     let is_allowed = outcome.is_allowed;
-    let next_expiry = states.iter().filter_map(StateRecord::next_expiry).min();
-    let mut decided = LaterDecided {
-        decided: Decided { is_allowed, hold: None, is_repeat: false },
-        decisions,
-        next_expiry,
-    };
     if is_look(plan.act) {
         return Ok((Changes::NONE, decided));
     }
-    let (mut writes, mut need) = (spots.charge(view, plan, &mut keys), DurabilityNeed::NONE);
+    let ticket = attend(plan, &decided, &mut states, times.now);
+    decided.ticket = plan.ticket.map(|_| ticket.outcome);
+    let (mut writes, mut need) = (Vec::new(), DurabilityNeed::NONE);
+    if !ticket.waits() {
+        writes = spots.charge(view, plan, &mut keys);
+    }
     let held = add_hold(view, (plan, outcome), (new_id, &mut states), &mut writes);
     decided.decided.hold = held;
     for (index, charge) in plan.charges.iter().enumerate() {
         if !spots.is_own(index) {
             continue;
         }
-        let is_changed = states[index].take(&keys[index], Some(charge.limit));
+        // Nothing is charged while a request waits.
+        let is_changed = !ticket.waits() && states[index].take(&keys[index], Some(charge.limit));
         let is_held = held.is_some_and(|new| states[index].fence == new.fence);
         if is_changed || is_held {
             need = need.and(need_of(plan, charge));
+        }
+        if is_changed || is_held || ticket.changed == Some(index) {
             writes.push(states[index].write(charge.hash, history, times));
         }
     }
@@ -125,6 +130,42 @@ fn decide_plan(
         writes.push(cached(named, response, times.now));
     }
     Ok((Changes { writes, need }, decided))
+}
+
+/// What the limits decide.
+fn decided(
+    view: &RecordView<'_>,
+    plan: &Plan<'_>,
+    (states, keys): (&[StateRecord], &mut [KeyState]),
+) -> (Outcome, LaterDecided) {
+    let mut decisions = Decisions::new();
+    let mut transition_view = View { history: view.history(), times: view.times, keys };
+    let outcome = transition::decide(&mut transition_view, plan, &mut decisions);
+    let decided = LaterDecided {
+        decided: Decided { is_allowed: outcome.is_allowed, hold: None, is_repeat: false },
+        decisions,
+        next_expiry: states.iter().filter_map(StateRecord::next_expiry).min(),
+        ticket: None,
+    };
+    (outcome, decided)
+}
+
+/// The lease that a waiter has got already, by an attempt whose answer was lost.
+fn granted_before(
+    view: &RecordView<'_>,
+    plan: &Plan<'_>,
+    states: &[StateRecord],
+) -> Option<LaterDecided> {
+    let id = HoldId(plan.ticket?.turn.hold);
+    let entry = states.iter().flat_map(|state| &state.held).find(|entry| entry.id == id)?;
+    let hold = Some(NewHold { id, expires: entry.expires, fence: entry.fence });
+    let look = Plan { act: Operation::Look, ticket: None, ..plan.clone() };
+    let (_, decided) = decided(view, &look, (states, &mut key_states(&look, states)));
+    Some(LaterDecided {
+        decided: Decided { is_allowed: true, hold, is_repeat: false },
+        ticket: Some(TicketOutcome::Gone),
+        ..decided
+    })
 }
 
 /// The result that the same request got before.
@@ -145,7 +186,7 @@ fn repeated(
     let decisions = plan.charges.iter().map(decision).collect();
     // The first one may not be durable yet.
     let changes = Changes { writes: Vec::new(), need: need_of_all(plan) };
-    Ok((changes, LaterDecided { decided, decisions, next_expiry: None }))
+    Ok((changes, LaterDecided { decided, decisions, next_expiry: None, ticket: None }))
 }
 
 /// Writes the hold of a decision, if it has one.

@@ -6,7 +6,9 @@ use smallvec::SmallVec;
 use tidegate_core::Period;
 
 use crate::any_limit::{AnyLimit, INLINE, Operation};
-use crate::plan::{Charge, HoldFor, IdempotencyKey, KeyAttributes, KeyName, Plan, PlannedRequests};
+use crate::plan::{
+    Charge, HoldFor, IdempotencyKey, KeyAttributes, KeyName, Plan, PlannedRequests, PlannedTicket,
+};
 use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Condition, Durability, Mode};
 
@@ -18,6 +20,7 @@ pub(super) struct OwnedPlan {
     charges: SmallVec<[OwnedCharge; INLINE]>,
     hold: Option<HoldFor>,
     pub(super) name: Option<IdempotencyKey>,
+    ticket: Option<PlannedTicket>,
     pub(super) looks_ahead: bool,
 }
 
@@ -61,8 +64,13 @@ impl OwnedPlan {
             charges: plan.charges.iter().map(charge).collect(),
             hold: plan.hold,
             name: plan.name,
+            ticket: plan.ticket,
             looks_ahead: plan.looks_ahead,
         }
+    }
+
+    pub(super) const fn ticket(&self) -> Option<PlannedTicket> {
+        self.ticket
     }
 
     /// The states of its keys.
@@ -78,6 +86,7 @@ impl OwnedPlan {
             charges: self.charges.iter().map(OwnedCharge::charge).collect(),
             hold: self.hold,
             name: self.name,
+            ticket: self.ticket,
             note: None,
             looks_ahead: self.looks_ahead,
             requests: Some(self),

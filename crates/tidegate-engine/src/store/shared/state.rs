@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidegate_core::Timestamp;
 
 use super::records::{Kind, Write};
+use super::tickets::Tickets;
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
 use crate::store::HoldId;
@@ -24,6 +25,8 @@ pub(super) struct StateRecord {
     pub(super) held: Vec<HeldEntry>,
     /// The largest fence of a hold so far.
     pub(super) fence: u64,
+    /// Those that wait for its slots.
+    pub(super) tickets: Tickets,
 }
 
 /// Units of a key that a hold has.
@@ -36,8 +39,9 @@ pub(super) struct HeldEntry {
 }
 
 impl StateRecord {
-    /// Releases what has expired, each at its own time.
+    /// Releases what has expired, each at its own time, and drops the tickets that have lapsed.
     pub(super) fn expire(&mut self, history: &History, times: Times) -> bool {
+        self.tickets.lapse(times.now);
         let mut due: Vec<HeldEntry> = Vec::new();
         self.held.retain(|entry| {
             let is_due = entry.expires <= times.now;
@@ -65,13 +69,18 @@ impl StateRecord {
 
     /// The change that writes it. A fence outlives the key.
     pub(super) fn write(&self, hash: u64, history: &History, times: Times) -> Write {
-        let is_empty = self.stored.is_none() && self.held.is_empty() && self.fence == 0;
+        let is_empty = self.stored.is_none()
+            && self.held.is_empty()
+            && self.fence == 0
+            && self.tickets.is_empty();
         let value = (!is_empty).then(|| self.to_bytes());
-        let keep_for = self.needed_for(hash, history, times);
+        let waits_for = self.tickets.last_expiry().unwrap_or(times.now);
+        let waits_for = waits_for.saturating_duration_since(times.now);
+        let keep_for = self.needed_for(hash, history, times).map(|it| it.max(waits_for));
         Write { keep_for, ..Write::new(Kind::State(hash), value) }
     }
 
-    /// How long it may be needed: until all its holds have expired, and the state is as good as a
+    /// How long it may be needed, but for its tickets: until all its holds have expired, and the state is as good as a
     /// fresh one. Fences follow the time, so a fence is not needed for longer.
     fn needed_for(&self, hash: u64, history: &History, times: Times) -> Option<Duration> {
         let Some(last) = self.held.iter().map(|entry| entry.expires).max() else {
@@ -101,6 +110,7 @@ impl StateRecord {
             write_item(out, &entry.item);
             write_key(out, &entry.item);
         });
+        self.tickets.write(&mut out);
         out.0
     }
 
@@ -122,7 +132,8 @@ impl StateRecord {
                 item: read_keyed_item(from)?,
             })
         })?;
-        if from.is_empty() { Ok(Self { stored, held, fence }) } else { Err(Malformed) }
+        let tickets = Tickets::read(&mut from)?;
+        if from.is_empty() { Ok(Self { stored, held, fence, tickets }) } else { Err(Malformed) }
     }
 }
 

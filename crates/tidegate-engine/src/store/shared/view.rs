@@ -131,21 +131,29 @@ impl<'r> RecordView<'r> {
 impl StateRecord {
     /// The state as a limit finds it. Of slots, what is on hold is all there is.
     pub(super) fn key_state(&self, limit: Option<&AnyLimit>) -> KeyState {
+        self.key_state_behind(0, limit)
+    }
+
+    /// The state as a limit finds it, where so many wait for its slots that come first.
+    pub(super) fn key_state_behind(&self, ahead: usize, limit: Option<&AnyLimit>) -> KeyState {
         match limit {
             Some(AnyLimit::Slots(_)) => {
-                let held = self.held.iter().map(|entry| entry.item.units).sum();
+                let held: u64 = self.held.iter().map(|entry| entry.item.units).sum();
+                let held = held.saturating_add(ahead as u64);
                 KeyState::new(Some(StoredState { tag: 0, state: AnyState::Slots { held } }))
             }
             _ => KeyState::new(self.stored),
         }
     }
 
-    /// Takes over what has become of the state; true if it has changed.
+    /// Takes over what has become of the state; true if it has changed. Of slots, only what is on
+    /// hold counts, which is not part of it.
     pub(super) fn take(&mut self, key: &KeyState, limit: Option<&AnyLimit>) -> bool {
-        if key.is_changed && !matches!(limit, Some(AnyLimit::Slots(_))) {
+        let is_changed = key.is_changed && !matches!(limit, Some(AnyLimit::Slots(_)));
+        if is_changed {
             self.stored = key.stored;
         }
-        key.is_changed
+        is_changed
     }
 }
 

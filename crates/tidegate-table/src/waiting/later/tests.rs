@@ -1,8 +1,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::*;
-use crate::clock::ManualClock;
+use crate::clock::{Clock, ManualClock};
 use crate::locks::lock;
 use crate::waiting::QueueWait;
 
@@ -19,7 +20,7 @@ impl Server {
         &'a self,
         name: &'static str,
         names: &'a Mutex<Vec<&'static str>>,
-    ) -> impl FnMut(Timestamp) -> Tried<'a, &'static str> {
+    ) -> impl FnMut(AttemptTurn) -> Tried<'a, &'static str> {
         move |_| {
             lock(names).push(name);
             let result = Arc::new(Mutex::new(None));
@@ -40,14 +41,14 @@ impl Server {
 const NOT_YET: Attempt<&str> = Attempt::NotYet { retry_at: None };
 
 fn request(max_waiters: usize) -> WaitRequest {
-    WaitRequest { queue: QUEUE, max_waiters, rank: 0, deadline: None, is_later: true }
+    WaitRequest { queue: QUEUE, max_waiters, rank: 0, deadline: None, attempts: Attempts::Later }
 }
 
 fn queues() -> WaitQueues {
     WaitQueues::new(Arc::new(ManualClock::default()))
 }
 
-fn poll<'a, F: FnMut(Timestamp) -> Tried<'a, &'static str>>(
+fn poll<'a, F: FnMut(AttemptTurn) -> Tried<'a, &'static str>>(
     wait: &mut QueueWait<'a, &'static str, F>,
 ) -> Poll<Result<&'static str, QueueError>> {
     Pin::new(wait).poll(&mut Context::from_waker(Waker::noop()))
@@ -135,4 +136,72 @@ fn dropping_a_wait_passes_its_turn_on() {
     assert_eq!(*lock(&made), ["first", "second"]);
     drop(second);
     assert_eq!((queues.waiting(), queues.queue_count()), (0, 0));
+}
+
+const TICKETED: Attempts = Attempts::Ticketed { renewed_every: Duration::from_secs(1) };
+
+#[test]
+fn where_the_order_is_kept_elsewhere_each_attempts_at_once_and_then_the_head() {
+    let clock = ManualClock::new(Timestamp::from_millis(10_300));
+    let (server, made) = (Server::default(), Mutex::default());
+    let queues = WaitQueues::new(Arc::new(clock.clone()));
+    let soon = Attempt::NotYet { retry_at: Some(Timestamp::from_millis(10_350)) };
+    let request = WaitRequest { attempts: TICKETED, ..request(0) };
+    let mut first = queues.wait(request, server.attempt("first", &made));
+    let mut second = queues.wait(request, server.attempt("second", &made));
+    assert_eq!(std::mem::take(&mut *lock(&made)), ["first", "second"]);
+    for _ in 0..2 {
+        server.answer(soon);
+    }
+    assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+    let mut at = |ms: u64| {
+        clock.set(Timestamp::from_millis(ms));
+        queues.tick(clock.now());
+        assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+        let attempted = std::mem::take(&mut *lock(&made));
+        attempted.iter().for_each(|_| server.answer(NOT_YET));
+        assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+        attempted
+    };
+    assert_eq!(at(10_340), [""; 0]);
+    assert_eq!(at(10_350), ["first"], "the head, at its retry time");
+    assert_eq!(at(10_999), [""; 0]);
+    assert_eq!(at(11_000), ["first", "second"], "all, so that their turn is kept");
+    assert_eq!(at(11_500), [""; 0]);
+    assert_eq!(at(12_000), ["first", "second"]);
+    queues.wake(QUEUE);
+    assert_eq!(at(12_001), ["first"]);
+    drop(first);
+    assert!(poll(&mut second).is_pending());
+    assert_eq!(*lock(&made), ["second"], "it is the head now");
+}
+
+#[test]
+fn where_the_order_is_kept_elsewhere_the_last_attempt_comes_at_the_deadline() {
+    let clock = ManualClock::default();
+    let queues = WaitQueues::new(Arc::new(clock.clone()));
+    let turns: Mutex<Vec<AttemptTurn>> = Mutex::default();
+    let attempt = |turn: AttemptTurn| {
+        lock(&turns).push(turn);
+        Tried::Now(NOT_YET)
+    };
+    let request = WaitRequest {
+        deadline: Some(Timestamp::from_millis(500)),
+        attempts: TICKETED,
+        ..request(9)
+    };
+    let mut first = queues.wait(WaitRequest { deadline: None, ..request }, attempt);
+    let mut second = queues.wait(request, attempt);
+    assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+    clock.set(Timestamp::from_millis(500));
+    queues.tick(clock.now());
+    assert_eq!(poll(&mut second), Poll::Ready(Err(QueueError::DeadlinePassed)));
+    let turn = |now, arrival, is_last| AttemptTurn { now, arrival, is_last };
+    let zero = Timestamp::ZERO;
+    let expected = [turn(zero, 0, false), turn(zero, 1, false), turn(clock.now(), 1, true)];
+    assert_eq!(*lock(&turns), expected);
+    let mut third = queues.wait(request, attempt);
+    assert_eq!(poll(&mut third), Poll::Ready(Err(QueueError::DeadlinePassed)));
+    assert_eq!(lock(&turns).last(), Some(&turn(clock.now(), 2, true)));
+    assert_eq!(queues.waiting(), 1);
 }

@@ -3,7 +3,7 @@ use super::*;
 const QUEUE: u64 = 7;
 
 fn request() -> WaitRequest {
-    WaitRequest { queue: QUEUE, max_waiters: 100, rank: 0, deadline: None, is_later: false }
+    WaitRequest { queue: QUEUE, max_waiters: 100, rank: 0, deadline: None, attempts: Attempts::Now }
 }
 
 fn at(secs: u64) -> Timestamp {
