@@ -11,6 +11,7 @@ mod full;
 mod local_share;
 mod nodes;
 mod programme;
+mod queue;
 mod sentinel;
 mod spread;
 mod support;
