@@ -330,13 +330,14 @@ fn connections_that_are_cut_never_charge_twice_or_in_part() {
                 // Clients alone: replicas stay connected.
                 let _ = node.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
                 number += 1;
-                thread::park_timeout(Duration::from_millis(3));
+                // Slowly enough that connections are made in between.
+                thread::park_timeout(Duration::from_millis(40));
             }
         });
         thread::scope(|scope| {
             for node in &nodes {
                 for _ in 0..2 {
-                    scope.spawn(|| (0..150).for_each(|_| count(node, &tally)));
+                    scope.spawn(|| (0..100).for_each(|_| count(node, &tally)));
                 }
             }
         });
@@ -344,7 +345,7 @@ fn connections_that_are_cut_never_charge_twice_or_in_part() {
         cutting.join().unwrap();
     });
     let (allowed, denied, outages) = tally.get();
-    assert_eq!((allowed + outages, denied), (600, 0));
+    assert_eq!((allowed + outages, denied), (400, 0));
     let left = left(&nodes[0], &RED);
     assert!(left.iter().all(|it| *it == left[0]), "all or nothing: {left:?}");
     let charged = 5_000 - left[0];
