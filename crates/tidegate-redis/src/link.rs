@@ -139,14 +139,14 @@ pub(crate) fn read_appendfsync() -> Cmd {
 
 /// The setting `appendfsync` in a response; `None` if it may not be read.
 pub(crate) fn appendfsync(response: &Value) -> Option<&str> {
-    let text = |value| match value {
-        &Value::BulkString(ref bytes) => std::str::from_utf8(bytes).ok(),
-        Value::SimpleString(text) => Some(&**text),
-        _ => None,
+    let value = match response {
+        Value::Array(pair) => pair.get(1)?,
+        Value::Map(pairs) => pairs.first().map(|(_, value)| value)?,
+        _ => return None,
     };
-    match response {
-        Value::Array(pair) => pair.get(1).and_then(text),
-        Value::Map(pairs) => pairs.first().and_then(|(_, value)| text(value)),
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
         _ => None,
     }
 }
