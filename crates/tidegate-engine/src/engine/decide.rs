@@ -225,16 +225,9 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         (verb, when): (Verb, When),
     ) -> DecideProgress<'_> {
         loop {
-            let ReportBody {
-                rules: guard,
-                evaluated,
-                decisions,
-                is_of_several,
-                hits,
-                local,
-                ticket,
-                ..
-            } = &mut *report.body;
+            let body = &mut *report.body;
+            let ReportBody { rules: guard, evaluated, decisions, is_of_several, .. } = body;
+            let ReportBody { hits, local, ticket, .. } = body;
             let rules: &Ruleset = guard.get_or_insert_with(|| self.shared.rules.load());
             let times = self.times_when(rules, when);
             let domain = find.number(rules).map(|number| &rules.domains[number]);
@@ -260,8 +253,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             }
             evaluated.clear();
             evaluated.extend(planned.plan.charges.iter().map(EvaluatedRule::from));
-            *is_of_several = requests.len() > 1;
-            *hits = std::mem::take(&mut planned.hits);
+            (*is_of_several, *hits) = (requests.len() > 1, std::mem::take(&mut planned.hits));
             if evaluated.is_empty() && planned.plan.hold.is_none() {
                 drop(planned);
                 return self.if_in_force(report, times);

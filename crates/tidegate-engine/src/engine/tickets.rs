@@ -99,8 +99,12 @@ impl Report {
         }
     }
 
-    /// Notes that the store did not answer. A foreign value in a record does not go away.
+    /// Notes that the store did not answer. A foreign value in a record does not go away. One that
+    /// waits is charged nothing, so no share of a limit is used for it.
     pub(super) fn lose_ticket(&mut self, outage: Outage) {
+        if self.body.ticket.is_some() {
+            self.body.local = None;
+        }
         if matches!(outage, Outage::Unavailable | Outage::Unknown) {
             self.end_ticket(TicketEnd::Lost);
         }
