@@ -245,11 +245,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 let denial = EarlyDenialReport::new(rules, domain, denial, times.wall);
                 drop(planned);
                 report.deny(denial);
-                if self.shared.store.answers_later() {
-                    return self.if_in_force(report, times);
-                }
-                self.correct_wait(report, (find, requests), (when, times));
-                return DecideProgress::Now;
+                return self.denied_early(report, (find, requests), (when, times));
             }
             evaluated.clear();
             evaluated.extend(planned.plan.charges.iter().map(EvaluatedRule::from));
@@ -264,8 +260,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             if rules.has_local && !S::IS_IMMEDIATE {
                 *local = LocalFallback::new(&self.shared.local, rules, &planned.plan, times.now);
             }
-            let (decided, durable) = match self.shared.store.decide(&planned.plan, times, decisions)
-            {
+            let deciding = self.shared.store.decide(&planned.plan, times, decisions);
+            let (decided, durable) = match deciding {
                 Deciding::Now(Err(DecideError::Superseded)) => {
                     drop(planned);
                     *guard = Some(self.shared.rules.load());
@@ -294,6 +290,20 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             }
             return durable.map_or(DecideProgress::Now, DecideProgress::WhenDurable);
         }
+    }
+
+    /// A request that is denied before any limit is looked at.
+    fn denied_early(
+        &self,
+        report: &mut Report,
+        of: (&dyn FindDomain, &[Request<'_>]),
+        (when, times): (When, Times),
+    ) -> DecideProgress<'_> {
+        if self.shared.store.answers_later() {
+            return self.if_in_force(report, times);
+        }
+        self.correct_wait(report, of, (when, times));
+        DecideProgress::Now
     }
 
     /// In an outage the charge is undone, and the waiters are woken.
