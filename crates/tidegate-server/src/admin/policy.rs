@@ -46,7 +46,7 @@ pub(super) fn apply(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Va
         FileSettings { engine: parsed.policy.settings(), server: &after },
     );
     if let Some(redis) = &started.redis {
-        redis.check_durability(&parsed.policy).map_err(|it| AdminError::unfit(&it.to_string()))?;
+        redis.check_durability(&parsed.policy).map_err(|it| AdminError::unfit(it.to_string()))?;
     }
     let replace = || daemon.engine.replace_policy(actor, parsed.policy).block();
     let changes = daemon.reload.replace(parsed.server, replace)?;
