@@ -2,5 +2,5 @@
 //! on records of any kind.
 
 pub use crate::store::shared::{
-    Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction, Write,
+    Listing, RecordKey, RecordKeyText, RecordStore, Records, SharedStore, Step, Transaction, Write,
 };

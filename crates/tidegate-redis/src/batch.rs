@@ -1,8 +1,10 @@
 //! What is sent at once: reads, and commits that wait for the same keys joined into one.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tidegate::policy::Durability;
 use tidegate::shared::{RecordKey, Records, Step, Transaction, Write};
 
@@ -16,12 +18,36 @@ use crate::key_map::{KeyMap, KeySet};
 pub(crate) struct Job {
     pub(crate) transaction: Transaction,
     /// The records that its next step needs.
-    pub(crate) needs: Vec<RecordKey>,
+    pub(crate) needs: Needs,
     /// When it was submitted, and when it has to have a result, by the local clock.
     pub(crate) submitted_ns: u64,
     pub(crate) due_ns: u64,
     /// How often a commit over several servers was lost to another one.
     pub(crate) lost_rounds: u8,
+    /// Released with it.
+    pub(crate) _permit: Permit,
+}
+
+/// The records that a step needs: mostly the policy and a few states.
+pub(crate) type Needs = SmallVec<[RecordKey; 4]>;
+
+/// The right to be one of the transactions that wait or are on their way.
+#[derive(Debug)]
+pub(crate) struct Permit(Arc<AtomicUsize>);
+
+impl Permit {
+    /// A permit, unless all are taken. The number is that of those taken.
+    pub(crate) fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
+        let permit = Self(Arc::clone(taken));
+        // Without one, dropping it corrects the number.
+        (taken.fetch_add(1, Ordering::Relaxed) < MOST_TRANSACTIONS).then_some(permit)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The value that a key will have, if what it was made of is still so.
@@ -195,7 +221,9 @@ impl Batch {
     /// Adds a transaction, as far as it gets.
     pub(crate) fn place(&mut self, mut job: Job, from: &mut Sources<'_>) -> Placed {
         loop {
-            let is_taken = |key: &RecordKey| from.taken.contains(key) || self.reading.contains(key);
+            let is_taken = |key: &RecordKey| {
+                !key.is_control() && (from.taken.contains(key) || self.reading.contains(key))
+            };
             if job.needs.iter().any(is_taken) || !self.has_room(&job, from.most_keys) {
                 return Placed::Later(job);
             }
@@ -245,10 +273,7 @@ impl Batch {
 
     /// Whether the transaction fits: a commit over very many keys would stop the server for long.
     fn has_room(&self, job: &Job, most_keys: usize) -> bool {
-        let mut groups: Vec<usize> =
-            job.needs.iter().filter_map(|key| self.group_of.get(key).copied()).collect();
-        groups.sort_unstable();
-        groups.dedup();
+        let groups = self.groups_of(job);
         let keys: usize = groups.iter().map(|index| self.groups[*index].keys.len()).sum();
         let jobs: usize = groups.iter().map(|index| self.groups[*index].jobs.len()).sum();
         (keys + job.needs.len() <= most_keys && jobs < MOST_JOBS || groups.is_empty())
@@ -257,15 +282,22 @@ impl Batch {
 
     /// The records that the transaction needs and that were never seen.
     fn missing(&self, job: &Job, cache: &mut Cache) -> Vec<RecordKey> {
-        let is_known = |key: &RecordKey| {
-            key.is_control() || self.pending.contains_key(key) || cache.get(key).is_some()
+        let mut is_missing = |key: &RecordKey| {
+            !key.is_control() && !self.pending.contains_key(key) && cache.get(key).is_none()
         };
-        let mut missing = job.needs.clone();
-        missing.retain({
-            let mut is_known = is_known;
-            move |key| !is_known(key)
-        });
-        missing
+        job.needs.iter().copied().filter(|key| is_missing(key)).collect()
+    }
+
+    /// The groups that the transaction's keys are in, each once.
+    fn groups_of(&self, job: &Job) -> SmallVec<[usize; 4]> {
+        let mut groups = SmallVec::new();
+        for key in job.needs.iter().filter(|key| !key.is_control()) {
+            if let Some(group) = self.group_of.get(key).filter(|group| !groups.contains(*group)) {
+                groups.push(*group);
+            }
+        }
+        groups.sort_unstable();
+        groups
     }
 
     fn records(&self, job: &Job, (cache, control): (&mut Cache, Option<&Arc<[u8]>>)) -> Records {
@@ -295,10 +327,8 @@ impl Batch {
     /// Makes the transaction part of the group of its keys.
     fn join(&mut self, job: Job, writes: Vec<Write>, cache: &mut Cache) {
         let index = self.group_for(&job);
-        let written = writes.iter().map(|write| write.key);
-        let keys: Vec<RecordKey> =
-            job.needs.iter().copied().filter(|key| !key.is_control()).chain(written).collect();
-        for key in keys {
+        let read = job.needs.iter().copied().filter(|key| !key.is_control());
+        for key in read.chain(writes.iter().map(|write| write.key)) {
             if self.group_of.insert(key, index).is_none() {
                 self.groups[index].keys.push(key);
             }
@@ -310,7 +340,7 @@ impl Batch {
         }
         for Write { key, value, keep_for, .. } in writes {
             if let Some(pending) = self.pending.get_mut(&key) {
-                pending.change = Some(Change { record: value.map(Arc::from), keep_for });
+                pending.change = Some(Change { record: value, keep_for });
             }
         }
         self.groups[index].jobs.push(job);
@@ -318,10 +348,7 @@ impl Batch {
 
     /// The one group of all keys of a transaction; those that they are in now become one.
     fn group_for(&mut self, job: &Job) -> usize {
-        let mut groups: Vec<usize> =
-            job.needs.iter().filter_map(|key| self.group_of.get(key).copied()).collect();
-        groups.sort_unstable();
-        groups.dedup();
+        let groups = self.groups_of(job);
         let Some((&first, others)) = groups.split_first() else {
             self.groups.push(Group::new(frame::new_stamp()));
             return self.groups.len() - 1;
@@ -357,6 +384,9 @@ fn readiness(keys: &[RecordKey], from: &Sources<'_>) -> Readiness {
     }
     worst
 }
+
+/// How many transactions of a store wait or are on their way at most; more fail at once.
+const MOST_TRANSACTIONS: usize = 1 << 16;
 
 /// How many transactions share a commit at most.
 const MOST_JOBS: usize = 4_096;

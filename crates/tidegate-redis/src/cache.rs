@@ -24,7 +24,9 @@ pub(crate) struct Seen {
 impl Cache {
     /// The value of a key, as it was last seen.
     pub(crate) fn get(&mut self, key: &RecordKey) -> Option<&Seen> {
-        if let Some(seen) = self.old.remove(key) {
+        if !self.old.is_empty()
+            && let Some(seen) = self.old.remove(key)
+        {
             self.insert(*key, seen);
         }
         self.young.get(key)
@@ -34,7 +36,9 @@ impl Cache {
         if self.young.len() >= GENERATION && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
         }
-        self.old.remove(&key);
+        if !self.old.is_empty() {
+            self.old.remove(&key);
+        }
         self.young.insert(key, seen);
     }
 

@@ -1,27 +1,36 @@
 //! The commands of a batch, and what their responses mean.
 
+use std::io::Write;
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, ServerError, Value};
+use redis::{Cmd, Pipeline, RedisWrite, ServerError, Value};
+use smallvec::SmallVec;
 use tidegate::shared::RecordKey;
 
 use crate::batch::{Batch, Group, NewValue, Pending, Times};
 use crate::frame::{Cell, Foreign};
 use crate::intent::Found;
+use crate::key_map::KeySet;
 
 /// Commits groups of keys, each group at once, if its values are those that were seen.
 ///
 /// For each group: how many keys, a stamp; for each key: what its value has to begin with (nothing:
 /// no value), its new value (nothing: unchanged), when it expires (nothing: never). Responds for each
-/// group with 1 if it was committed, 2 if it was before, and else with the values that are there.
+/// group with 1 if it was committed, 2 if it was before, and else with the values that are there. No two
+/// groups have a key in common, so one `MGET` reads all; it takes a value of another type for none, which
+/// `GET` does not.
 pub(crate) const COMMIT: &str = "\
 local out, k, a = {}, 0, 1
+local all = redis.call('MGET', unpack(KEYS))
 while k < #KEYS do
   local n, head = tonumber(ARGV[a]), ARGV[a + 1]
   local same, done, now = true, false, {}
   for i = 1, n do
-    local v = redis.pcall('GET', KEYS[k + i])
-    if type(v) == 'table' then v = '?' end
+    local v = all[k + i]
+    if not v then
+      v = redis.pcall('GET', KEYS[k + i])
+      if type(v) == 'table' then v = '?' end
+    end
     local at = a + 2 + (i - 1) * 3
     local h = v and string.sub(v, 1, 12) or ''
     if h ~= ARGV[at] then same = false end
@@ -51,6 +60,45 @@ end
 return out
 ";
 
+/// Commits one group as above, and passes the turns at some of its keys on, each with the value of its
+/// key: the last names are those of the turns, the last arguments the numbers of their keys. A turn that
+/// cannot be passed on is no failure of the commit.
+pub(crate) const COMMIT_AND_PASS: &str = "\
+local n, head = tonumber(ARGV[1]), ARGV[2]
+local same, done, now = true, false, {}
+for i = 1, n do
+  local v = redis.pcall('GET', KEYS[i])
+  if type(v) == 'table' then v = '?' end
+  local at = 3 + (i - 1) * 3
+  local h = v and string.sub(v, 1, 12) or ''
+  if h ~= ARGV[at] then same = false end
+  if ARGV[at + 1] ~= '' and h == head then done = true end
+  now[i] = v
+end
+if done then return {2} end
+if not same then return {now} end
+for i = 1, n do
+  local at = 3 + (i - 1) * 3
+  if ARGV[at + 1] ~= '' then
+    if ARGV[at + 2] == '' then
+      redis.call('SET', KEYS[i], ARGV[at + 1])
+    else
+      redis.call('SET', KEYS[i], ARGV[at + 1], 'PXAT', ARGV[at + 2])
+    end
+    now[i] = ARGV[at + 1]
+  end
+end
+for t = n + 1, #KEYS do
+  local v = now[tonumber(ARGV[2 + n * 3 + t - n])]
+  if v then
+    redis.pcall('DEL', KEYS[t])
+    redis.pcall('RPUSH', KEYS[t], v)
+    redis.pcall('PEXPIRE', KEYS[t], 1000)
+  end
+end
+return {1}
+";
+
 /// Reads a value, if it does not begin as the one that is known.
 pub(crate) const READ_IF_CHANGED: &str = "\
 local v = redis.call('GET', KEYS[1])
@@ -67,6 +115,7 @@ pub(crate) struct Dialect {
     pub(crate) has_ifeq: bool,
     /// The names of the scripts.
     pub(crate) commit_sha: String,
+    pub(crate) pass_sha: String,
     pub(crate) read_sha: String,
     /// How much longer values are kept than they are needed.
     pub(crate) kept_longer: Duration,
@@ -113,33 +162,50 @@ pub(crate) struct Encoded {
 }
 
 impl Dialect {
-    pub(crate) fn name(&self, key: &RecordKey) -> String {
-        format!("{}{key}", self.prefix)
+    /// Adds the name of a key.
+    fn add_name(&self, command: &mut Cmd, key: &RecordKey) {
+        let mut argument = command.writer_for_next_arg();
+        // It is memory, so it does not fail.
+        let _ = argument.write_all(self.prefix.as_bytes());
+        let _ = argument.write_all(key.text().as_bytes());
     }
 
-    /// The commands of a batch. Values expire no earlier than so long after the time given, in
+    /// The name of the turn at a key. In a cluster it is on the node of the key.
+    pub(crate) fn turn_name(&self, key: &RecordKey) -> String {
+        let prefix = &self.prefix;
+        if prefix.contains('{') {
+            format!("{prefix}turn:{key}")
+        } else {
+            format!("{prefix}turn:{{{prefix}{key}}}")
+        }
+    }
+
+    /// The commands of a batch, which pass the turns at some keys on. Values expire no earlier than so long after the time given, in
     /// milliseconds since 1970.
-    pub(crate) fn encode(&self, batch: &Batch, now_ms: u64) -> Encoded {
+    pub(crate) fn encode(&self, (batch, turns): (&Batch, &KeySet), now_ms: u64) -> Encoded {
         let mut encoded = Encoded {
-            pipeline: Pipeline::new(),
+            pipeline: Pipeline::with_capacity(batch.reads.len() + batch.groups.len() + 2),
             count: 0,
-            reads: Vec::new(),
-            replies: Vec::new(),
+            reads: Vec::with_capacity(batch.reads.len()),
+            replies: Vec::with_capacity(batch.groups.len()),
             time: None,
             control: None,
         };
         // Not by `MGET`: it takes a value of another type for none.
         let get = |key: &RecordKey| {
             let mut command = redis::cmd("GET");
-            command.arg(self.name(key));
+            self.add_name(&mut command, key);
             command
         };
         encoded.reads = batch.reads.iter().map(|(key, _)| encoded.add(get(key))).collect();
         let mut script: Vec<&Group> = Vec::new();
         for group in &batch.groups {
-            let pending: Vec<&Pending> =
+            let pending: SmallVec<[&Pending; 4]> =
                 group.keys.iter().filter_map(|key| batch.pending.get(key)).collect();
-            if !pending.iter().any(|it| it.writes()) {
+            if !turns.is_empty() && group.keys.iter().any(|key| turns.contains(key)) {
+                let index = encoded.add(self.pass((group, turns), (batch, self.times(now_ms))));
+                encoded.replies.push(Reply::Script(index, 0));
+            } else if !pending.iter().any(|it| it.writes()) {
                 let index = encoded.count();
                 group.keys.iter().for_each(|key| {
                     encoded.add(get(key));
@@ -169,8 +235,10 @@ impl Dialect {
             return None;
         }
         let NewValue { value, expires_ms, .. } = pending.new_value(group.stamp, times)?;
-        let mut command = redis::cmd("SET");
-        command.arg(self.name(key)).arg(value);
+        let mut command = Cmd::with_capacity(8, SET_BYTES);
+        command.arg("SET");
+        self.add_name(&mut command, key);
+        command.arg(&value[..]);
         if expected.stamp.is_some() {
             command.arg("IFEQ").arg(expected.value());
         } else {
@@ -181,6 +249,22 @@ impl Dialect {
             command.arg("PXAT").arg(at_ms);
         }
         Some(command)
+    }
+
+    /// A group with turns that are passed on.
+    fn pass(&self, (group, turns): (&Group, &KeySet), from: (&Batch, Times)) -> Cmd {
+        let passed = group.keys.iter().filter(|key| turns.contains(*key));
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.pass_sha).arg(group.keys.len() + passed.clone().count());
+        group.keys.iter().for_each(|key| self.add_name(&mut command, key));
+        for key in passed {
+            command.arg(self.turn_name(key));
+        }
+        self.add_group(&mut command, group, from);
+        for (index, _) in group.keys.iter().enumerate().filter(|(_, key)| turns.contains(*key)) {
+            command.arg(index + 1);
+        }
+        command
     }
 
     /// Adds the groups that need a script; several of them in one call.
@@ -204,7 +288,7 @@ impl Dialect {
             command.arg(&self.commit_sha).arg(keys);
             let names = groups[first..end].iter().flat_map(|group| &group.keys);
             for key in names {
-                command.arg(self.name(key));
+                self.add_name(&mut command, key);
             }
             for group in &groups[first..end] {
                 self.add_group(&mut command, group, (batch, times));
@@ -224,7 +308,9 @@ impl Dialect {
     /// Reads a value if it is not the one that is known.
     pub(crate) fn read_if_changed(&self, key: &RecordKey, known: &Cell) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.read_sha).arg(1).arg(self.name(key)).arg(known.head());
+        command.arg(&self.read_sha).arg(1);
+        self.add_name(&mut command, key);
+        command.arg(known.head());
         command
     }
 }
@@ -310,10 +396,19 @@ impl Encoded {
                 }
                 _ => none(),
             },
+            (None, Value::BulkString(bytes)) if is_expected((group, batch), bytes) => {
+                Committed::Yes
+            }
             (None, value) => compared((group, batch), vec![found(value)]),
             _ => none(),
         }
     }
+}
+
+/// Whether the value that was there is the one that was expected, of a group with one key.
+fn is_expected((group, batch): (&Group, &Batch), value: &[u8]) -> bool {
+    let pending = group.keys.first().and_then(|key| batch.pending.get(key));
+    pending.is_some_and(|pending| pending.expected.is_value(value))
 }
 
 /// Whether the values that were there are those that were expected, or already the new ones.
@@ -386,6 +481,9 @@ pub(crate) fn is_redirection(error: &str) -> bool {
     ["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "READONLY", "MASTERDOWN", "LOADING", "NOREPLICAS"]
         .contains(&code)
 }
+
+/// Room for the arguments of a usual `SET`, in bytes.
+const SET_BYTES: usize = 224;
 
 /// How many keys one call of a script has, unless one group has more.
 const MOST_KEYS: usize = 64;

@@ -14,14 +14,17 @@ use futures_util::StreamExt;
 use futures_util::future::Future;
 use futures_util::stream::FuturesUnordered;
 use redis::{RedisError, Value};
+use tidegate::shared::RecordKey;
 use tidegate::{Clock, MonotonicClock, Outage};
 
 use crate::batch::{Batch, Job};
+use crate::cache::Seen;
 use crate::commands::Encoded;
 use crate::error::ConnectFailure;
 use crate::inbox::Inbox;
 use crate::key_map::KeySet;
 use crate::link::Link;
+use crate::locks::lock;
 use crate::route::Route;
 use crate::slots::SlotMap;
 
@@ -34,12 +37,14 @@ mod responses;
 mod send;
 mod several;
 mod survey;
+mod turns;
 
 use barrier::Barriers;
 use edits::Edits;
 use lanes::Lanes;
 use send::Uncertain;
 use several::{Settled, Several, Visited};
+use turns::{Came, Turns, WaitEnd};
 
 /// Runs the transactions of a store until it is closed.
 pub(crate) async fn run(inbox: Arc<Inbox>, route: Arc<Route>) {
@@ -63,6 +68,7 @@ struct Driver {
     several: Several,
     edits: Edits,
     barriers: Barriers,
+    turns: Turns,
     wants_control: bool,
     control_is_foreign: bool,
     polled_ns: u64,
@@ -124,6 +130,7 @@ impl Driver {
             several: Several::default(),
             edits: Edits::default(),
             barriers: Barriers::default(),
+            turns: Turns::default(),
             wants_control: false,
             control_is_foreign: false,
             polled_ns: 0,
@@ -139,6 +146,7 @@ impl Driver {
             self.finish_edits();
             self.connect();
             self.send_all();
+            self.connect_for_turns();
             self.send_barriers();
             self.send_surveys();
             self.list();
@@ -150,6 +158,7 @@ impl Driver {
             tokio::select! {
                 () = inbox.arrived.notified() => {}
                 Some(event) = self.events.next() => self.take_event(event),
+                Some(end) = self.turns.next() => self.turn_came(end),
                 () = tokio::time::sleep(until) => {}
             }
         }
@@ -164,6 +173,37 @@ impl Driver {
             Event::Slots(slots) => self.take_slots(slots),
             Event::Settled(settled) => self.settled(settled),
             Event::Visited(visited) => self.visited(visited),
+        }
+    }
+
+    /// Connects to the server once more, where turns are waited for.
+    fn connect_for_turns(&mut self) {
+        if !self.turns.is_empty() {
+            let name = format!("{}:{}", self.inbox.settings.namespace, RecordKey::control());
+            self.turns.connect(&self.route, &name, local_ns());
+        }
+    }
+
+    /// Waits for the turn at a key, unless a commit of it is on its way.
+    fn wait_for_turn(&mut self, key: RecordKey) {
+        let link = self.lanes.of(&key).and_then(|number| self.lanes.all.get(number)?.link.as_ref());
+        if let Some(link) = link.filter(|_| !self.busy.contains(&key)) {
+            self.turns.wait(key, link.dialect.turn_name(&key), local_ns());
+        }
+    }
+
+    fn turn_came(&mut self, end: WaitEnd) {
+        match self.turns.came(end, local_ns(), self.deadline_ns()) {
+            Came::Turn(key, cell) => {
+                self.inbox.counters.turns.add(1);
+                // It may have changed since, so a denial has to be confirmed.
+                lock(&self.inbox.known).cache.insert(key, Seen { cell, at_ns: 0 });
+            }
+            Came::Nothing => self.inbox.counters.turns_missed.add(1),
+            Came::Connection => {}
+            Came::Refused(error) => {
+                self.complain(|| tracing::warn!(error, "the store refuses turns at busy keys"));
+            }
         }
     }
 

@@ -46,6 +46,15 @@ impl Cell {
             .map_or_else(Vec::new, |stamp| value(stamp, self.expires_ms, self.record.as_deref()))
     }
 
+    /// Whether a value of the server is this one: no other has its stamp.
+    pub(crate) fn is_value(&self, value: &[u8]) -> bool {
+        self.stamp.is_some_and(|stamp| {
+            let head = value.split_first_chunk::<4>();
+            let stamp = stamp.to_le_bytes();
+            head.is_some_and(|(magic, rest)| *magic == RECORD && rest.starts_with(&stamp))
+        })
+    }
+
     /// The part of the value that scripts compare; empty if there is none.
     pub(crate) fn head(&self) -> Vec<u8> {
         self.stamp.map_or_else(Vec::new, |stamp| head(RECORD, stamp))
@@ -71,5 +80,8 @@ pub(crate) fn head(magic: [u8; 4], stamp: u64) -> Vec<u8> {
 /// A number that no other value has, as far as chance allows.
 pub(crate) fn new_stamp() -> u64 {
     use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0_u8)
+    RandomState::new().hash_one(0_u8) & !TAKES_TURNS
 }
+
+/// The bit of a stamp that says that its node takes turns at a key of the group.
+pub(crate) const TAKES_TURNS: u64 = 1;

@@ -1,14 +1,14 @@
 //! What callers and the driver share.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tidegate::policy::Durability;
 use tidegate::shared::{RecordKey, Records, Step, Transaction};
 use tidegate::{Clock, MonotonicClock, Outage};
 use tokio::sync::{Notify, oneshot};
 
-use crate::batch::Job;
+use crate::batch::{Job, Needs, Permit};
 use crate::cache::Cache;
 use crate::control::ControlCopy;
 use crate::facts::ServerFacts;
@@ -22,6 +22,8 @@ use crate::stats::Counters;
 pub(crate) struct Inbox {
     pub(crate) settings: Settings,
     submitted: Mutex<Vec<Job>>,
+    /// How many transactions wait or are on their way.
+    open: Arc<AtomicUsize>,
     listings: Mutex<Vec<ListRequest>>,
     pub(crate) arrived: Notify,
     pub(crate) known: Mutex<Known>,
@@ -56,6 +58,7 @@ impl Inbox {
         Self {
             settings,
             submitted: Mutex::default(),
+            open: Arc::default(),
             listings: Mutex::default(),
             arrived: Notify::new(),
             known: Mutex::default(),
@@ -78,14 +81,14 @@ impl Inbox {
         let longest = if transaction.is_edit() { edit_lead * 2 + EDIT_DEADLINE } else { deadline };
         let due_ns =
             submitted_ns.saturating_add(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX));
-        let needs = transaction.first_reads();
-        let job = Job { transaction, needs, submitted_ns, due_ns, lost_rounds: 0 };
-        let mut submitted = lock(&self.submitted);
-        if submitted.len() >= MOST_SUBMITTED {
-            drop(submitted);
+        let Some(permit) = Permit::take(&self.open) else {
             self.counters.unavailable.add(1);
-            return job.transaction.fail(Outage::Unavailable);
-        }
+            return transaction.fail(Outage::Unavailable);
+        };
+        let needs = transaction.first_reads().into();
+        let (lost_rounds, _permit) = (0, permit);
+        let job = Job { transaction, needs, submitted_ns, due_ns, lost_rounds, _permit };
+        let mut submitted = lock(&self.submitted);
         let is_first = submitted.is_empty();
         submitted.push(job);
         drop(submitted);
@@ -125,7 +128,7 @@ impl Inbox {
     /// A denial needs no write: what is known to be denied stays so. All else fails.
     pub(crate) fn answer_without_server(&self, mut transaction: Transaction) {
         let mut known = lock(&self.known);
-        let mut needs = transaction.first_reads();
+        let mut needs = Needs::from(transaction.first_reads());
         while transaction.is_charge()
             && let Some(records) = self.known_records(&mut known, &needs)
         {
@@ -158,9 +161,6 @@ impl Inbox {
         Some(records)
     }
 }
-
-/// How many transactions wait to be run at most; more fail at once.
-const MOST_SUBMITTED: usize = 1 << 16;
 
 /// How long an edit may take, besides the time until it takes force.
 const EDIT_DEADLINE: std::time::Duration = std::time::Duration::from_secs(5);

@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 use tidegate::shared::RecordKey;
 
-use crate::commands::{COMMIT, Dialect, READ_IF_CHANGED};
+use crate::commands::{COMMIT, COMMIT_AND_PASS, Dialect, READ_IF_CHANGED};
 use crate::error::ConnectFailure;
 use crate::facts::{ServerFacts, info_field};
 use crate::route::Route;
@@ -61,7 +61,8 @@ impl Link {
         let mut load = async |script: &str| -> Result<String, RedisError> {
             redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await
         };
-        let (commit_sha, read_sha) = (load(COMMIT).await?, load(READ_IF_CHANGED).await?);
+        let (commit_sha, pass_sha) = (load(COMMIT).await?, load(COMMIT_AND_PASS).await?);
+        let read_sha = load(READ_IF_CHANGED).await?;
         let has_ifeq = match server.program {
             "valkey" => server.version >= [8, 1, 0],
             _ => server.version >= [8, 4, 0],
@@ -70,6 +71,7 @@ impl Link {
             prefix,
             has_ifeq,
             commit_sha,
+            pass_sha,
             read_sha,
             kept_longer: settings.kept_longer,
             shares_calls: node.is_none(),
@@ -93,7 +95,7 @@ impl Link {
     pub(crate) async fn load_scripts(
         mut connection: MultiplexedConnection,
     ) -> Result<(), RedisError> {
-        for script in [COMMIT, READ_IF_CHANGED] {
+        for script in [COMMIT, COMMIT_AND_PASS, READ_IF_CHANGED] {
             let _: Value =
                 redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await?;
         }

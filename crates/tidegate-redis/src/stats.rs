@@ -42,6 +42,10 @@ counters! {
     intents_met,
     "Commits that another node came before; their transactions were decided again."
     conflicts,
+    "Turns that came, at keys that other nodes write at the same time."
+    turns,
+    "Turns that did not come in time."
+    turns_missed,
     "Commits that were sent again, because the connection was lost."
     resends,
     "Transactions whose outcome is not known: they may have happened."

@@ -152,7 +152,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             DecideProgress::Now => NowOrLater::Now(Ok(report)),
             DecideProgress::Error(error) => NowOrLater::Now(Err(error)),
             DecideProgress::Later(later) => {
-                NowOrLater::Later(self.decide_later(&mut report, later, requests, (verb, when)))
+                NowOrLater::Later(self.decide_later(report, later, requests, (verb, when)))
             }
             DecideProgress::WhenDurable(durable) => {
                 NowOrLater::Later(Box::pin(report.when(durable)))
@@ -185,7 +185,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             DecideProgress::WhenDurable(durable) => EarlyDecision::Now(Ok((report, Some(durable)))),
             DecideProgress::Later(later) => {
                 let requests = std::slice::from_ref(request);
-                EarlyDecision::Later(self.decide_later(&mut report, later, requests, (verb, when)))
+                EarlyDecision::Later(self.decide_later(report, later, requests, (verb, when)))
             }
         }
     }

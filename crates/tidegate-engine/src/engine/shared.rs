@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tidegate_core::{Timestamp, Wait};
 
 use super::change::{differences, numbered};
@@ -33,46 +34,81 @@ use tidegate_table::locks::lock;
 
 /// Requests that outlive the call that they came with.
 #[derive(Clone, Debug)]
-pub(super) struct OwnedRequests(Vec<OwnedRequest>);
+pub(super) struct OwnedRequests(SmallVec<[OwnedRequest; 1]>);
 
 #[derive(Clone, Debug)]
 struct OwnedRequest {
-    domain: Box<str>,
-    attributes: Vec<(Box<str>, Box<str>)>,
+    /// Its texts, one after the other: the domain, the attributes, the idempotency key, the note.
+    text: Box<str>,
+    /// Where each of them ends.
+    ends: SmallVec<[usize; 6]>,
+    attributes: usize,
+    has_idempotency_key: bool,
+    has_note: bool,
     cost: u64,
-    idempotency_key: Option<Box<str>>,
-    note: Option<Box<str>>,
     request_limit: Option<RequestLimit>,
+}
+
+impl OwnedRequest {
+    fn new(request: &Request<'_>) -> Self {
+        let texts = || {
+            let attributes = request.attributes.iter();
+            let texts = [request.domain].into_iter();
+            let texts = texts.chain(attributes.flat_map(|(name, value)| [name, value]));
+            texts.chain(request.idempotency_key).chain(request.note)
+        };
+        let mut text = String::with_capacity(texts().map(str::len).sum());
+        let ends = texts().map(|it| {
+            text.push_str(it);
+            text.len()
+        });
+        Self {
+            ends: ends.collect(),
+            text: text.into_boxed_str(),
+            attributes: request.attributes.iter().count(),
+            has_idempotency_key: request.idempotency_key.is_some(),
+            has_note: request.note.is_some(),
+            cost: request.cost,
+            request_limit: request.request_limit.copied(),
+        }
+    }
+
+    /// Its texts.
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        let begins = [0].into_iter().chain(self.ends.iter().copied());
+        begins.zip(&self.ends).map(|(begin, end)| &self.text[begin..*end])
+    }
+
+    /// Its attributes.
+    fn attributes(&self) -> Vec<(&str, &str)> {
+        let mut texts = self.texts().skip(1);
+        (0..self.attributes).filter_map(|_| Some((texts.next()?, texts.next()?))).collect()
+    }
+
+    /// The request, with attributes that are in a list.
+    fn request<'r>(&'r self, attributes: &'r [(&'r str, &'r str)]) -> Request<'r> {
+        let mut rest = self.texts().skip(1 + 2 * self.attributes);
+        Request {
+            domain: self.texts().next().unwrap_or_default(),
+            attributes: Attributes::new(attributes),
+            cost: self.cost,
+            idempotency_key: if self.has_idempotency_key { rest.next() } else { None },
+            note: if self.has_note { rest.next() } else { None },
+            request_limit: self.request_limit.as_ref(),
+        }
+    }
 }
 
 impl OwnedRequests {
     pub(super) fn new(requests: &[Request<'_>]) -> Self {
-        let owned = |it: &Request<'_>| OwnedRequest {
-            domain: it.domain.into(),
-            attributes: it.attributes.iter().map(|(name, it)| (name.into(), it.into())).collect(),
-            cost: it.cost,
-            idempotency_key: it.idempotency_key.map(Into::into),
-            note: it.note.map(Into::into),
-            request_limit: it.request_limit.copied(),
-        };
-        Self(requests.iter().map(owned).collect())
+        Self(requests.iter().map(OwnedRequest::new).collect())
     }
 
     /// Calls a function with the requests.
     pub(super) fn with<R>(&self, then: impl FnOnce(&[Request<'_>]) -> R) -> R {
-        let attributes: Vec<Vec<(&str, &str)>> = (self.0.iter())
-            .map(|it| it.attributes.iter().map(|(name, it)| (&**name, &**it)).collect())
-            .collect();
-        let requests: Vec<Request<'_>> = (self.0.iter().zip(&attributes))
-            .map(|(it, attributes)| Request {
-                domain: &it.domain,
-                attributes: Attributes::new(attributes),
-                cost: it.cost,
-                idempotency_key: it.idempotency_key.as_deref(),
-                note: it.note.as_deref(),
-                request_limit: it.request_limit.as_ref(),
-            })
-            .collect();
+        let attributes: Vec<_> = self.0.iter().map(OwnedRequest::attributes).collect();
+        let requests = self.0.iter().zip(&attributes);
+        let requests: Vec<Request<'_>> = requests.map(|(it, list)| it.request(list)).collect();
         then(&requests)
     }
 }
@@ -83,17 +119,19 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     #[inline(never)]
     pub(super) fn decide_later(
         &self,
-        report: &mut Report,
+        report: Report,
         later: LaterDecision,
         requests: &[Request<'_>],
         (verb, when): (Verb, When),
     ) -> BoxFuture<Result<Report, CheckError>> {
-        let report = std::mem::replace(report, Report::new(&self.shared.rules));
-        let requests = OwnedRequests::new(requests);
-        let deciding = self.clone().finish_decision((report, later), requests, (verb, when));
-        let Some(shared) = self.shared.store.shared() else { return Box::pin(deciding) };
-        let engine = self.clone();
-        let deciding = async move { (deciding.await, engine) };
+        let (engine, requests) = (self.clone(), OwnedRequests::new(requests));
+        let deciding = async move {
+            let decided = engine.finish_decision((report, later), requests, (verb, when)).await;
+            (decided, engine)
+        };
+        let Some(shared) = self.shared.store.shared() else {
+            return Box::pin(async move { deciding.await.0 });
+        };
         let submitted = Submitted::new(
             Box::pin(deciding),
             |(decided, engine): (Result<Report, CheckError>, Self)| {
@@ -149,7 +187,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
 
     /// Waits for a decision, and plans again where the rules have changed meanwhile.
     async fn finish_decision(
-        self,
+        &self,
         (mut report, mut later): (Report, LaterDecision),
         requests: OwnedRequests,
         (verb, when): (Verb, When),
@@ -170,7 +208,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 // What is wrong with the request by the rules known here is no matter of the store.
                 (Err(DecideError::Outage(_)), Some(error)) => return Err(error),
                 (Err(DecideError::Superseded | DecideError::NotAdopted), error) => {
-                    if let Err(outage) = self.catch_up().await {
+                    // Seldom, so its state is not part of every decision's.
+                    if let Err(outage) = Box::pin(self.catch_up()).await {
                         report.lose_ticket(outage);
                         report.set(Err(outage.into()))?;
                         return error.map_or(Ok(report), Err);
@@ -195,7 +234,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             let is_decided = decided.is_ok();
             report.set(decided)?;
             if is_decided && !report.body.is_allowed && !matches!(when, When::Ahead(_)) {
-                self.correct_wait_later(&mut report, &requests, times).await;
+                Box::pin(self.correct_wait_later(&mut report, &requests, times)).await;
             }
             return Ok(report);
         }
@@ -254,7 +293,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let how = (Verb::Peek, When::Ahead(at));
         match self.plan_again(&mut look, requests, how) {
             DecideProgress::Later(later) => {
-                NowOrLater::Later(self.decide_later(&mut look, later, requests, how))
+                NowOrLater::Later(self.decide_later(look, later, requests, how))
             }
             DecideProgress::Error(error) => NowOrLater::Now(Err(error)),
             DecideProgress::Now | DecideProgress::WhenDurable(_) => NowOrLater::Now(Ok(look)),

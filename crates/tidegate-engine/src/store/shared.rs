@@ -11,12 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use smallvec::smallvec;
 use tidegate_core::Timestamp;
 
 pub(crate) use control::Control;
-pub use records::{Listing, RecordKey, RecordStore, Records, Step, Transaction, Write};
+pub use records::{
+    Listing, RecordKey, RecordKeyText, RecordStore, Records, Step, Transaction, Write,
+};
 
-use super::later::{BoxFuture, Finisher, Submitted, promise};
+use super::later::{BoxFuture, Finisher, PromiseFuture, Submitted, promise};
 use super::sha256::sha256;
 use super::{
     Adoption, DecideError, Decided, Deciding, EnrolFailure, ForgetScope, HoldId, LaterDecided,
@@ -28,7 +31,7 @@ use crate::history::History;
 use cell::Room;
 use control::new_stamp;
 use plan::OwnedPlan;
-use records::{Changes, DurabilityNeed, Flow, Kind, Purpose};
+use records::{Changes, DurabilityNeed, FirstReads, Flow, Kind, Purpose};
 use tidegate_policy::StoreBounds;
 use tidegate_policy::policy::Policy;
 use tidegate_table::hash::KeyedHash;
@@ -140,7 +143,7 @@ impl SharedStore {
     /// waits for that: if it fails, the ticket lapses.
     pub(crate) fn leave_queue(&self, queue: u64, arrival: u64, times: Times) {
         let (seen, node) = (self.seen.clone(), self.node);
-        let reads = vec![Control::key(), RecordKey(Kind::State(queue))];
+        let reads = smallvec![Control::key(), RecordKey(Kind::State(queue))];
         drop(self.run(reads, move |records| {
             flow(control_of::<Outage>(records, &seen).and_then(|control| match control {
                 Some(control) => {
@@ -167,27 +170,27 @@ impl SharedStore {
     /// Submits a transaction of a function.
     fn run<T: Send + 'static>(
         &self,
-        reads: Vec<RecordKey>,
+        reads: FirstReads,
         function: impl FnMut(&Records) -> Flow<T> + Send + 'static,
-    ) -> BoxFuture<Result<T, Outage>> {
+    ) -> PromiseFuture<Result<T, Outage>> {
         self.run_for(Purpose::Other, reads, function)
     }
 
     fn run_for<T: Send + 'static>(
         &self,
         purpose: Purpose,
-        reads: Vec<RecordKey>,
+        reads: FirstReads,
         function: impl FnMut(&Records) -> Flow<T> + Send + 'static,
-    ) -> BoxFuture<Result<T, Outage>> {
+    ) -> PromiseFuture<Result<T, Outage>> {
         let (promise, future) = promise();
         self.records.run(Transaction::new(reads, function, promise).with_purpose(purpose));
-        Box::pin(future)
+        future
     }
 
     /// Submits a transaction whose result is completed also if it is not waited for.
     fn submit<T: Send + 'static, E: From<Outage> + Send + 'static>(
         &self,
-        reads: Vec<RecordKey>,
+        reads: FirstReads,
         function: impl FnMut(&Records) -> Flow<Result<T, E>> + Send + 'static,
     ) -> NowOrLater<'_, Result<T, E>> {
         let future = self.run(reads, function);
@@ -212,7 +215,7 @@ impl SharedStore {
         is_allowed: bool,
     ) -> BoxFuture<Result<LaterDecided, DecideError>> {
         let seen = self.seen.clone();
-        let reads = vec![Control::key()];
+        let reads = smallvec![Control::key()];
         let future = self.run_for(Purpose::Charge, reads, move |records| {
             let found = decide::control_in_force::<DecideError>(records, version, &seen);
             let decided = Decided { is_allowed, hold: None, is_repeat: false };
@@ -247,7 +250,7 @@ impl SharedStore {
     }
 
     /// The records that a plan needs.
-    fn reads(plan: &OwnedPlan) -> Vec<RecordKey> {
+    fn reads(plan: &OwnedPlan) -> FirstReads {
         let states = plan.hashes().map(Kind::State);
         let name = plan.name.map(|named| Kind::Idempotency(named.name));
         [Kind::Control].into_iter().chain(states).chain(name).map(RecordKey).collect()
@@ -263,8 +266,14 @@ impl sealed::Store for SharedStore {
 
     fn decide(&self, plan: &Plan<'_>, times: Times, _: &mut Decisions) -> Deciding<'_> {
         let is_look = view::is_look(plan.act);
-        let (plan, seen) = (OwnedPlan::new(plan), self.seen.clone());
-        let id = plan.ticket().map_or_else(Self::new_hold_id, |it| HoldId(it.turn.hold));
+        let id = match (plan.ticket, plan.hold) {
+            (Some(ticket), _) => HoldId(ticket.turn.hold),
+            (None, Some(_)) => Self::new_hold_id(),
+            // It is not used.
+            (None, None) => HoldId([HoldId::LIMITED, 0]),
+        };
+        let needs_keys = plan.hold.is_some() || self.control().needs_keys(plan);
+        let (plan, seen) = (OwnedPlan::new(plan, needs_keys), self.seen.clone());
         let reads = Self::reads(&plan);
         let room = self.room(times.now);
         // It is counted once, however often the function is called.
@@ -309,7 +318,7 @@ impl sealed::Store for SharedStore {
     }
 
     fn refund(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, RefundFailure>> {
-        let (plan, seen) = (OwnedPlan::new(plan), self.seen.clone());
+        let (plan, seen) = (OwnedPlan::new(plan, true), self.seen.clone());
         self.submit(Self::reads(&plan), move |records| {
             let view =
                 decide::view_of::<RefundFailure>(records, (&plan, times), (&seen, Room::UNBOUNDED));
@@ -318,7 +327,8 @@ impl sealed::Store for SharedStore {
     }
 
     fn enrol(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, EnrolFailure>> {
-        let (plan, seen, room) = (OwnedPlan::new(plan), self.seen.clone(), self.room(times.now));
+        let (plan, seen, room) =
+            (OwnedPlan::new(plan, true), self.seen.clone(), self.room(times.now));
         self.submit(Self::reads(&plan), move |records| {
             let view = decide::view_of::<EnrolFailure>(records, (&plan, times), (&seen, room));
             flow(view.and_then(|view| decide::enrol(&view, &plan)))
@@ -326,7 +336,7 @@ impl sealed::Store for SharedStore {
     }
 
     fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, RefundFailure>> {
-        let (plan, seen) = (OwnedPlan::new(plan), self.seen.clone());
+        let (plan, seen) = (OwnedPlan::new(plan, true), self.seen.clone());
         self.submit(Self::reads(&plan), move |records| {
             let view =
                 decide::view_of::<RefundFailure>(records, (&plan, times), (&seen, Room::UNBOUNDED));
@@ -418,7 +428,7 @@ fn edit<T: Send + 'static, E: From<Outage> + Send + 'static>(
         flow(edited)
     };
     let (promise, future) = promise();
-    let reads = vec![Control::key()];
+    let reads = smallvec![Control::key()];
     records.run(Transaction::new(reads, function, promise).with_purpose(Purpose::Edit));
     let seen = seen.clone();
     Box::pin(async move {

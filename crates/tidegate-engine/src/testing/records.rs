@@ -158,7 +158,7 @@ impl OpenTransaction {
                 return None;
             }
             let mut read = (Records::default(), HashMap::new());
-            for key in self.transaction.first_reads() {
+            for key in self.transaction.first_reads().to_vec() {
                 read_record(&mut records, key, &mut read);
             }
             self.read = Some(read);
@@ -201,7 +201,7 @@ impl OpenTransaction {
         }
         let number = shared.changes.fetch_add(1, Ordering::Relaxed) + 1;
         for write in writes {
-            records.insert(write.key, (number, write.value.map(Into::into)));
+            records.insert(write.key, (number, write.value));
         }
         drop(records);
         if is_lost || dice.below(1_000) < faults.lost_answers.into() {

@@ -157,6 +157,7 @@ impl Driver {
             *lock(&self.inbox.failure) = Some(error.to_owned());
         }
         self.refresh_soon(0);
+        self.turns.clear();
         // Their responses do not count any more.
         let ids: Vec<u64> =
             self.sent.iter().filter(|(_, it)| it.lane == number).map(|(id, _)| *id).collect();

@@ -11,6 +11,7 @@ use crate::batch::{Group, Pending, Times};
 use crate::cache::Seen;
 use crate::commands::{Committed, ReadFailure, cell, is_redirection};
 use crate::control::ControlCopy;
+use crate::frame::Cell;
 use crate::intent::Found;
 use crate::locks::lock;
 use crate::server_time::{ClockStep, RoundTrip};
@@ -209,6 +210,7 @@ impl Driver {
 
     /// Ends the transactions of a group, or decides them again.
     pub(super) fn finish(&mut self, (group, sent): (Group, &Sent), committed: Committed) {
+        self.turns.committed((&group, &sent.batch.pending), committed == Committed::Yes);
         match committed {
             Committed::Yes => {
                 self.remember(&group, sent);
@@ -219,9 +221,13 @@ impl Driver {
             Committed::No(found) => {
                 self.inbox.counters.conflicts.add(1);
                 let foreign = found.iter().find(|(_, found)| found.is_err()).map(|(key, _)| *key);
+                let writes = sent.batch.outage_of(&group) == Outage::Unknown;
                 for (key, found) in found {
                     match found {
                         Ok(Found::Cell(cell)) => {
+                            if writes && group.part_of.is_none() {
+                                self.lost((key, &cell), sent);
+                            }
                             let seen = Seen { cell, at_ns: sent.sent_ns };
                             lock(&self.inbox.known).cache.insert(key, seen);
                         }
@@ -229,8 +235,7 @@ impl Driver {
                         Err(_) => lock(&self.inbox.known).cache.remove(&key),
                     }
                 }
-                let is_unknown = sent.is_resend && sent.batch.outage_of(&group) == Outage::Unknown;
-                match (foreign, is_unknown) {
+                match (foreign, sent.is_resend && writes) {
                     (Some(key), _) => {
                         group.jobs.into_iter().for_each(|job| self.fail(job, Outage::Corrupt(key)));
                     }
@@ -257,6 +262,15 @@ impl Driver {
                 };
                 group.jobs.into_iter().for_each(|job| self.fail(job, outage));
             }
+        }
+    }
+
+    /// Another node may have written a key before: then turns are taken, if it goes on. Where records
+    /// are spread over nodes they are not.
+    fn lost(&mut self, (key, found): (RecordKey, &Cell), sent: &Sent) {
+        let expected = sent.batch.pending.get(&key).map(|pending| &pending.expected);
+        if expected != Some(found) && self.lanes.cluster.is_none() {
+            self.turns.lost(key, found, sent.sent_ns);
         }
     }
 

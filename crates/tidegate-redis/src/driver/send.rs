@@ -14,7 +14,7 @@ use crate::batch::{Batch, Group, Job, Pending, Placed, Sources};
 use crate::control::ControlCopy;
 use crate::frame::Cell;
 use crate::inbox::Known;
-use crate::key_map::KeyMap;
+use crate::key_map::{KeyMap, KeySet};
 use crate::link::Link;
 use crate::locks::lock;
 
@@ -52,10 +52,15 @@ impl Driver {
 
     /// The server of the policy's record, if that is to be read.
     fn control_lane_to_poll(&self) -> Option<usize> {
-        let is_due =
-            self.wants_control || local_ns() >= self.polled_ns.saturating_add(self.poll_every_ns());
-        let number = self.lanes.of_control().filter(|_| is_due)?;
+        let number = self.lanes.of_control().filter(|_| self.needs_control(local_ns()))?;
         self.lanes.all.get(number).is_some_and(Lane::is_ready).then_some(number)
+    }
+
+    /// Whether the record of the policy has to be read, and is not on its way.
+    fn needs_control(&self, now_ns: u64) -> bool {
+        let is_due = now_ns >= self.polled_ns.saturating_add(self.poll_every_ns());
+        (self.wants_control || is_due)
+            && self.sent.values().all(|sent| sent.encoded.control.is_none())
     }
 
     /// A batch of what waits.
@@ -73,7 +78,13 @@ impl Driver {
         let most_keys = if self.lanes.cluster.is_some() { MOST_KEYS_SPREAD } else { MOST_KEYS };
         let mut last_number = self.last_number;
         let offered = self.offered_durability();
+        let mut turns: Vec<RecordKey> = Vec::new();
         for job in std::mem::take(&mut self.waiting) {
+            if let Some(key) = self.turns.missing(&job.needs) {
+                turns.push(key);
+                waiting.push(job);
+                continue;
+            }
             let copy = control.as_ref().filter(|copy| self.is_usable(copy, &job));
             let mut sources = Sources {
                 cache: &mut *cache,
@@ -109,6 +120,7 @@ impl Driver {
         }
         (self.busy, self.waiting, self.last_number) = (taken, waiting, last_number);
         batch.close();
+        turns.into_iter().for_each(|key| self.wait_for_turn(key));
         self.busy.extend(batch.keys());
         self.inbox.counters.commits.add(complete.len());
         for job in complete {
@@ -171,16 +183,15 @@ impl Driver {
     }
 
     /// Sends a batch to a server.
-    pub(super) fn send(&mut self, batch: Batch, sending: Sending) {
+    pub(super) fn send(&mut self, mut batch: Batch, sending: Sending) {
         let Sending { lane: number, now_ms, is_resend } = sending;
         let is_control = self.lanes.of_control() == Some(number);
         let sent_ns = local_ns();
-        let polls = is_control
-            && (self.wants_control
-                || sent_ns >= self.polled_ns.saturating_add(self.poll_every_ns()));
+        let polls = is_control && self.needs_control(sent_ns);
         let Some(lane) = self.lanes.all.get_mut(number) else { return };
         let Some(link) = &lane.link else { return };
-        let mut encoded = link.dialect.encode(&batch, now_ms);
+        let turns = if is_resend { KeySet::default() } else { self.turns.send(&mut batch.groups) };
+        let mut encoded = link.dialect.encode((&batch, &turns), now_ms);
         if polls {
             let known = lock(&self.inbox.known).control.as_ref().map(|copy| copy.cell.clone());
             let known = known.unwrap_or(Cell::ABSENT);

@@ -269,12 +269,15 @@ fn a_clock_set_back_refills_nothing_and_one_set_forward_counts_as_time() {
     }
 }
 
+/// The rights that the README documents.
+pub(crate) const RIGHTS: &str = "ACL SETUSER app on >pw ~tidegate:* +get +mget +set +del \
+                                 +evalsha +eval +script|load +time +info +wait +waitaof +blpop \
+                                 +rpush +pexpire +dbsize";
+
 #[test]
 fn it_needs_no_more_rights_than_documented() {
     let server = Server::builder(Program::Valkey9).appendonly(Appendfsync::Everysec).start();
-    let rules = "ACL SETUSER app on >pw ~tidegate:* +get +set +del +evalsha +eval +script|load \
-                 +time +info +wait +waitaof +dbsize";
-    let _ = server.command(&rules.split_whitespace().collect::<Vec<_>>()).success();
+    let _ = server.command(&RIGHTS.split_whitespace().collect::<Vec<_>>()).success();
     let policy = format!("{WINDOW}durability = \"fsync\"\n");
     let node = Node::new(&format!("redis://app:pw@{}", server.address()), &policy);
     assert_eq!(node.allows(&ADA), Some(true));

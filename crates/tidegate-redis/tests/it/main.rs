@@ -16,3 +16,4 @@ mod sentinel;
 mod spread;
 mod support;
 mod tls;
+mod turns;

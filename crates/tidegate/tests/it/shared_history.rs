@@ -23,7 +23,7 @@ impl RecordStore for Map {
     fn run(&self, mut transaction: Transaction) {
         let mut map = self.0.lock().unwrap();
         let mut records = Records::default();
-        let mut keys = transaction.first_reads();
+        let mut keys = transaction.first_reads().to_vec();
         loop {
             for key in keys {
                 records.insert(key, map.get(&key).cloned());

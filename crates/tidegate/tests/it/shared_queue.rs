@@ -58,7 +58,7 @@ impl RecordStore for MapRecords {
             return transaction.fail(Outage::Unavailable);
         }
         let mut records = Records::default();
-        let mut keys = transaction.first_reads();
+        let mut keys = transaction.first_reads().to_vec();
         let writes = loop {
             for key in keys {
                 records.insert(key, map.records.get(&key).cloned());

@@ -344,7 +344,7 @@ impl RecordStore for BadRecords {
     fn run(&self, mut transaction: Transaction) {
         let Some(garbage) = self.0 else { return transaction.fail(Outage::Unavailable) };
         let mut records = Records::default();
-        let mut keys = transaction.first_reads();
+        let mut keys = transaction.first_reads().to_vec();
         loop {
             for key in keys {
                 records.insert(key, Some(garbage.into()));

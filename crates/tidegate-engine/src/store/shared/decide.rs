@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 
 use super::OwnedPlan;
@@ -12,7 +13,7 @@ use super::queue::attend;
 use super::records::{Changes, DurabilityNeed, Records, Write};
 use super::state::{HeldEntry, StateRecord};
 use super::view::{OtherBody, RecordView, Seen, Stop, control_of, is_look};
-use crate::any_limit::{AnyLimit, Decisions, Operation};
+use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
 use crate::cycle::Times;
 use crate::plan::{Charge, IdempotencyKey, Plan};
 use crate::store::memory::{CachedResponse, CachedResult, Hold};
@@ -312,7 +313,7 @@ fn need_of_all(plan: &Plan<'_>) -> DurabilityNeed {
     needs.fold(DurabilityNeed::NONE, DurabilityNeed::and)
 }
 
-fn key_states(plan: &Plan<'_>, states: &[StateRecord]) -> Vec<KeyState> {
+fn key_states(plan: &Plan<'_>, states: &[StateRecord]) -> SmallVec<[KeyState; INLINE]> {
     let states = plan.charges.iter().zip(states);
     states.map(|(charge, state)| state.key_state(Some(charge.limit))).collect()
 }

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use smallvec::smallvec;
+
 use super::cell::{CellRecord, Room};
 use super::control::Control;
 use super::records::{Changes, DurabilityNeed, Kind, RecordKey, RecordStore, Records, Transaction};
@@ -30,7 +32,7 @@ pub(super) async fn forget_all(
                 let function =
                     move |read: &Records| flow(forget(read, (key, &families), times, &seen));
                 let (promise, future) = promise();
-                records.run(Transaction::new(vec![Control::key(), key], function, promise));
+                records.run(Transaction::new(smallvec![Control::key(), key], function, promise));
                 future
             })
             .collect();

@@ -38,11 +38,13 @@ struct OwnedCharge {
     is_by_request: bool,
     limit: AnyLimit,
     period: Period,
-    key: Arc<KeyAttributes>,
+    key: Option<Arc<KeyAttributes>>,
 }
 
 impl OwnedPlan {
-    pub(super) fn new(plan: &Plan<'_>) -> Self {
+    /// With the attributes of its keys, if they are needed.
+    pub(super) fn new(plan: &Plan<'_>, needs_keys: bool) -> Self {
+        let requests = plan.requests.filter(|_| needs_keys);
         let charge = |it: &Charge<'_>| OwnedCharge {
             rule: it.rule,
             tag: it.tag,
@@ -56,7 +58,7 @@ impl OwnedPlan {
             is_by_request: it.is_by_request,
             limit: *it.limit,
             period: it.period,
-            key: plan.requests.map_or_else(|| Arc::new([]) as _, |all| all.key_attributes(it)),
+            key: requests.map(|requests| requests.key_attributes(it)),
         };
         Self {
             version: plan.version,
@@ -67,10 +69,6 @@ impl OwnedPlan {
             ticket: plan.ticket,
             looks_ahead: plan.looks_ahead,
         }
-    }
-
-    pub(super) const fn ticket(&self) -> Option<PlannedTicket> {
-        self.ticket
     }
 
     /// The states of its keys.
@@ -95,7 +93,7 @@ impl OwnedPlan {
     }
 
     fn key(&self, charge: &Charge<'_>) -> Option<&Arc<KeyAttributes>> {
-        self.charges.iter().find(|it| it.hash == charge.hash).map(|it| &it.key)
+        self.charges.iter().find(|it| it.hash == charge.hash)?.key.as_ref()
     }
 }
 

@@ -35,7 +35,7 @@ use crate::store::later::Promise;
 ///     fn run(&self, mut transaction: Transaction) {
 ///         let mut map = self.0.lock().expect("no thread panics with it");
 ///         let mut records = Records::default();
-///         let mut keys = transaction.first_reads();
+///         let mut keys = transaction.first_reads().to_vec();
 ///         loop {
 ///             for key in keys {
 ///                 records.insert(key, map.get(&key).cloned());
@@ -45,7 +45,7 @@ use crate::store::later::Promise;
 ///                 Step::Write(writes) => {
 ///                     for write in writes {
 ///                         match write.value {
-///                             Some(value) => map.insert(write.key, value.into()),
+///                             Some(value) => map.insert(write.key, value),
 ///                             None => map.remove(&write.key),
 ///                         };
 ///                     }
@@ -195,6 +195,18 @@ impl RecordKey {
         key.filter(|key| key.to_string() == text)
     }
 
+    /// Its text, as it is displayed.
+    #[must_use]
+    pub fn text(&self) -> RecordKeyText {
+        match self.0 {
+            Kind::Control => RecordKeyText::new("control", &[]),
+            Kind::State(hash) => RecordKeyText::new("state:", &[hash]),
+            Kind::Cell(number) => RecordKeyText::cell(number),
+            Kind::Hold(id) => RecordKeyText::new("hold:", &id),
+            Kind::Idempotency(name) => RecordKeyText::new("name:", &name),
+        }
+    }
+
     /// Whether it is the state of a key, or of keys that share one.
     #[must_use]
     pub const fn is_state(&self) -> bool {
@@ -205,15 +217,60 @@ impl RecordKey {
 /// Its text is unique, and has letters, digits and `:` alone.
 impl fmt::Display for RecordKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Kind::Control => f.write_str("control"),
-            Kind::State(hash) => write!(f, "state:{hash:016x}"),
-            Kind::Cell(number) => write!(f, "state:cell{number:012x}"),
-            Kind::Hold([high, low]) => write!(f, "hold:{high:016x}{low:016x}"),
-            Kind::Idempotency([high, low]) => write!(f, "name:{high:016x}{low:016x}"),
-        }
+        f.write_str(self.text().as_str())
     }
 }
+
+/// The text of a [`RecordKey`], without an allocation.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordKeyText {
+    bytes: [u8; LONGEST],
+    length: usize,
+}
+
+impl RecordKeyText {
+    fn new(kind: &str, words: &[u64]) -> Self {
+        let mut text = Self { bytes: [0; LONGEST], length: 0 };
+        text.push(kind.as_bytes());
+        for word in words {
+            for byte in word.to_be_bytes() {
+                text.push(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+            }
+        }
+        text
+    }
+
+    /// The text of the state of keys that share one: a number of 48 bits.
+    fn cell(number: u64) -> Self {
+        let digits = Self::new("", &[number]);
+        let mut text = Self::new("state:cell", &[]);
+        text.push(&digits.as_bytes()[4..]);
+        text
+    }
+
+    fn push(&mut self, part: &[u8]) {
+        let end = self.length + part.len();
+        self.bytes[self.length..end].copy_from_slice(part);
+        self.length = end;
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        str::from_utf8(self.as_bytes()).unwrap_or_default()
+    }
+
+    /// The text as bytes: all are ASCII.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// The length of the longest text.
+const LONGEST: usize = "name:".len() + 32;
 
 /// The records that were read for a transaction: a few, so they are searched one after the other.
 #[derive(Clone, Debug, Default)]
@@ -250,7 +307,7 @@ pub struct Write {
     /// The record.
     pub key: RecordKey,
     /// What it is from now on; `None`: it is removed.
-    pub value: Option<Vec<u8>>,
+    pub value: Option<Arc<[u8]>>,
     /// How long it is needed, from now on; `None`: for good. Afterwards it cannot be told from no
     /// record, so a store may remove it, at any later time.
     pub keep_for: Option<Duration>,
@@ -258,7 +315,7 @@ pub struct Write {
 
 impl Write {
     pub(super) fn new(kind: Kind, value: Option<Vec<u8>>) -> Self {
-        Self { key: RecordKey(kind), value, keep_for: None }
+        Self { key: RecordKey(kind), value: value.map(Arc::from), keep_for: None }
     }
 }
 
@@ -277,7 +334,7 @@ pub enum Step {
 ///
 /// Dropped, it fails with [`Outage::Unknown`].
 pub struct Transaction {
-    reads: Vec<RecordKey>,
+    reads: FirstReads,
     purpose: Purpose,
     need: DurabilityNeed,
     body: Option<Box<dyn Body>>,
@@ -286,8 +343,8 @@ pub struct Transaction {
 impl Transaction {
     /// The records that the first step needs.
     #[must_use]
-    pub fn first_reads(&self) -> Vec<RecordKey> {
-        self.reads.clone()
+    pub fn first_reads(&self) -> &[RecordKey] {
+        &self.reads
     }
 
     /// Whether it is an edit of [the control record](RecordKey::is_control), or a look at it as it
@@ -343,7 +400,7 @@ impl Transaction {
 
     /// A transaction of a function that gets the records read so far, and where its result goes.
     pub(super) fn new<T: Send + 'static>(
-        reads: Vec<RecordKey>,
+        reads: FirstReads,
         function: impl FnMut(&Records) -> Flow<T> + Send + 'static,
         promise: Promise<Result<T, Outage>>,
     ) -> Self {
@@ -371,6 +428,9 @@ impl fmt::Debug for Transaction {
         f.debug_struct("Transaction").field("reads", &self.reads).finish_non_exhaustive()
     }
 }
+
+/// The records that a first step needs: mostly the policy and a few states.
+pub(super) type FirstReads = SmallVec<[RecordKey; 4]>;
 
 /// What a transaction is for, as far as it matters to a store.
 #[derive(Clone, Copy, Debug)]

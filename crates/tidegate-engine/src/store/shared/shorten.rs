@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use smallvec::smallvec;
 use tidegate_core::Timestamp;
 
 use super::cell::CellRecord;
@@ -46,7 +47,7 @@ async fn used_versions(records: &dyn RecordStore) -> Result<HashSet<u32>, Outage
                 let (promise, future) = promise();
                 let function =
                     move |read: &Records| Flow::End(Changes::NONE, versions_of(read, key));
-                records.run(Transaction::new(vec![key], function, promise));
+                records.run(Transaction::new(smallvec![key], function, promise));
                 future
             })
             .collect();

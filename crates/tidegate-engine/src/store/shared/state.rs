@@ -96,7 +96,7 @@ impl StateRecord {
     }
 
     fn to_bytes(&self) -> Vec<u8> {
-        let mut out = ByteWriter::default();
+        let mut out = ByteWriter(Vec::with_capacity(64));
         out.bytes(STATE_MAGIC);
         out.option(self.stored, |out, StoredState { tag, state }| {
             out.number(tag.into());

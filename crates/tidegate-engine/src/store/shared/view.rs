@@ -2,12 +2,14 @@
 
 use std::sync::{Arc, RwLock};
 
+use smallvec::SmallVec;
+
 use super::cell::Room;
 use super::control::Control;
 use super::hold::{hold_from_bytes, name_from_bytes};
 use super::records::{Changes, Flow, Kind, RecordKey, Records};
 use super::state::StateRecord;
-use crate::any_limit::{AnyLimit, AnyState, Operation};
+use crate::any_limit::{AnyLimit, AnyState, INLINE, Operation};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
 use crate::plan::IdempotencyKey;
@@ -73,7 +75,7 @@ impl<'r> RecordView<'r> {
     pub(super) fn states<E: From<Outage>>(
         &self,
         hashes: impl Iterator<Item = u64> + Clone,
-    ) -> Result<Vec<StateRecord>, Stop<E>> {
+    ) -> Result<SmallVec<[StateRecord; INLINE]>, Stop<E>> {
         let is_missing = |key: &RecordKey| self.records.get(key).is_none();
         let missing: Vec<RecordKey> =
             hashes.clone().map(|hash| RecordKey(Kind::State(hash))).filter(is_missing).collect();
