@@ -33,7 +33,7 @@ impl RecordStore for Map {
                 Step::Write(writes) => {
                     for write in writes {
                         match write.value {
-                            Some(value) => map.insert(write.key, value.into()),
+                            Some(value) => map.insert(write.key, value),
                             None => map.remove(&write.key),
                         };
                     }

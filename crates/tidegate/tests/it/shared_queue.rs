@@ -73,7 +73,7 @@ impl RecordStore for MapRecords {
         for write in writes {
             map.writes.push(write.clone());
             match write.value {
-                Some(value) => map.records.insert(write.key, value.into()),
+                Some(value) => map.records.insert(write.key, value),
                 None => map.records.remove(&write.key),
             };
         }
