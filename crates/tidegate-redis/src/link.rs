@@ -58,11 +58,7 @@ impl Link {
         if info_field(&info, "role").is_some_and(|role| role != "master") {
             return Err(ConnectFailure("the server is a replica".to_owned()));
         }
-        let mut load = async |script: &str| -> Result<String, RedisError> {
-            redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await
-        };
-        let (commit_sha, pass_sha) = (load(COMMIT).await?, load(COMMIT_AND_PASS).await?);
-        let read_sha = load(READ_IF_CHANGED).await?;
+        let [commit_sha, pass_sha, read_sha] = load(&mut connection).await?;
         let has_ifeq = match server.program {
             "valkey" => server.version >= [8, 1, 0],
             _ => server.version >= [8, 4, 0],
@@ -95,12 +91,17 @@ impl Link {
     pub(crate) async fn load_scripts(
         mut connection: MultiplexedConnection,
     ) -> Result<(), RedisError> {
-        for script in [COMMIT, COMMIT_AND_PASS, READ_IF_CHANGED] {
-            let _: Value =
-                redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await?;
-        }
-        Ok(())
+        load(&mut connection).await.map(drop)
     }
+}
+
+/// Loads the scripts, in one round trip, and returns their names.
+async fn load(connection: &mut MultiplexedConnection) -> Result<[String; 3], RedisError> {
+    let mut pipeline = redis::pipe();
+    for script in [COMMIT, COMMIT_AND_PASS, READ_IF_CHANGED] {
+        pipeline.cmd("SCRIPT").arg("LOAD").arg(script);
+    }
+    pipeline.query_async(connection).await
 }
 
 impl std::fmt::Debug for Link {
