@@ -118,12 +118,13 @@ fn the_policy_is_not_requested_again_while_a_request_for_it_is_on_its_way() {
         until("time passes", || passed() >= Duration::from_millis(ms));
     };
     proxy.set(Fault::Hold);
-    // From here on the copy of the policy is too old, and one request for it has no response.
-    pass(400);
     let before = node.redis.stats().round_trips;
+    // The copy of the policy becomes too old meanwhile, and the request for it has no response.
+    pass(400);
     let check = node.engine.check(&ADA);
     pass(200);
-    assert_eq!(node.redis.stats().round_trips, before);
+    let sent = node.redis.stats().round_trips - before;
+    assert!(sent <= 1, "{sent} requests");
     proxy.set(Fault::Pass);
     assert!(check.block().unwrap().is_allowed());
 }
