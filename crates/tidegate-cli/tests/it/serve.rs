@@ -224,7 +224,10 @@ fn start_errors_have_a_hint() {
         (vec![&*bad], "did you mean `burst`?"),
         (vec![&*absent], "no such file"),
         (vec!["--store", "redis://localhost", "--store-secret-file", &*absent], "cannot read"),
-        (vec!["--store", "redis+cluster://localhost"], "together"),
+        (
+            vec!["--store", "redis+cluster://localhost", "--store-namespace", "a b"],
+            "namespace has to be",
+        ),
         (vec!["--store", "disk"], "unknown store"),
         (vec!["--http", "nowhere"], "cannot listen on nowhere"),
         (vec![&*good, "--threads", "0"], "a number from 1 to 1024"),
