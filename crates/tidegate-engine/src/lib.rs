@@ -16,6 +16,7 @@ pub mod durable;
 mod edits;
 mod engine;
 mod history;
+mod hold_id;
 mod plan;
 mod request;
 mod request_limit;
@@ -31,6 +32,7 @@ pub use engine::{
     Enrolment, Explanation, Lease, NoMemory, NoSuchRule, Note, PreparedDomain, Refund, Report,
     RuleExplanation, RuleReport, RuleTally, SettleError, WaitError, Waiting,
 };
+pub use hold_id::Owner;
 pub use plan::KeyName;
 pub use request::Request;
 pub use request_limit::RequestLimit;

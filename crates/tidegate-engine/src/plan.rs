@@ -9,6 +9,7 @@ use tidegate_core::{Decision, Period, Timestamp};
 use tidegate_policy::policy::{Condition, Durability, Mode, RuleId};
 
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime, INLINE, LimitRequest, Operation};
+use crate::hold_id::Owner;
 
 /// The plan of one request: which limits are charged, under which keys, how much.
 ///
@@ -104,6 +105,8 @@ pub(crate) struct HoldFor {
     pub(crate) length: Duration,
     /// The domain that it counts for.
     pub(crate) domain: u64,
+    /// Whose it is, where there are several owners.
+    pub(crate) owner: Option<Owner>,
 }
 
 /// The turn of one that waits for a slot in a queue that several engines share.

@@ -1,5 +1,6 @@
 use tidegate_policy::Attributes;
 
+use crate::hold_id::Owner;
 use crate::request_limit::RequestLimit;
 
 /// A request for a decision: a domain, attributes, a cost.
@@ -10,6 +11,7 @@ pub struct Request<'a> {
     pub(crate) cost: u64,
     pub(crate) idempotency_key: Option<&'a str>,
     pub(crate) note: Option<&'a str>,
+    pub(crate) owner: Option<Owner>,
     pub(crate) request_limit: Option<&'a RequestLimit>,
 }
 
@@ -25,7 +27,15 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn new(domain: &'a str, attributes: &'a [(&'a str, &'a str)]) -> Self {
         let attributes = Attributes::new(attributes);
-        Self { domain, attributes, cost: 1, idempotency_key: None, note: None, request_limit: None }
+        Self {
+            domain,
+            attributes,
+            cost: 1,
+            idempotency_key: None,
+            note: None,
+            owner: None,
+            request_limit: None,
+        }
     }
 
     /// The same request at another cost. 0 is a peek: it charges nothing.
@@ -46,6 +56,15 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn note(self, note: &'a str) -> Self {
         Self { note: Some(note), ..self }
+    }
+
+    /// The same request of one of several clients: its idempotency key is apart from the same key of other
+    /// owners, and its reservation or lease is [known](Owner::owns) to be this owner's.
+    ///
+    /// Whether another client may settle it is for the caller to decide.
+    #[must_use]
+    pub const fn owner(self, owner: Owner) -> Self {
+        Self { owner: Some(owner), ..self }
     }
 
     /// The same request with its own limit, which applies in place of the rules of its domain.

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -16,6 +15,7 @@ use crate::any_limit::Decisions;
 use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
 use crate::history::{History, RuleHistory};
+pub use crate::hold_id::{HoldId, HoldIdError};
 use crate::plan::{FastCharges, Plan, Settlement};
 use later::BoxFuture;
 use shared::{RecordKey, SharedStore};
@@ -36,62 +36,6 @@ pub use any::AnyStore;
 pub(crate) use later::block_on;
 pub use later::{NowOrLater, NowOrLaterFuture};
 pub use memory::{MemoryStore, SnapshotError};
-
-/// The id of a hold: a reservation or a lease.
-///
-/// 128 bits that cannot be guessed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HoldId(pub(crate) [u64; 2]);
-
-impl HoldId {
-    /// Set in the first word of an id whose hold is stored.
-    pub(crate) const LIMITED: u64 = 1 << 63;
-
-    /// The id of a reservation that no rule limits. It is not stored.
-    pub(crate) const fn unlimited(fence: u64, expires: Timestamp) -> Self {
-        Self([fence & !Self::LIMITED, expires.as_nanos()])
-    }
-
-    /// When a reservation expires that no rule limits; `None` for all others.
-    pub(crate) fn expiry_of_unlimited(self) -> Option<Timestamp> {
-        (self.0[0] & Self::LIMITED == 0).then(|| Timestamp::from_nanos(self.0[1]))
-    }
-}
-
-impl fmt::Display for HoldId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}{:016x}", self.0[0], self.0[1])
-    }
-}
-
-/// This text is not the id of a hold.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct HoldIdError;
-
-impl fmt::Display for HoldIdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the id of a reservation or lease has 32 hexadecimal digits")
-    }
-}
-
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for HoldIdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl std::error::Error for HoldIdError {}
-
-impl FromStr for HoldId {
-    type Err = HoldIdError;
-
-    fn from_str(text: &str) -> Result<Self, HoldIdError> {
-        let is_plain = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let half = |range| u64::from_str_radix(&text[range], 16).map_err(|_| HoldIdError);
-        if is_plain { Ok(Self([half(0..16)?, half(16..32)?])) } else { Err(HoldIdError) }
-    }
-}
 
 /// The result of a decision.
 #[derive(Clone, Copy, Debug)]

@@ -87,7 +87,7 @@ pub fn scenarios<S: Store>() -> Vec<Scenario<S>> {
         holds: holds_shrink_capacity settlements_can_be_repeated reserve_and_cancel_is_the_identity commits_of_less_and_more
             expiry_comes_at_its_own_time refunds_are_never_more_than_charged
             closed_windows_refund_nothing_to_holds idempotency_keys_make_repeats_free
-            idempotency_keys_make_refunds_happen_once
+            idempotency_keys_make_refunds_happen_once owners_have_their_own_keys_and_holds
             repeats_survive_edits slots_are_never_more_than_there_are forgetting_keeps_holds
             forgetting_all_keeps_holds all_rules_are_held_or_none voided_holds_leave_no_cooldown repeats_are_reported;
         quotas: calendar_days_follow_the_zone rounds_carry_over cost_tables_price

@@ -17,6 +17,7 @@ use super::ruleset::{Domain, Ruleset};
 use super::{CheckError, Engine};
 use crate::any_limit::Operation;
 use crate::cycle::Times;
+use crate::hold_id::Owner;
 use crate::plan::{HoldFor, IdempotencyKey};
 use crate::request::Request;
 use crate::store::later::BoxFuture;
@@ -339,7 +340,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             {
                 let domain = self.domain_hash(requests);
                 let body = (RequestIdentity::of(request), verb);
-                planned.plan.name = Some(self.idempotency_key(domain, (request.domain, key), body));
+                let scoped = (request.domain, request.owner, key);
+                planned.plan.name = Some(self.idempotency_key(domain, scoped, body));
             }
         } else if let [first, rest @ ..] = requests
             && rest.iter().any(|request| request.domain != first.domain)
@@ -365,7 +367,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             (Verb::Acquire, _) => match planned.in_flight.and_then(|it| rules.rule(it).slots()) {
                 Some(slots) => {
                     let (length, domain) = (slots.expiry(), self.domain_hash(requests));
-                    planned.plan.hold = Some(HoldFor { length, domain });
+                    let owner = owner_of(requests);
+                    planned.plan.hold = Some(HoldFor { length, domain, owner });
                 }
                 None if planned.denial.is_some() => {}
                 None => {
@@ -386,7 +389,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                     planned.plan.charges.iter().map(|it| rules.rule(it.rule).rule.reserve_for());
                 let length = lengths.min().unwrap_or(RESERVED_FOR);
                 let domain = self.domain_hash(requests);
-                planned.plan.hold = Some(HoldFor { length, domain });
+                let owner = owner_of(requests);
+                planned.plan.hold = Some(HoldFor { length, domain, owner });
             }
         }
         Ok(())
@@ -397,7 +401,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         self.shared.store.hash().hash_one(requests.first().map_or("", |request| request.domain))
     }
 
-    /// An idempotency key within its scope (a domain, or a hold), and the body that it belongs to.
+    /// An idempotency key within its scope (a domain and an owner, or a hold), and the body that it belongs to.
     pub(super) fn idempotency_key(
         &self,
         domain: u64,
@@ -420,6 +424,11 @@ pub(super) struct GivenRequests<'r> {
     given: &'r [Request<'r>],
     /// As the rules of their domain read them.
     read: &'r [Request<'r>],
+}
+
+/// The owner of what is put on hold for requests, which are decided as one.
+pub(super) fn owner_of(requests: &[Request<'_>]) -> Option<Owner> {
+    requests.first().and_then(|request| request.owner)
 }
 
 /// Everything that distinguishes one request from another.

@@ -111,7 +111,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             Err(error) => return Waiting::over(Err(WaitError::Invalid(error))),
         };
         let request = *request;
-        let ticket = self.shared.store.shared().map(|store| QueueTicket::new(self, store));
+        let store = self.shared.store.shared();
+        let ticket = store.map(|store| QueueTicket::new(self, store, request.owner));
         let attempt = move |turn: AttemptTurn| match &ticket {
             Some(ticket) => self.attempt_shared_lease(&request, turn.now, ticket.attempt(turn)),
             None => self.attempt_lease(&request, turn.now),

@@ -117,7 +117,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let name = request.idempotency_key.map(|key| {
             let body = ("refund", RequestIdentity::of(request));
             let domain = self.domain_hash(std::slice::from_ref(request));
-            self.idempotency_key(domain, (request.domain, key), body)
+            self.idempotency_key(domain, (request.domain, request.owner, key), body)
         });
         rules.with_read(request, |request| {
             let names = self.planned_keys(&rules, request, times);

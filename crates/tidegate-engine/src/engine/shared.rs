@@ -18,6 +18,7 @@ use super::{CheckError, EditError, Engine};
 use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
 use crate::history::History;
+use crate::hold_id::Owner;
 use crate::plan::Settlement;
 use crate::request::Request;
 use crate::request_limit::RequestLimit;
@@ -45,6 +46,7 @@ struct OwnedRequest {
     attributes: usize,
     has_idempotency_key: bool,
     has_note: bool,
+    owner: Option<Owner>,
     cost: u64,
     request_limit: Option<RequestLimit>,
 }
@@ -68,6 +70,7 @@ impl OwnedRequest {
             attributes: request.attributes.iter().count(),
             has_idempotency_key: request.idempotency_key.is_some(),
             has_note: request.note.is_some(),
+            owner: request.owner,
             cost: request.cost,
             request_limit: request.request_limit.copied(),
         }
@@ -94,6 +97,7 @@ impl OwnedRequest {
             cost: self.cost,
             idempotency_key: if self.has_idempotency_key { rest.next() } else { None },
             note: if self.has_note { rest.next() } else { None },
+            owner: self.owner,
             request_limit: self.request_limit.as_ref(),
         }
     }

@@ -12,6 +12,7 @@ use super::Engine;
 use super::planning::Planned;
 use super::report::{Report, ReportTicket, TicketEnd};
 use super::ruleset::Ruleset;
+use crate::hold_id::Owner;
 use crate::plan::{PlannedTicket, Settlement, TicketTurn};
 use crate::request::Request;
 use crate::store::shared::SharedStore;
@@ -46,8 +47,8 @@ pub(super) struct TicketAttempt {
 }
 
 impl<'a, S: Store, C: Clock + Send + Sync + 'static> QueueTicket<'a, S, C> {
-    pub(super) fn new(engine: &'a Engine<S, C>, store: &SharedStore) -> Self {
-        let (node, hold) = (store.node(), SharedStore::new_hold_id());
+    pub(super) fn new(engine: &'a Engine<S, C>, store: &SharedStore, owner: Option<Owner>) -> Self {
+        let (node, hold) = (store.node(), SharedStore::new_hold_id(owner));
         Self { engine, node, hold, left: Arc::default() }
     }
 

@@ -28,6 +28,7 @@ use super::{
 use crate::any_limit::Decisions;
 use crate::cycle::Times;
 use crate::history::History;
+use crate::hold_id::Owner;
 use cell::Room;
 use control::new_stamp;
 use plan::OwnedPlan;
@@ -135,8 +136,8 @@ impl SharedStore {
     }
 
     /// A new id for a hold.
-    pub(crate) fn new_hold_id() -> HoldId {
-        HoldId([new_stamp() | HoldId::LIMITED, new_stamp()])
+    pub(crate) fn new_hold_id(owner: Option<Owner>) -> HoldId {
+        HoldId::stored([new_stamp(), new_stamp()], owner)
     }
 
     /// Takes the ticket of one that waited for a slot of this state out of the queue. No caller
@@ -268,7 +269,7 @@ impl sealed::Store for SharedStore {
         let is_look = view::is_look(plan.act);
         let id = match (plan.ticket, plan.hold) {
             (Some(ticket), _) => HoldId(ticket.turn.hold),
-            (None, Some(_)) => Self::new_hold_id(),
+            (None, Some(hold)) => Self::new_hold_id(hold.owner),
             // It is not used.
             (None, None) => HoldId([HoldId::LIMITED, 0]),
         };

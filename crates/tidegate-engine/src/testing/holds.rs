@@ -4,7 +4,7 @@ use tidegate_core::{Timestamp, Wait};
 use tidegate_policy::policy::RuleId;
 
 use super::{ADA, BOB, Make, TestEngine, ms, rule};
-use crate::{CheckError, Refund, Request, SettleError, Store, WaitError};
+use crate::{CheckError, Owner, Refund, Request, SettleError, Store, WaitError};
 
 /// Limits of ten units that do not refill while a test runs.
 const TEN: [&str; 6] = [
@@ -247,6 +247,43 @@ pub(super) fn idempotency_keys_make_refunds_happen_once<S: Store>(make: Make<'_,
     assert_eq!(refund(9, "four"), Ok(3), "no more than is left of it");
     assert_eq!(refund(9, "four"), Ok(3));
     assert_eq!(desk.left(ADA, "r"), 6);
+}
+
+pub(super) fn owners_have_their_own_keys_and_holds<S: Store>(make: Make<'_, S>) {
+    let slots = "[[rule]]\nname = \"s\"\ndomain = \"jobs\"\nslots = { max = 2 }\n";
+    let limits = rule("window = { max = 9, per = \"1d\" }") + slots;
+    let desk = TestEngine::new(make, &limits);
+    let owners = [None, Some(Owner::new("billing")), Some(Owner::new("search"))];
+    let as_owner = |request: Request<'static>, owner: Option<Owner>| match owner {
+        Some(owner) => request.owner(owner),
+        None => request,
+    };
+    let reserve = |owner| {
+        let request = Request::new("default", ADA).cost(2).idempotency_key("one");
+        desk.engine.reserve(&as_owner(request, owner)).block().unwrap().hold().unwrap()
+    };
+    let ids = owners.map(reserve);
+    assert_eq!(desk.left(ADA, "r"), 3, "the same key, of three owners");
+    assert_eq!(owners.map(reserve), ids, "repeated by each of them");
+    let refund = |owner: Option<Owner>| {
+        let request = Request::new("default", ADA).cost(1).idempotency_key("two");
+        desk.engine.refund(&as_owner(request, owner)).block()
+    };
+    assert!(desk.check(ADA, 3).is_allowed());
+    assert_eq!(owners.map(refund), [Ok(1), Ok(1), Ok(1)]);
+    assert_eq!(owners.map(refund), [Ok(1), Ok(1), Ok(1)], "repeated");
+    assert_eq!(desk.left(ADA, "r"), 3);
+    let lease = |owner| {
+        let request = as_owner(Request::new("jobs", &[]), owner);
+        desk.engine.acquire(&request, None).block().unwrap()
+    };
+    let leases = [lease(owners[1]), lease(owners[2])];
+    for ids in [[ids[1], ids[2]], [leases[0].id(), leases[1].id()]] {
+        for owner in 0..2 {
+            let owns = ids.map(|id| owners[owner + 1].unwrap().owns(id));
+            assert_eq!(owns, [owner == 0, owner == 1]);
+        }
+    }
 }
 
 pub(super) fn repeats_survive_edits<S: Store>(make: Make<'_, S>) {

@@ -38,7 +38,7 @@ impl MemoryStore {
         entry: &mut JournalEntry,
     ) -> NewHold {
         let now = entry.at;
-        let HoldFor { length, domain } = hold;
+        let HoldFor { length, domain, owner } = hold;
         let fence = tables.next_fence(now);
         let expires = now.saturating_add(length);
         if items.is_empty() && name.is_none() && entry.kind == ActionKind::Reserve {
@@ -46,7 +46,7 @@ impl MemoryStore {
             return NewHold { id: HoldId::unlimited(fence, expires), expires, fence };
         }
         let id = [self.ids.hash_one((fence, 1)), self.ids.hash_one((fence, 2))];
-        let id = HoldId([id[0] | HoldId::LIMITED, id[1]]);
+        let id = HoldId::stored(id, owner);
         self.note_hold(entry, id, &items);
         let end = None;
         tables.insert_hold(id, Hold { items, length, expires, fence, end, name, domain });
