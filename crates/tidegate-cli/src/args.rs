@@ -8,11 +8,15 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use tidegate::policy::YamlOptions;
 
+pub(crate) use access::{Access, AccessArgs};
 pub(crate) use admin::{AdminArgs, AdminCommand, KeyArgs, PingArgs, SocketArgs};
 pub(crate) use store::StoreArgs;
+pub(crate) use token::{CredentialArgs, TokenArgs, TokenCommand};
 
+mod access;
 mod admin;
 mod store;
+mod token;
 
 /// A rate limiter: run the daemon; validate, explain and test policies.
 #[derive(Debug, Parser)]
@@ -70,7 +74,7 @@ Examples:
   tidegate serve policy.toml --http 0.0.0.0:8080 --grpc off --resp off
   tidegate serve policy.toml --store file:/var/lib/tidegate --log json
   tidegate serve policy.toml --store redis://10.0.0.5:6379 --store-secret-file /etc/tidegate/secret
-  TIDEGATE_ADMIN_TOKEN=… tidegate serve policy.toml --admin 0.0.0.0:9090"
+  tidegate serve policy.toml --grpc 0.0.0.0:8081 --tls-cert cert.pem --tls-key key.pem --tokens tokens.toml"
     )]
     Serve(Box<ServeArgs>),
     /// Check whether a daemon responds
@@ -104,6 +108,24 @@ Examples:
   tidegate admin audit --format json"
     )]
     Admin(AdminArgs),
+    /// Create, list and revoke the tokens of clients
+    #[command(
+        long_about = "Create, list and revoke the tokens of clients.\n\n\
+            A token file says which clients there are, and what each of them may do. It has no \
+            secrets, only their SHA-256; a secret is printed once, when it is made. A daemon that \
+            was started with `--tokens FILE` applies changes within a second, and closes the \
+            connections of revoked tokens.\n\n\
+            To replace a secret, create another token with the same name, change the client, then \
+            revoke the old one by its SHA-256.",
+        after_long_help = "\
+Examples:
+  tidegate token new gateway --file tokens.toml --scope check --domain api
+  tidegate token new ops --file tokens.toml --scope admin --until 2027-01-01T00:00:00Z
+  tidegate token new envoy --file tokens.toml --scope check --subject spiffe://example.org/envoy
+  tidegate token list --file tokens.toml
+  tidegate token revoke gateway --file tokens.toml --sha256 3f2a"
+    )]
+    Token(TokenArgs),
     /// Check policy files for errors
     #[command(
         long_about = "Check policy files for errors.\n\n\
@@ -249,6 +271,7 @@ impl Command {
             Self::Admin(AdminArgs { command: AdminCommand::Policy { apply, .. }, .. }) => {
                 (apply.as_ref(), &[])
             }
+            Self::Token(args) => (Some(&args.file), &[]),
             Self::Ping(_) | Self::Admin(_) => (None, &[]),
             Self::Schema | Self::Completions(_) | Self::Man(_) | Self::Ledger(_) => (None, &[]),
         };
@@ -276,9 +299,8 @@ pub(crate) struct ServeArgs {
     /// Admin address, or `off` [default: 127.0.0.1:9090]
     #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_ADMIN")]
     pub(crate) admin: Option<String>,
-    /// Token that admin clients must send; prefer the environment variable
-    #[arg(long, value_name = "TOKEN", env = "TIDEGATE_ADMIN_TOKEN", hide_env_values = true)]
-    pub(crate) admin_token: Option<String>,
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     /// Send metadata to Envoy: the domain, the descriptors, and the `metadata` of the rules that

@@ -23,6 +23,7 @@ mod similar;
 mod simulator;
 mod socket;
 mod testing;
+mod token;
 mod validate;
 
 use std::ffi::OsString;
@@ -87,6 +88,7 @@ fn dispatch(
         Command::Serve(args) => serve::run(&args, io),
         Command::Ping(args) => ping::run(&args, io),
         Command::Admin(args) => admin::run(&args, io),
+        Command::Token(args) => token::run(&args, io),
         Command::Validate(args) => validate::run(&args, io),
         Command::Explain(args) => explain::run(&args, io),
         Command::Test(args) => testing::run(&args, io),

@@ -8,7 +8,7 @@ use tidegate_server::{Listener, Server, Settings};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::args::{LogFormat, ServeArgs, is_stdin};
+use crate::args::{Access, LogFormat, ServeArgs, is_stdin};
 use crate::input;
 use crate::io::{Exit, Io};
 
@@ -165,8 +165,11 @@ fn settings(args: &ServeArgs, file: Parsed) -> Result<Settings, String> {
                 .listen(listener, Some(address.as_str()).filter(|address| *address != "off"));
         }
     }
-    if let Some(token) = &args.admin_token {
-        settings = settings.admin_token(token);
+    if let Some(path) = &args.access.tokens {
+        settings = settings.tokens(path);
+    }
+    if let Some(access) = args.access.access {
+        settings = settings.open_access(access == Access::Open);
     }
     if let Some(path) = args.policy.as_deref().filter(|path| !is_stdin(path)) {
         settings = settings.policy_path(path);

@@ -25,7 +25,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// All of them, in their order.
-    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + Clone + use<'a> {
         self.0.iter().copied()
     }
 }

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tidegate::policy::Scope;
 
+use crate::access::Principal;
 use crate::daemon::{Daemon, SharedDaemon};
 pub(crate) use payload::Payload;
 pub(crate) use response::{AdminError, AdminResponse};
@@ -17,21 +19,11 @@ mod payload;
 mod policy;
 mod response;
 mod state;
-mod token;
-
-/// The rights of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Role {
-    /// May read everything but secrets.
-    Read,
-    /// May change everything.
-    Full,
-}
 
 /// The client of a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Principal<'a> {
-    pub(crate) role: Role,
+pub(crate) struct AdminClient<'a> {
+    pub(crate) principal: &'a Principal,
     /// The author of changes, for the audit log.
     pub(crate) actor: &'a str,
 }
@@ -73,61 +65,61 @@ enum PolicyEdit {
     DropAll,
 }
 
-/// A method of a path: the role it needs, and its action.
-type AdminMethod = (&'static str, Role, AdminAction);
+/// A method of a path: the scope it needs, and its action.
+type AdminMethod = (&'static str, Scope, AdminAction);
 
 /// Every path with its methods.
 const ROUTES: [(&str, &[AdminMethod]); 10] = [
-    ("status", &[("GET", Role::Read, AdminAction::Status)]),
+    ("status", &[("GET", Scope::Inspect, AdminAction::Status)]),
     (
         "policy",
         &[
-            ("GET", Role::Read, AdminAction::Policy),
-            ("PUT", Role::Full, AdminAction::Edit(PolicyEdit::PutPolicy)),
+            ("GET", Scope::Inspect, AdminAction::Policy),
+            ("PUT", Scope::Admin, AdminAction::Edit(PolicyEdit::PutPolicy)),
         ],
     ),
-    ("overlay", &[("DELETE", Role::Full, AdminAction::Edit(PolicyEdit::DropAll))]),
-    ("rules", &[("GET", Role::Read, AdminAction::Rules)]),
+    ("overlay", &[("DELETE", Scope::Admin, AdminAction::Edit(PolicyEdit::DropAll))]),
+    ("rules", &[("GET", Scope::Inspect, AdminAction::Rules)]),
     (
         "overrides",
         &[
-            ("GET", Role::Read, AdminAction::Overrides),
-            ("PUT", Role::Full, AdminAction::Edit(PolicyEdit::PutOverride)),
-            ("DELETE", Role::Full, AdminAction::Edit(PolicyEdit::DropOverride)),
+            ("GET", Scope::Inspect, AdminAction::Overrides),
+            ("PUT", Scope::Admin, AdminAction::Edit(PolicyEdit::PutOverride)),
+            ("DELETE", Scope::Admin, AdminAction::Edit(PolicyEdit::DropOverride)),
         ],
     ),
     (
         "bans",
         &[
-            ("GET", Role::Read, AdminAction::Bans),
-            ("POST", Role::Full, AdminAction::Edit(PolicyEdit::Ban)),
-            ("DELETE", Role::Full, AdminAction::Edit(PolicyEdit::Unban)),
+            ("GET", Scope::Inspect, AdminAction::Bans),
+            ("POST", Scope::Admin, AdminAction::Edit(PolicyEdit::Ban)),
+            ("DELETE", Scope::Admin, AdminAction::Edit(PolicyEdit::Unban)),
         ],
     ),
-    ("keys/reset", &[("POST", Role::Full, AdminAction::ResetKey)]),
-    ("rounds/close", &[("POST", Role::Full, AdminAction::CloseRound)]),
-    ("audit", &[("GET", Role::Read, AdminAction::Audit)]),
-    ("top", &[("GET", Role::Read, AdminAction::Top)]),
+    ("keys/reset", &[("POST", Scope::Admin, AdminAction::ResetKey)]),
+    ("rounds/close", &[("POST", Scope::Admin, AdminAction::CloseRound)]),
+    ("audit", &[("GET", Scope::Inspect, AdminAction::Audit)]),
+    ("top", &[("GET", Scope::Inspect, AdminAction::Top)]),
 ];
 
 /// The methods of a rule's path, which names the rule.
-const RULE: &[AdminMethod] = &[("PATCH", Role::Full, AdminAction::Edit(PolicyEdit::PatchRule))];
+const RULE: &[AdminMethod] = &[("PATCH", Scope::Admin, AdminAction::Edit(PolicyEdit::PatchRule))];
 
-/// Runs a request, if the client has the role for it.
+/// Runs a request, if the client has the scope for it, in all domains.
 pub(crate) async fn handle(
     daemon: &SharedDaemon,
-    principal: &Principal<'_>,
+    client: AdminClient<'_>,
     request: AdminRequest<'_>,
 ) -> AdminResponse {
-    match try_handle(daemon, principal, request).await {
-        Ok(body) => AdminResponse { status: 200, body },
+    match try_handle(daemon, client, request).await {
+        Ok(body) => AdminResponse { status: 200, body, denial: None },
         Err(error) => error.into(),
     }
 }
 
 async fn try_handle(
     daemon: &SharedDaemon,
-    principal: &Principal<'_>,
+    client: AdminClient<'_>,
     request: AdminRequest<'_>,
 ) -> Result<Value, AdminError> {
     let AdminRequest { method, path, query, payload } = request;
@@ -139,12 +131,10 @@ async fn try_handle(
         let allowed: Vec<_> = methods.iter().map(|(known, ..)| *known).collect();
         return Err(AdminError::method(&allowed));
     };
-    if principal.role < *needed {
-        return Err(AdminError::forbidden());
-    }
-    let done = act.run(daemon, principal.actor, (rule, query, payload)).await?;
+    client.principal.may_everywhere(*needed)?;
+    let done = act.run(daemon, client.actor, (rule, query, payload)).await?;
     // An edit that cannot be stored is in force all the same; the client has to know.
-    if *needed == Role::Full && daemon.engine.sync_any().await.is_err() {
+    if *needed == Scope::Admin && daemon.engine.sync_any().await.is_err() {
         return Err(AdminError::outage());
     }
     Ok(done)
@@ -231,17 +221,18 @@ fn plain(part: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ROUTES, Role, plain, rule_in};
+    use tidegate::policy::Scope;
+
+    use super::{ROUTES, plain, rule_in};
 
     #[test]
-    fn the_read_role_may_use_get_alone() {
+    fn the_scope_inspect_may_use_get_alone() {
         for (path, methods) in ROUTES {
-            for (method, role, _) in methods {
-                let is_read = *method == "GET";
-                assert_eq!(*role, if is_read { Role::Read } else { Role::Full }, "{method} {path}");
+            for (method, scope, _) in methods {
+                let needed = if *method == "GET" { Scope::Inspect } else { Scope::Admin };
+                assert_eq!(*scope, needed, "{method} {path}");
             }
         }
-        assert!(Role::Read < Role::Full);
     }
 
     #[test]

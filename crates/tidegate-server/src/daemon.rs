@@ -10,6 +10,7 @@ use serde::Serialize;
 use tidegate::policy::ServerSettings;
 use tidegate::{Clock, MonotonicClock, Report, Request, Timestamp};
 
+use crate::access::AccessControl;
 use crate::audit::AuditTrail;
 use crate::connections::ListenerConnections;
 use crate::engine::DaemonEngine;
@@ -24,6 +25,8 @@ use crate::throttles::ThrottleTables;
 pub(crate) struct Daemon {
     pub(crate) engine: DaemonEngine,
     pub(crate) settings: Arc<Settings>,
+    /// Which clients may do what.
+    pub(crate) access: Arc<AccessControl>,
     pub(crate) metrics: Metrics,
     pub(crate) connections: ListenerConnections,
     /// Buckets outside the policy, of RESP.
@@ -50,13 +53,16 @@ pub(crate) struct Readiness {
     /// is in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) policy: Option<String>,
+    /// Why the token file is not in force; the previous tokens are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tokens: Option<String>,
     /// Settings of the policy file that need a restart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) needs_restart: Vec<&'static str>,
 }
 
 impl Daemon {
-    pub(crate) fn new(engine: DaemonEngine, settings: Settings) -> Self {
+    pub(crate) fn new(engine: DaemonEngine, settings: Settings, access: AccessControl) -> Self {
         let metrics = Metrics::new(settings.hides_keys);
         metrics.know_domains(&engine.policy());
         Self {
@@ -64,6 +70,7 @@ impl Daemon {
             started_wall: engine.clock().wall(),
             connections: ListenerConnections::new(&settings.bounds),
             throttles: ThrottleTables::new(settings.policy.settings()),
+            access: Arc::new(access),
             metrics,
             reload: Arc::default(),
             audit: AuditTrail::of(&engine),
@@ -75,6 +82,11 @@ impl Daemon {
     /// The time by which requests are measured.
     pub(crate) fn now(&self) -> Timestamp {
         MonotonicClock.now()
+    }
+
+    /// The time of the calendar.
+    pub(crate) fn wall(&self) -> Timestamp {
+        self.engine.clock().wall()
     }
 
     /// The time that the holder of a reservation or a lease counts by.
@@ -114,11 +126,21 @@ impl Daemon {
 
     /// All metrics, in the text format of Prometheus.
     pub(crate) fn metrics_text(&self) -> String {
-        let Self { engine, metrics, connections, throttles, reload, settings, .. } = self;
+        let Self { engine, metrics, access, connections, throttles, reload, settings, .. } = self;
         let (started, uptime) = (self.started_wall, self.uptime());
         let redis = settings.redis.as_ref();
-        MetricsSources { engine, metrics, connections, throttles, reload, redis, started, uptime }
-            .text()
+        let sources = MetricsSources {
+            engine,
+            metrics,
+            access,
+            connections,
+            throttles,
+            reload,
+            redis,
+            started,
+            uptime,
+        };
+        sources.text()
     }
 
     /// Whether the daemon is ready, and what is wrong if not.
@@ -135,6 +157,7 @@ impl Daemon {
         let store = store.or(lacking.map(|error| error.to_string()));
         let reload = self.reload.status();
         let policy = reload.short_error();
-        Readiness { ready, store, policy, needs_restart: reload.needs_restart }
+        let tokens = self.access.status.reloads().short_error();
+        Readiness { ready, store, policy, tokens, needs_restart: reload.needs_restart }
     }
 }

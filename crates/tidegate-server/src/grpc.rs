@@ -14,7 +14,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tidegate_proto::rls::{self, Message, RateLimitRequest};
 
+use crate::access::{AccessDenial, ConnectionAccess, Principal};
 use crate::daemon::SharedDaemon;
+use crate::http::credentials::{SecretHeaders, secret};
 use crate::listener::Listener;
 use crate::rls::RlsError;
 use body::ResponseBody;
@@ -22,7 +24,7 @@ use calls::Calls;
 use health_reflection::AuxiliaryServices;
 use message::{LargeCalls, MessageBudget, MessageError, framed, read_message};
 use preface::PrefacedStream;
-use tidegate_listen::{Connection, Permit, Protocol, ShutdownSignal};
+use tidegate_listen::{Connection, PeerId, Permit, Protocol, ShutdownSignal};
 use write_stall::{TrackedBody, WriteProgress};
 
 mod body;
@@ -63,8 +65,9 @@ impl Grpc {
 
 impl Protocol for Grpc {
     async fn serve(&self, connection: Connection) {
-        let Connection { io, mut shutdown, permit, .. } = connection;
+        let Connection { io, peer, mut shutdown, permit, .. } = connection;
         let daemon = &self.shared.daemon;
+        let access = Arc::new(daemon.access.connect(permit.state(), &[]));
         let bounds = daemon.settings.bounds;
         let (writes, responses) =
             (Arc::new(WriteProgress::default()), Arc::new(WriteProgress::default()));
@@ -84,13 +87,17 @@ impl Protocol for Grpc {
         let service = service_fn(|request: Request<Incoming>| {
             let (shared, responses) = (Arc::clone(&self.shared), Arc::clone(&responses));
             let (permit, call) = (Arc::clone(&permit), calls.begin());
-            let large = Arc::clone(&large);
+            let (large, client) = (Arc::clone(&large), (Arc::clone(&access), peer));
             async move {
                 Ok::<_, Infallible>(if request.uri().path() == rls::SHOULD_RATE_LIMIT {
-                    let response = should_rate_limit(&shared, (&permit, &large), request).await;
+                    let held = (&*permit, &*large);
+                    let response = should_rate_limit(&shared, held, &client, request).await;
                     response.map(|body| TrackedBody::tracked(body, (call, permit), responses))
                 } else {
-                    let response = shared.others.handle(request).await;
+                    let response = match admit_other(&shared.daemon, &client, &request) {
+                        Ok(()) => shared.others.handle(request).await,
+                        Err(denial) => denied(&shared.daemon, peer, &denial),
+                    };
                     response.map(|body| TrackedBody::untracked(body, (call, permit)))
                 })
             }
@@ -133,12 +140,17 @@ impl Protocol for Grpc {
 async fn should_rate_limit(
     shared: &GrpcContext,
     (permit, large): (&Permit, &LargeCalls),
+    client: &(Arc<ConnectionAccess>, PeerId),
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
     let GrpcContext { daemon, room, .. } = shared;
     if let Some(rejection) = reject_head(&request) {
         return rejection;
     }
+    let principal = match principal(daemon, client, request.headers()) {
+        Ok(principal) => principal,
+        Err(denial) => return denied(daemon, client.1, &denial),
+    };
     let read = read_message(request.into_body(), MESSAGE_BYTES, (room, large), permit.state());
     let read = match tokio::time::timeout(daemon.settings.bounds.request_time, read).await {
         Ok(Ok(read)) => read,
@@ -154,7 +166,7 @@ async fn should_rate_limit(
     };
     permit.begin_request();
     let since = daemon.now();
-    let response = crate::rls::handle(daemon, Listener::Grpc, &call).await;
+    let response = crate::rls::handle(daemon, (Listener::Grpc, &principal), &call).await;
     permit.end_request();
     daemon.observe_durations(Listener::Grpc, since, 1);
     match response {
@@ -167,10 +179,50 @@ async fn should_rate_limit(
             let status = match &error {
                 RlsError::Invalid(_) => Status::InvalidArgument,
                 RlsError::Outage(_) => Status::Unavailable,
+                RlsError::Denied(denial) => return denied(daemon, client.1, denial),
             };
-            failed(status, error.message())
+            failed(status, &error.to_string())
         }
     }
+}
+
+/// Who the client of a call is, by its metadata or its certificate.
+fn principal(
+    daemon: &SharedDaemon,
+    (access, _): &(Arc<ConnectionAccess>, PeerId),
+    metadata: &HeaderMap,
+) -> Result<Principal, AccessDenial> {
+    let secret = match daemon.access.needs_tokens() {
+        true => secret(metadata, SecretHeaders::Both)?,
+        false => None,
+    };
+    let principal = daemon.access.authenticate(access, secret, daemon.wall())?;
+    principal.charge(1)?;
+    Ok(principal)
+}
+
+/// Health needs no token, everything else does.
+fn admit_other(
+    daemon: &SharedDaemon,
+    client: &(Arc<ConnectionAccess>, PeerId),
+    request: &Request<Incoming>,
+) -> Result<(), AccessDenial> {
+    if request.uri().path().starts_with("/grpc.health.v1.Health/") {
+        return Ok(());
+    }
+    principal(daemon, client, request.headers()).map(drop)
+}
+
+/// The response to a client that may not do what it requested.
+fn denied(daemon: &SharedDaemon, peer: PeerId, denial: &AccessDenial) -> Response<ResponseBody> {
+    daemon.access.note(Listener::Grpc, peer, denial);
+    let status = match denial {
+        denial if denial.is_unauthenticated() => Status::Unauthenticated,
+        AccessDenial::Ambiguous(_) => Status::InvalidArgument,
+        AccessDenial::Limit(_) => Status::ResourceExhausted,
+        _ => Status::PermissionDenied,
+    };
+    failed(status, &denial.to_string())
 }
 
 /// The response to a request that is no call of gRPC.
@@ -209,9 +261,11 @@ fn malformed(daemon: &SharedDaemon, error: MessageError) -> Response<ResponseBod
 enum Status {
     InvalidArgument = 3,
     DeadlineExceeded = 4,
+    PermissionDenied = 7,
     ResourceExhausted = 8,
     Unimplemented = 12,
     Unavailable = 14,
+    Unauthenticated = 16,
 }
 
 /// A response with an error and no message.

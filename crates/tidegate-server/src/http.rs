@@ -11,17 +11,21 @@ use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
-use tidegate::Report;
+use tidegate::policy::Scope;
+use tidegate::{HoldId, Report};
 use tidegate_listen::http::{ConnectionPhase, PhaseTracker, TrackedStream};
 use tidegate_listen::{Connection, PeerId, PeerStream, Protocol, ShutdownSignal};
 
+use crate::access::{AccessDenial, ConnectionAccess, Principal, browser};
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::listener::Listener;
+use credentials::SecretHeaders;
 use problem::RequestProblem;
 use response::HttpResponse;
-use routes::{Endpoint, Methods, Route};
+use routes::{Endpoint, Methods, Needed, Route};
 
 mod check;
+pub(crate) mod credentials;
 mod explain;
 mod forward;
 mod holds;
@@ -48,9 +52,11 @@ impl Http {
 impl Protocol for Http {
     async fn serve(&self, connection: Connection) {
         let Connection { io, peer, shutdown, permit, .. } = connection;
+        let access = self.daemon.access.connect(permit.state(), &[]);
         let watch = &PhaseTracker::new(self.daemon.settings.bounds.timeouts(), permit);
+        let daemon = &self.daemon;
         let exchange =
-            ConnectionContext { daemon: &self.daemon, peer, shutdown: shutdown.clone(), watch };
+            ConnectionContext { daemon, peer, access, shutdown: shutdown.clone(), watch };
         let service = service_fn(|request| exchange.handle(request));
         serve_connection(&self.daemon, Listener::Http, (io, watch), shutdown, service).await;
     }
@@ -110,6 +116,7 @@ pub(crate) fn body_len(response: &HttpResponse) -> usize {
 struct ConnectionContext<'c> {
     daemon: &'c SharedDaemon,
     peer: PeerId,
+    access: ConnectionAccess,
     shutdown: ShutdownSignal,
     watch: &'c PhaseTracker,
 }
@@ -117,6 +124,8 @@ struct ConnectionContext<'c> {
 /// One request, with its whole body.
 struct BufferedRequest<'a> {
     daemon: &'a Daemon,
+    principal: &'a Principal,
+    peer: PeerId,
     head: &'a Parts,
     /// The reservation, lease or namespace that the path names.
     id: &'a str,
@@ -124,6 +133,22 @@ struct BufferedRequest<'a> {
 }
 
 impl BufferedRequest<'_> {
+    /// The request as one of its client, if it may send it.
+    fn request<'r>(
+        &self,
+        scope: Scope,
+        request: tidegate::Request<'r>,
+    ) -> Result<tidegate::Request<'r>, AccessDenial> {
+        self.principal.request(scope, request)
+    }
+
+    /// The reservation or lease that the path names, if the client may settle it.
+    fn hold(&self, scope: Scope) -> Result<HoldId, RequestProblem> {
+        let id = holds::parse_hold(self.id)?;
+        self.principal.hold(scope, id)?;
+        Ok(id)
+    }
+
     /// Counts a decision.
     fn observe(&self, request: &tidegate::Request<'_>, report: &Report) {
         self.daemon.observe(Listener::Http, request, report);
@@ -135,11 +160,17 @@ impl ConnectionContext<'_> {
         self.watch.enter(ConnectionPhase::Body);
         let (head, body) = request.into_parts();
         let response = match routes::find(&head.method, head.uri.path()) {
-            Ok((route, id)) => self.act(route, id, &head, body).await,
+            Ok((route, id)) => {
+                let response = self.act(route, id, &head, body).await;
+                let is_for_proxies = route.act.is_for_proxies();
+                response.map_err(|it| if is_for_proxies { it.for_proxy() } else { it })
+            }
             Err(problem) => Err(problem),
         };
         let response = response.unwrap_or_else(|problem| {
-            if problem.status.is_client_error() && problem.status != StatusCode::GONE {
+            if let Some(denial) = &problem.denial {
+                self.daemon.access.note(Listener::Http, self.peer, denial);
+            } else if problem.status.is_client_error() && problem.status != StatusCode::GONE {
                 self.daemon.metrics.listener(Listener::Http).malformed.add(1);
             }
             problem.into_response()
@@ -156,6 +187,7 @@ impl ConnectionContext<'_> {
         body: Incoming,
     ) -> Result<HttpResponse, RequestProblem> {
         let daemon = self.daemon;
+        let principal = &self.principal(route, &head.headers)?;
         let body = match route.methods {
             Methods::Post => {
                 let body = self.body(route, &head.headers, body).await?;
@@ -164,7 +196,8 @@ impl ConnectionContext<'_> {
             }
             Methods::Get | Methods::Delete | Methods::Any => Bytes::new(),
         };
-        let (since, call) = (daemon.now(), &BufferedRequest { daemon, head, id, body });
+        let since = daemon.now();
+        let call = &BufferedRequest { daemon, principal, peer: self.peer, head, id, body };
         let response = self.dispatch(route.act, call).await;
         if route.act.is_about_limits() {
             daemon.observe_durations(Listener::Http, since, 1);
@@ -189,10 +222,10 @@ impl ConnectionContext<'_> {
             Endpoint::Renew => leases::renew(call).await,
             Endpoint::Release => leases::release(call).await,
             Endpoint::Explain => explain::explain(call).await,
-            Endpoint::Forward => forward::forward(call, self.peer).await,
-            Endpoint::Nginx => forward::nginx(call, self.peer).await,
+            Endpoint::Forward => forward::forward(call).await,
+            Endpoint::Nginx => forward::nginx(call).await,
             Endpoint::Rls => {
-                let (status, body) = crate::rls::json(daemon, &call.body).await;
+                let (status, body) = crate::rls::json(daemon, call.principal, &call.body).await?;
                 let is_decision = matches!(status, StatusCode::OK | StatusCode::TOO_MANY_REQUESTS);
                 let kind = if is_decision { response::JSON } else { response::TEXT };
                 Ok(response::typed(status, kind, body.into()))
@@ -200,7 +233,7 @@ impl ConnectionContext<'_> {
             Endpoint::LimitadorCheck => limitador::check(call).await,
             Endpoint::LimitadorReport => limitador::report(call).await,
             Endpoint::LimitadorCheckAndReport => limitador::check_and_report(call).await,
-            Endpoint::LimitadorLimits => Ok(limitador::limits(call)),
+            Endpoint::LimitadorLimits => Ok(limitador::limits(call)?),
             Endpoint::LimitadorStatus => Ok(limitador::status()),
             Endpoint::Healthcheck => {
                 let (status, body) = crate::rls::healthcheck(daemon);
@@ -209,10 +242,38 @@ impl ConnectionContext<'_> {
             Endpoint::Healthz => Ok(response::text(StatusCode::OK, "ok\n")),
             Endpoint::Readyz => Ok(readyz(daemon)),
             Endpoint::Metrics => {
+                call.principal.may_everywhere(Scope::Read)?;
                 Ok(response::typed(StatusCode::OK, METRICS, daemon.metrics_text().into()))
             }
             Endpoint::OpenApi => Ok(openapi::served()),
         }
+    }
+
+    /// Who the client is, if it may use the endpoint at all.
+    fn principal(&self, route: &Route, headers: &HeaderMap) -> Result<Principal, AccessDenial> {
+        let needs = route.act.needs();
+        if needs == Needed::Nothing {
+            return Ok(Principal::open());
+        }
+        let daemon = self.daemon;
+        let place = match route.act.is_for_proxies() {
+            true => SecretHeaders::TokenOnly,
+            false => SecretHeaders::Both,
+        };
+        let secret = match daemon.access.needs_tokens() {
+            true => credentials::secret(headers, place)?,
+            // Whatever it is, it does not matter.
+            false => None,
+        };
+        let principal = daemon.access.authenticate(&self.access, secret, daemon.wall())?;
+        if principal.is_open() {
+            browser::check_host(headers, daemon.settings.hosts.iter().map(|host| &**host))?;
+        }
+        if let Needed::Scope(scope) = needs {
+            principal.may(scope)?;
+        }
+        principal.charge(1)?;
+        Ok(principal)
     }
 
     /// The whole body of a request that may have one.
@@ -224,8 +285,7 @@ impl ConnectionContext<'_> {
     ) -> Result<Bytes, RequestProblem> {
         if headers.contains_key(ORIGIN) {
             // A page can make a browser send requests to this machine too, unknown to its user.
-            let detail = "requests from pages in a browser are rejected: remove the header Origin";
-            return Err(RequestProblem::new(StatusCode::FORBIDDEN, detail));
+            return Err(AccessDenial::Origin.into());
         }
         // envoyproxy/ratelimit accepts any type, so its clients may send any.
         let accepts_any = matches!(route.act, Endpoint::Rls);

@@ -28,12 +28,14 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod admin;
 mod audit;
 mod body;
 mod connections;
 mod daemon;
 mod engine;
+mod file_watch;
 mod grpc;
 mod http;
 mod listener;

@@ -4,7 +4,9 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use tidegate::policy::{Parsed, Policy, PolicyErrors, PolicyFile, YamlOptions};
+use tidegate::policy::{Parsed, Policy, PolicyErrors, PolicyFile, TokenFile, YamlOptions};
+
+use crate::file_watch;
 
 /// The error of a policy file that cannot be loaded.
 #[non_exhaustive]
@@ -49,6 +51,18 @@ pub(crate) fn read(path: &Path) -> Result<Vec<PolicyFile>, LoadError> {
 pub(crate) fn parse(files: &[PolicyFile], options: YamlOptions) -> Result<Parsed, LoadError> {
     Policy::load_files_with(files, options).map_err(LoadError::Wrong)
 }
+
+/// The tokens in a file, and its content.
+pub(crate) fn load_tokens(path: &Path) -> Result<(TokenFile, Vec<u8>), LoadError> {
+    let name = path.display().to_string();
+    let content = file_watch::read(path, TOKEN_FILE_BYTES_MAX)
+        .map_err(|error| LoadError::Unreadable { path: name.clone(), error })?;
+    let file = TokenFile::parse(&name, &content).map_err(LoadError::Wrong)?;
+    Ok((file, content))
+}
+
+/// The largest token file.
+pub(crate) const TOKEN_FILE_BYTES_MAX: u64 = 16 << 20;
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use tidegate::policy::{Scope, Scopes};
 use tidegate_proto::ipc::{self, Failure, IpcError, PROTOCOL_VERSION, Request};
 
 pub use access::{Access, AccessEntry, AccessError};
@@ -16,7 +17,8 @@ pub use socket_file::{BindError, SocketFile};
 pub use socket_limits::RatesError;
 pub use socket_path::default_socket;
 
-use crate::admin::{Principal, Role};
+use crate::access::{AccessDenial, ConnectionAccess, Principal};
+use crate::admin::AdminClient;
 use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
 use budgeted_stream::BudgetedStream;
@@ -66,14 +68,18 @@ impl Local {
     }
 
     /// Passes one frame of a peer through all steps, in their order.
-    async fn handle(&self, peer: &PeerCredentials, frame: Result<String, IpcError>) -> Reply {
-        if !self.access.admits(peer) {
+    async fn handle(
+        &self,
+        (peer, access): (&PeerCredentials, &ConnectionAccess),
+        frame: Result<String, IpcError>,
+    ) -> Reply {
+        let Some(principal) = self.principal(peer, access) else {
             tracing::warn!(client = %peer, "access denied");
             return failed(
                 "Access denied. The user is not in the daemon's access list.",
                 Next::Close,
             );
-        }
+        };
         let read = frame.and_then(|text| Ok((ipc::parse::<Request>(&text)?, text)));
         let (request, text) = match read {
             Ok(read) => read,
@@ -88,19 +94,29 @@ impl Local {
             return too_soon(error);
         }
         let actor = peer.user();
-        let principal = Principal { role: self.role(peer), actor: &actor };
+        let client = AdminClient { principal: &principal, actor: &actor };
         let since = self.daemon.now();
-        let done = verbs::handle(&self.daemon, &principal, &request.kind, &text).await;
+        let done = verbs::handle(&self.daemon, client, &request.kind, &text).await;
         self.daemon.observe_durations(Listener::Unix, since, 1);
         match done {
             Ok(fields) => reply(true, fields, Next::Request),
             Err(VerbError::Bad(error)) => self.malformed(peer, &error),
             Err(VerbError::Failed(reason)) => failed(&reason, Next::Request),
+            Err(VerbError::Denied(denial)) => {
+                self.note(peer, &denial);
+                failed(&format!("Access denied: {denial}."), Next::Request)
+            }
             Err(VerbError::Refused(reason, mut fields)) => {
                 fields.insert("error".into(), reason.into());
                 reply(false, fields, Next::Request)
             }
         }
+    }
+
+    /// Counts and logs a denial.
+    fn note(&self, peer: &PeerCredentials, denial: &AccessDenial) {
+        tracing::debug!(client = %peer, "access denied: {denial}");
+        self.daemon.access.count(Listener::Unix, denial);
     }
 
     fn malformed(&self, peer: &PeerCredentials, error: &IpcError) -> Reply {
@@ -111,13 +127,25 @@ impl Local {
         failed(&format!("Bad request: {error}."), Next::Close)
     }
 
-    /// Root and the daemon's own user may change everything, others may read.
-    fn role(&self, peer: &PeerCredentials) -> Role {
-        if peer.uid == 0 || peer.uid == self.owner { Role::Full } else { Role::Read }
+    /// Who a peer is, if it is admitted: root and the daemon's own user may do everything, a user or
+    /// group with a token what that says, and others in the access list all but changes.
+    fn principal(&self, peer: &PeerCredentials, access: &ConnectionAccess) -> Option<Principal> {
+        if peer.name.is_empty() {
+            return None;
+        }
+        if peer.uid == 0 || peer.uid == self.owner {
+            return Some(Principal::open());
+        }
+        let tokens = &self.daemon.access;
+        let by_token = tokens.local_user(access, (peer.uid, &peer.gids), self.daemon.wall());
+        let listed =
+            || self.access.admits(peer).then(|| tokens.listed_user(&peer.name, listed_scopes()));
+        by_token.or_else(listed)
     }
 
     async fn serve_connection(&self, peer: &PeerCredentials, connection: Connection) -> Ended {
         let Connection { io, mut shutdown, permit, .. } = connection;
+        let access = self.daemon.access.connect(permit.state(), &[]);
         let io = BudgetedStream::new(io, Arc::clone(&permit));
         let mut frames = Frames::new(io, FrameTimes::from(&self.daemon.settings.bounds));
         let mut is_stopping = false;
@@ -137,7 +165,7 @@ impl Local {
             let reply = match frame {
                 Ok(frame) => {
                     permit.begin_request();
-                    self.handle(peer, frame).await
+                    self.handle((peer, &access), frame).await
                 }
                 Err(Ended::Left | Ended::LeftHalfway) if is_stopping => return Ended::Stopping,
                 Err(ended) => return ended,
@@ -180,6 +208,11 @@ impl Protocol for Local {
         let ended = self.serve_connection(&peer, connection).await;
         tracing::debug!(client = %peer, %ended, "connection ended");
     }
+}
+
+/// What a user in the access list may do.
+fn listed_scopes() -> Scopes {
+    Scope::ALL.into_iter().filter(|scope| *scope != Scope::Admin).collect()
 }
 
 fn failed(error: &str, next: Next) -> Reply {

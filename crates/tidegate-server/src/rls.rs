@@ -6,10 +6,11 @@
 //! and a key may be as long as a message and need not be UTF-8.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use http::StatusCode;
 use smallvec::SmallVec;
-use tidegate::policy::DescriptorNames;
+use tidegate::policy::{DescriptorNames, Scope};
 use tidegate::{CheckError, PathError, Report, Request, RequestLimit, WindowUnit, normalized_path};
 use tidegate_proto::percent_utf8::percent_utf8;
 use tidegate_proto::rls::rate_limit_response::{Code, DescriptorStatus};
@@ -17,6 +18,7 @@ use tidegate_proto::rls::{
     self, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit,
 };
 
+use crate::access::{AccessDenial, Principal};
 use crate::daemon::Daemon;
 use crate::listener::Listener;
 use metadata::DescribedStatus;
@@ -32,24 +34,36 @@ pub(crate) enum RlsError {
     Invalid(String),
     /// The store is unavailable.
     Outage(String),
+    /// The client may not send it.
+    Denied(AccessDenial),
 }
 
-impl RlsError {
-    /// The message.
-    pub(crate) fn message(&self) -> &str {
+impl fmt::Display for RlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Invalid(message) | Self::Outage(message) => message,
+            Self::Invalid(message) | Self::Outage(message) => f.write_str(message),
+            Self::Denied(denial) => denial.fmt(f),
         }
     }
 }
 
+impl From<AccessDenial> for RlsError {
+    fn from(denial: AccessDenial) -> Self {
+        Self::Denied(denial)
+    }
+}
+
 /// Handles a call in JSON, `POST /json` of HTTP: 200, or 429 when over the limit.
-pub(crate) async fn json(daemon: &Daemon, bytes: &[u8]) -> (StatusCode, String) {
+pub(crate) async fn json(
+    daemon: &Daemon,
+    principal: &Principal,
+    bytes: &[u8],
+) -> Result<(StatusCode, String), AccessDenial> {
     let request = match rls::request_from_json(bytes) {
         Ok(request) => request,
-        Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()),
+        Err(error) => return Ok((StatusCode::BAD_REQUEST, error.to_string())),
     };
-    match handle(daemon, Listener::Http, &request).await {
+    Ok(match handle(daemon, (Listener::Http, principal), &request).await {
         Ok(response) => {
             let status = match response.overall_code() {
                 Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
@@ -57,11 +71,10 @@ pub(crate) async fn json(daemon: &Daemon, bytes: &[u8]) -> (StatusCode, String) 
             };
             (status, rls::response_to_json(&response))
         }
-        Err(error @ RlsError::Outage(_)) => {
-            (StatusCode::SERVICE_UNAVAILABLE, error.message().into())
-        }
-        Err(error) => (StatusCode::BAD_REQUEST, error.message().into()),
-    }
+        Err(RlsError::Denied(denial)) => return Err(denial),
+        Err(RlsError::Outage(message)) => (StatusCode::SERVICE_UNAVAILABLE, message),
+        Err(RlsError::Invalid(message)) => (StatusCode::BAD_REQUEST, message),
+    })
 }
 
 /// The response of `GET /healthcheck` of HTTP.
@@ -76,12 +89,20 @@ pub(crate) fn healthcheck(daemon: &Daemon) -> (StatusCode, &'static str) {
 /// Handles a call of a listener.
 pub(crate) async fn handle(
     daemon: &Daemon,
-    listener: Listener,
+    (listener, principal): (Listener, &Principal),
     call: &RateLimitRequest,
 ) -> Result<RateLimitResponse, RlsError> {
     check(call)?;
     let domain = percent_utf8(&call.domain);
+    principal.may_in(Scope::Check, &domain)?;
+    if call.descriptors.iter().any(|descriptor| descriptor.is_negative_hits) {
+        // It gives units back.
+        principal.may_in(Scope::Settle, &domain)?;
+    }
     let entries: Several<_> = call.descriptors.iter().map(entries).collect();
+    for descriptor in &entries {
+        principal.may_send(descriptor.iter().map(|(key, value)| (&**key, &**value)))?;
+    }
     let mut response = decide(daemon, listener, call, (&domain, &entries)).await?;
     if daemon.settings.response_metadata {
         metadata::complete(&mut response, call, (&domain, &entries));

@@ -9,11 +9,13 @@ use tidegate_listen::{ListenSocket, Protocol, ShutdownTrigger, accept, descripto
 use tidegate_redis::DurabilityError;
 use tokio::net::UnixListener;
 
-use crate::admin::listener::{AdminHttp, Tokens};
+use crate::access::{self, AccessControl, LoadedTokens};
+use crate::admin::listener::AdminHttp;
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::grpc::Grpc;
 use crate::http::Http;
 use crate::listener::Listener;
+use crate::load::{LoadError, load_tokens};
 use crate::local::{Access, AccessError, BindError, Local, RatesError, SocketFile, SocketLimits};
 use crate::open_store::open_store;
 use crate::policy_watcher::{ReloadTarget, watch};
@@ -55,8 +57,12 @@ pub enum StartError {
     Rates(RatesError),
     /// All listeners are off.
     NoListener,
-    /// The admin listener has no token, and its address is not loopback.
-    AdminNeedsToken {
+    /// The token file cannot be loaded.
+    Tokens(LoadError),
+    /// A listener can be reached from other machines, and has no TLS or no credentials.
+    Unprotected {
+        /// The listener.
+        listener: Listener,
         /// Its address.
         address: String,
     },
@@ -80,15 +86,23 @@ impl Server {
         let policy = settings.policy.clone().with_request_limits();
         let engine = open_store(policy, &settings).map_err(StartError::Store)?;
         engine.on_disk().into_iter().for_each(store_health::warn_of_clock);
-        let daemon = Arc::new(Daemon::new(engine, settings));
+        let loaded = match settings.tokens.clone() {
+            None => None,
+            Some(path) => {
+                let (file, content) = load_tokens(&path).map_err(StartError::Tokens)?;
+                Some((file, LoadedTokens { path, content }))
+            }
+        };
+        let access = AccessControl::new(loaded.as_ref().map(|(file, _)| file));
+        let daemon = Arc::new(Daemon::new(engine, settings, access));
         let addresses = Default::default();
         let mut server = Self { daemon, addresses, socket: None, stop: ShutdownTrigger::new() };
         // Accept only after all listeners are bound.
         let http = server.bind(Listener::Http).await?;
         let grpc = server.bind(Listener::Grpc).await?;
         let resp = server.bind(Listener::Resp).await?;
-        server.warn_of_open_resp();
-        let admin = server.bind_admin().await?;
+        let admin = server.bind(Listener::Admin).await?;
+        server.check_protection()?;
         let local = server.bind_socket().await?;
         let daemon = || Arc::clone(&server.daemon);
         server.open(Listener::Http, http, Http::new(daemon()));
@@ -101,7 +115,7 @@ impl Server {
         if let Some((listener, protocol)) = local {
             server.open(Listener::Unix, Some(listener), protocol);
         }
-        server.start_watching();
+        server.start_watching(loaded.map(|(_, loaded)| loaded));
         Ok(server)
     }
 
@@ -143,9 +157,13 @@ impl Server {
         }
     }
 
-    /// Starts to watch the store and the policy file.
-    fn start_watching(&self) {
-        let Daemon { engine, settings, reload, .. } = &*self.daemon;
+    /// Starts to watch the store, the policy file and the token file.
+    fn start_watching(&self, tokens: Option<LoadedTokens>) {
+        let Daemon { engine, settings, reload, access, .. } = &*self.daemon;
+        if let Some(tokens) = tokens {
+            let (access, clock) = (Arc::clone(access), engine.clock().clone());
+            tokio::spawn(access::watch(access, tokens, clock, self.stop.signal()));
+        }
         tokio::spawn(store_health::store_health(engine.clone(), self.stop.signal()));
         if let Some(redis) = settings.redis.clone() {
             let signal = self.stop.signal();
@@ -172,26 +190,29 @@ impl Server {
         }
     }
 
-    /// RESP clients can only use limits, but other machines could exhaust them.
-    fn warn_of_open_resp(&self) {
-        let is_open = self.address(Listener::Resp).is_some_and(|it| !it.ip().is_loopback());
-        if is_open && self.daemon.settings.resp_password.is_none() {
-            tracing::warn!(
-                "the RESP listener is reachable from other machines and has no password; set \
-                 `resp_password` in [server]"
-            );
+    /// Refuses to start with a listener that other machines can reach without TLS and credentials.
+    fn check_protection(&self) -> Result<(), StartError> {
+        let settings = &self.daemon.settings;
+        for listener in [Listener::Http, Listener::Grpc, Listener::Resp, Listener::Admin] {
+            let is_local = |address: SocketAddr| address.ip().to_canonical().is_loopback();
+            if self.address(listener).is_none_or(is_local) {
+                continue;
+            }
+            let has_credentials = self.daemon.access.needs_tokens();
+            let is_protected = settings.has_tls(listener) && has_credentials;
+            let may_be_open = settings.is_open && listener != Listener::Admin;
+            if !is_protected && !may_be_open {
+                let address = settings.address(listener).unwrap_or_default().to_owned();
+                return Err(StartError::Unprotected { listener, address });
+            }
+            if !is_protected {
+                tracing::warn!(
+                    %listener,
+                    "any machine that reaches this listener may use it, and nothing on the way is secret"
+                );
+            }
         }
-    }
-
-    /// Binds the admin listener, on loopback only unless there is a token.
-    async fn bind_admin(&mut self) -> Result<Option<ListenSocket>, StartError> {
-        let socket = self.bind(Listener::Admin).await?;
-        let is_local = self.address(Listener::Admin).is_none_or(|it| it.ip().is_loopback());
-        if is_local || !Tokens::of(&self.daemon.settings).are_none() {
-            return Ok(socket);
-        }
-        let address = self.daemon.settings.address(Listener::Admin).unwrap_or_default().to_owned();
-        Err(StartError::AdminNeedsToken { address })
+        Ok(())
     }
 
     /// Binds the local socket, and makes its protocol.
@@ -201,7 +222,8 @@ impl Server {
         let access = Access::own_user_root_and(&local.users, &local.groups);
         let access = access.map_err(StartError::Access)?;
         let limits = SocketLimits::new(local).map_err(StartError::Rates)?;
-        let is_shared = !local.users.is_empty() || !local.groups.is_empty();
+        let has_tokens = self.daemon.access.needs_tokens();
+        let is_shared = has_tokens || !local.users.is_empty() || !local.groups.is_empty();
         // The mode of the file bounds who may connect; the lists bound who is served.
         let mode = if is_shared { 0o666 } else { 0o600 };
         let bound = SocketFile::bind_in_folder(Path::new(path), mode).await;
@@ -255,11 +277,20 @@ impl fmt::Display for StartError {
             Self::NoListener => f.write_str(
                 "all listeners are off\n  = hint: leave one of --http, --grpc, --resp, --unix on",
             ),
-            Self::AdminNeedsToken { address } => write!(
-                f,
-                "the admin listener on {address} is reachable from other machines and has no \
-                 token\n  = hint: set `admin_token` in [server], or use --admin 127.0.0.1:9090"
-            ),
+            Self::Tokens(error) => error.fmt(f),
+            Self::Unprotected { listener, address } => {
+                write!(
+                    f,
+                    "the listener {listener} on {address} can be reached from other machines, and needs \
+                     TLS, and tokens or client certificates\n  = hint: use --tls-cert, --tls-key, and \
+                     --tokens or --tls-client-ca; or an address of this machine only, as --{listener} \
+                     127.0.0.1:PORT"
+                )?;
+                match listener {
+                    Listener::Admin => Ok(()),
+                    _ => f.write_str("; or allow everyone with --access open"),
+                }
+            }
         }
     }
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::Rate;
-use tidegate::policy::{Listen, Network, Parsed, Policy, Secret, ServerSettings, YamlOptions};
+use tidegate::policy::{Listen, Network, Parsed, Policy, ServerSettings, YamlOptions};
 use tidegate_listen::Timeouts;
 use tidegate_proto::headers::Dialect;
 use tidegate_redis::Redis;
@@ -23,9 +23,12 @@ pub struct Settings {
     /// The folder of a store on disk.
     pub(crate) store_folder: Option<PathBuf>,
     pub(crate) redis: Option<Redis>,
-    pub(crate) admin_token: Option<Secret>,
-    pub(crate) admin_read_token: Option<Secret>,
-    pub(crate) resp_password: Option<Secret>,
+    /// The token file, which is watched.
+    pub(crate) tokens: Option<PathBuf>,
+    /// Whether listeners but the admin listener may be open to other machines.
+    pub(crate) is_open: bool,
+    /// Names in the header `Host` that requests without a token may have.
+    pub(crate) hosts: Vec<String>,
     pub(crate) local: LocalSettings,
     pub(crate) trusted_proxies: Vec<Network>,
     /// The rate-limit headers of responses.
@@ -172,9 +175,9 @@ impl Settings {
             policy_path: None,
             store_folder: server.store().and_then(folder_of).map(Into::into),
             redis: None,
-            admin_token: server.admin_token().cloned(),
-            admin_read_token: server.admin_read_token().cloned(),
-            resp_password: server.resp_password().cloned(),
+            tokens: server.tokens().map(Into::into),
+            is_open: server.is_open(),
+            hosts: server.hosts().map(Into::into).collect(),
             local: LocalSettings {
                 users: server.unix_users().map(Into::into).collect(),
                 groups: server.unix_groups().map(Into::into).collect(),
@@ -228,10 +231,17 @@ impl Settings {
         Self { store_folder: None, redis: Some(redis), ..self }
     }
 
-    /// Sets the token that the admin listener requires.
+    /// Sets the token file, which is watched: clients need a token of it, and may do what it says.
     #[must_use]
-    pub fn admin_token(self, token: &str) -> Self {
-        Self { admin_token: Some(Secret::new(token)), ..self }
+    pub fn tokens(self, path: impl Into<PathBuf>) -> Self {
+        Self { tokens: Some(path.into()), ..self }
+    }
+
+    /// Sets whether listeners that other machines can reach may be without TLS and credentials. The
+    /// admin listener may not.
+    #[must_use]
+    pub fn open_access(self, is_open: bool) -> Self {
+        Self { is_open, ..self }
     }
 
     /// Sets whether responses to Envoy have the domain, the descriptors and the metadata of the
@@ -252,6 +262,11 @@ impl Settings {
     #[must_use]
     pub fn bounds(self, bounds: Bounds) -> Self {
         Self { bounds, ..self }
+    }
+
+    /// Whether a listener has TLS.
+    pub(crate) const fn has_tls(&self, _: Listener) -> bool {
+        false
     }
 
     /// How many of the listeners HTTP, gRPC and RESP are on.

@@ -42,8 +42,6 @@ pub(crate) struct Metrics {
 /// The metrics of a listener.
 #[derive(Debug, Default)]
 pub(crate) struct ListenerMetrics {
-    /// Wrong passwords and tokens.
-    pub(crate) wrong_secrets: Counter,
     /// Malformed requests and connections.
     pub(crate) malformed: Counter,
     /// Durations of requests, from being read to the response being ready.

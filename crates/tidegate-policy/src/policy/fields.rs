@@ -301,6 +301,44 @@ pub(crate) fn overridable(algorithm: &str) -> &'static [&'static str] {
     }
 }
 
+/// The token file.
+pub(crate) static TOKENS: Section = Section {
+    name: "the token file",
+    fields: &[optional("token", ValueKind::Tables(&TOKEN), "A client, and what it may do.")],
+};
+
+pub(crate) static TOKEN: Section = Section {
+    name: "a token",
+    fields: &[
+        required("name", ValueKind::Text, "The name of the client."),
+        optional("sha256", ValueKind::Text, "The SHA-256 of its secret, in hexadecimal digits."),
+        optional("subject", ValueKind::Text, "The subject of its certificate."),
+        optional("user", ValueKind::Text, "The user on the local socket."),
+        optional("group", ValueKind::Text, "The group on the local socket."),
+        required(
+            "scopes",
+            ValueKind::Texts,
+            "What it may do: \"check\", \"settle\", \"lease\", \"read\", \"inspect\", \"admin\".",
+        ),
+        optional("domains", ValueKind::Texts, "The domains it is for. Default: all of them."),
+        optional(
+            "attributes",
+            ValueKind::Patterns,
+            "Attributes that its requests must have, each with a value or a list of values.",
+        ),
+        optional("limit", ValueKind::Table(&TOKEN_LIMIT), "How many requests it may send."),
+        optional("until", ValueKind::Time, "When it ends."),
+    ],
+};
+
+pub(crate) static TOKEN_LIMIT: Section = Section {
+    name: "the limit of a token",
+    fields: &[
+        required("rate", ValueKind::Rate, "How fast it refills."),
+        optional("burst", COUNT, "The whole capacity. Default: the count of the rate."),
+    ],
+};
+
 pub(crate) static SERVER: Section = Section {
     name: "the server table",
     fields: &[
@@ -309,13 +347,23 @@ pub(crate) static SERVER: Section = Section {
         optional("resp", ValueKind::Text, "Address of the Redis protocol listener, or \"off\"."),
         optional("unix", ValueKind::Text, "Path of the local socket, or \"off\"."),
         optional("admin", ValueKind::Text, "Address of the admin listener, or \"off\"."),
-        optional("admin_token", ValueKind::Text, "The token for the admin listener."),
         optional(
-            "admin_read_token",
+            "tokens",
             ValueKind::Text,
-            "The token for read-only access to the admin listener.",
+            "File with the tokens of clients, and what each of them may do.",
         ),
-        optional("resp_password", ValueKind::Text, "The password for the Redis protocol listener."),
+        optional(
+            "access",
+            ValueKind::Choice(&["closed", "open"]),
+            "Whether listeners that other machines can reach need TLS and credentials; the admin \
+             listener always does. Default: \"closed\".",
+        ),
+        optional(
+            "hosts",
+            ValueKind::Texts,
+            "Names of the daemon that requests without a token may have in the header Host, besides \
+             addresses and localhost.",
+        ),
         optional(
             "unix_users",
             ValueKind::Texts,

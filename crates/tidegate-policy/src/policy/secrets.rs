@@ -1,11 +1,10 @@
 //! Lines of a file as they may be printed: without the secrets in them.
 
 /// The fields whose values are secret.
-const SECRET_FIELDS: [&str; 6] = [
-    "admin_token",
-    "admin_read_token",
-    "resp_password",
-    "store_secret",
+const SECRET_FIELDS: [&str; 4] = [
+    // Of `store_secret`, too, and of a token that has its secret in place of a hash.
+    "secret",
+    "sha256",
     "store_password",
     "store_sentinel_password",
 ];

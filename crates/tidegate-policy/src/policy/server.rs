@@ -17,9 +17,9 @@ pub struct ServerSettings {
     pub(crate) resp: Option<Listen>,
     pub(crate) unix: Option<Listen>,
     pub(crate) admin: Option<Listen>,
-    pub(crate) admin_token: Option<Secret>,
-    pub(crate) admin_read_token: Option<Secret>,
-    pub(crate) resp_password: Option<Secret>,
+    pub(crate) tokens: Option<Box<str>>,
+    pub(crate) is_open: bool,
+    pub(crate) hosts: Vec<Box<str>>,
     pub(crate) unix_users: Vec<Box<str>>,
     pub(crate) unix_groups: Vec<Box<str>>,
     pub(crate) unix_user_rate: Option<Rate>,
@@ -164,22 +164,22 @@ impl ServerSettings {
         self.admin.as_ref()
     }
 
-    /// The token for the admin listener.
+    /// The token file: which clients there are, and what each of them may do.
     #[must_use]
-    pub const fn admin_token(&self) -> Option<&Secret> {
-        self.admin_token.as_ref()
+    pub fn tokens(&self) -> Option<&str> {
+        self.tokens.as_deref()
     }
 
-    /// The token for read-only access to the admin listener.
+    /// Whether listeners other than the admin listener may be open to other machines without TLS
+    /// and credentials.
     #[must_use]
-    pub const fn admin_read_token(&self) -> Option<&Secret> {
-        self.admin_read_token.as_ref()
+    pub const fn is_open(&self) -> bool {
+        self.is_open
     }
 
-    /// The password for the Redis protocol.
-    #[must_use]
-    pub const fn resp_password(&self) -> Option<&Secret> {
-        self.resp_password.as_ref()
+    /// The names that clients without a token may use in the header `Host`.
+    pub fn hosts(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.hosts.iter().map(|host| &**host)
     }
 
     /// Users allowed on the local socket, besides its owner and root.
@@ -270,14 +270,11 @@ impl ServerSettings {
         &self.trusted_proxies
     }
 
-    /// The same settings without secrets: the admin tokens, the password of the Redis protocol, the
-    /// secret and the passwords of the store, and the user and password in its address.
+    /// The same settings without secrets: the secret and the passwords of the store, and the user and
+    /// password in its address.
     #[must_use]
     pub fn without_secrets(&self) -> Self {
         Self {
-            admin_token: None,
-            admin_read_token: None,
-            resp_password: None,
             store_secret: None,
             store_password: None,
             store_sentinel_password: None,

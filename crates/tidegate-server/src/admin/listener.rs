@@ -1,20 +1,19 @@
 //! The admin API over HTTP.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
-use std::time::Duration;
 
-use http::header::{ACCEPT, ALLOW, AUTHORIZATION, HOST, ORIGIN};
+use http::header::{ACCEPT, ALLOW, ORIGIN};
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use serde_json::Value;
-use tidegate::{Cooldown, Limiter};
+use tidegate::policy::Scope;
 
-pub(crate) use super::token::Tokens;
-use super::{AdminError, AdminRequest, AdminResponse, Payload, Principal, Role};
+use super::{AdminClient, AdminError, AdminRequest, AdminResponse, Payload};
+use crate::access::{AccessDenial, ConnectionAccess, Principal, browser};
 use crate::daemon::SharedDaemon;
+use crate::http::credentials::{SecretHeaders, secret};
 use crate::http::response::{HttpResponse, JSON, PROBLEM, TEXT, typed};
 use crate::http::{body_len, serve_connection};
 use crate::listener::Listener;
@@ -25,29 +24,30 @@ use tidegate_listen::{Connection, PeerId, Protocol};
 #[derive(Debug)]
 pub(crate) struct AdminHttp {
     daemon: SharedDaemon,
-    tokens: Tokens,
-    /// Limits the warnings of wrong tokens.
-    warnings: Limiter<str, Cooldown>,
+}
+
+/// The client of a connection.
+struct AdminConnection {
+    peer: PeerId,
+    access: ConnectionAccess,
 }
 
 impl AdminHttp {
-    pub(crate) fn new(daemon: SharedDaemon) -> Self {
-        let tokens = Tokens::of(&daemon.settings);
-        let warnings = Limiter::new(Cooldown::new(WARN_EVERY).expect("the cooldown is not zero"));
-        Self { daemon, tokens, warnings }
+    pub(crate) const fn new(daemon: SharedDaemon) -> Self {
+        Self { daemon }
     }
 
     /// The response, with the phase of the connection tracked.
     async fn tracked(
         &self,
         watch: &PhaseTracker,
-        peer: PeerId,
+        client: &AdminConnection,
         request: Request<Incoming>,
     ) -> Result<HttpResponse, Infallible> {
         watch.enter(ConnectionPhase::Body);
         let since = self.daemon.now();
         let is_of_admin = request.uri().path().starts_with("/admin/");
-        let reply = self.handle(peer, request).await;
+        let reply = self.handle(client, request).await;
         if is_of_admin {
             self.daemon.observe_durations(Listener::Admin, since, 1);
         }
@@ -55,16 +55,19 @@ impl AdminHttp {
         Ok(reply)
     }
 
-    async fn handle(&self, peer: PeerId, request: Request<Incoming>) -> HttpResponse {
+    async fn handle(&self, client: &AdminConnection, request: Request<Incoming>) -> HttpResponse {
         let wants_text = request.method() == http::Method::GET
             && request.uri().path() == "/admin/v1/policy"
             && header(request.headers(), ACCEPT.as_str())
                 .is_some_and(|it| it.contains("text/plain") || it.contains("application/toml"));
-        let reply = match self.try_handle(peer, request).await {
+        let reply = match self.try_handle(client, request).await {
             Ok(AdminBody::Json(reply)) => reply,
             Ok(AdminBody::Text(text)) => return text_response(text),
             Err(error) => error.into(),
         };
+        if let Some(denial) = &reply.denial {
+            self.daemon.access.note(Listener::Admin, client.peer, denial);
+        }
         match &reply.body["policy"] {
             Value::String(policy) if wants_text => text_response(policy.clone()),
             _ => response(&reply),
@@ -73,32 +76,24 @@ impl AdminHttp {
 
     async fn try_handle(
         &self,
-        peer: PeerId,
+        client: &AdminConnection,
         request: Request<Incoming>,
     ) -> Result<AdminBody, AdminError> {
         let path = request.uri().path().to_owned();
-        if self.tokens.are_none() {
-            refuse_browsers(request.headers())?;
-        }
         match &*path {
             "/healthz" => return Ok(AdminBody::Text("ok\n".into())),
             "/readyz" => return Ok(AdminBody::Json(self.readiness())),
             _ => {}
         }
-        let Some(role) = self.tokens.role(bearer(request.headers())) else {
-            self.daemon.metrics.listener(Listener::Admin).wrong_secrets.add(1);
-            if self.warnings.check("").is_allowed() {
-                tracing::warn!(%peer, "admin request without a valid token");
-            }
-            let detail = "send the admin token: `Authorization: Bearer …`";
-            return Err(AdminError::new(401, "Unauthorized", detail));
-        };
+        let principal = self.principal(client, request.headers())?;
         if path == "/metrics" {
+            let may_read = principal.may_everywhere(Scope::Read);
+            may_read.or_else(|_| principal.may_everywhere(Scope::Inspect))?;
             return Ok(AdminBody::Text(self.daemon.metrics_text()));
         }
         let (head, body) = request.into_parts();
         let bounds = &self.daemon.settings.bounds;
-        let is_policy = role == Role::Full && path == "/admin/v1/policy";
+        let is_policy = principal.may(Scope::Admin).is_ok() && path == "/admin/v1/policy";
         let most = if is_policy { POLICY_BYTES_MAX } else { bounds.body_bytes };
         let body = tokio::time::timeout(bounds.request_time, Limited::new(body, most).collect());
         let body = match body.await {
@@ -116,21 +111,45 @@ impl AdminHttp {
                 ));
             }
         };
-        let actor = describe_peer(peer, &self.tokens);
+        let actor = describe(client.peer, &principal);
         let call = AdminRequest {
             method: head.method.as_str(),
             path: &path,
             query: head.uri.query().unwrap_or(""),
             payload: Payload::of_bytes(&body)?,
         };
-        let principal = Principal { role, actor: &actor };
-        Ok(AdminBody::Json(super::handle(&self.daemon, &principal, call).await))
+        let client = AdminClient { principal: &principal, actor: &actor };
+        Ok(AdminBody::Json(super::handle(&self.daemon, client, call).await))
+    }
+
+    /// Who the client is.
+    fn principal(
+        &self,
+        client: &AdminConnection,
+        headers: &HeaderMap,
+    ) -> Result<Principal, AccessDenial> {
+        let daemon = &self.daemon;
+        let secret = match daemon.access.needs_tokens() {
+            true => secret(headers, SecretHeaders::Both)?,
+            false => None,
+        };
+        let principal = daemon.access.authenticate(&client.access, secret, daemon.wall())?;
+        if principal.is_open() {
+            // A page can make a browser send requests to this machine, unknown to its user.
+            if headers.contains_key(ORIGIN) {
+                return Err(AccessDenial::Origin);
+            }
+            browser::check_host(headers, daemon.settings.hosts.iter().map(|host| &**host))?;
+        }
+        principal.charge(1)?;
+        Ok(principal)
     }
 
     fn readiness(&self) -> AdminResponse {
         let readiness = self.daemon.readiness();
         let status = if readiness.ready { 200 } else { 503 };
-        AdminResponse { status, body: serde_json::to_value(readiness).unwrap_or_default() }
+        let body = serde_json::to_value(readiness).unwrap_or_default();
+        AdminResponse { status, body, denial: None }
     }
 }
 
@@ -143,38 +162,12 @@ enum AdminBody {
 impl Protocol for AdminHttp {
     async fn serve(&self, connection: Connection) {
         let Connection { io, peer, shutdown, permit, .. } = connection;
+        let client =
+            &AdminConnection { peer, access: self.daemon.access.connect(permit.state(), &[]) };
         let watch = &PhaseTracker::new(self.daemon.settings.bounds.timeouts(), permit);
-        let service = service_fn(|request| self.tracked(watch, peer, request));
+        let service = service_fn(|request| self.tracked(watch, client, request));
         serve_connection(&self.daemon, Listener::Admin, (io, watch), shutdown, service).await;
     }
-}
-
-/// Rejects requests of pages in a browser, where no token is needed: they have an `Origin`, or a
-/// `Host` whose name was made to resolve to this machine.
-fn refuse_browsers(headers: &HeaderMap) -> Result<(), AdminError> {
-    let refused = |what: &str| {
-        let detail = format!("{what}; set `admin_token` to allow browsers");
-        Err(AdminError::new(403, "Forbidden", detail))
-    };
-    if headers.contains_key(ORIGIN) {
-        return refused("the request has an Origin, so it is from a page in a browser");
-    }
-    match header(headers, HOST.as_str()) {
-        Some(host) if is_address_or_localhost(host) => Ok(()),
-        _ => refused("the Host is neither an address nor localhost"),
-    }
-}
-
-fn is_address_or_localhost(host: &str) -> bool {
-    if host.parse::<std::net::SocketAddr>().is_ok() {
-        return true;
-    }
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let bare = name.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(name);
-    bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
 }
 
 fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
@@ -184,16 +177,12 @@ fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     all.next().is_none().then_some(first)
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = header(headers, AUTHORIZATION.as_str())?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-}
-
-fn describe_peer(peer: PeerId, tokens: &Tokens) -> String {
-    let kind = if tokens.are_none() { "client" } else { "admin token" };
+/// The author of changes, for the audit log.
+fn describe(peer: PeerId, principal: &Principal) -> String {
+    let client = principal.describe();
     match peer {
-        PeerId::Address(address) => format!("{kind} at {}", address.ip().to_canonical()),
-        PeerId::Process(process) => format!("{kind} of uid {}", process.uid()),
+        PeerId::Address(address) => format!("{client} at {}", address.ip().to_canonical()),
+        PeerId::Process(process) => format!("{client} of uid {}", process.uid()),
     }
 }
 
@@ -220,26 +209,5 @@ fn text_response(text: String) -> HttpResponse {
     typed(StatusCode::OK, TEXT, text.into())
 }
 
-const WARN_EVERY: Duration = Duration::from_secs(1);
-
 /// The largest policy.
 const POLICY_BYTES_MAX: usize = 16 << 20;
-
-#[cfg(test)]
-mod tests {
-    use super::is_address_or_localhost;
-
-    #[test]
-    fn only_addresses_and_localhost_are_trusted_hosts() {
-        for host in
-            ["127.0.0.1:9090", "127.0.0.1", "[::1]:9090", "[::1]", "localhost", "LOCALHOST:9090"]
-        {
-            assert!(is_address_or_localhost(host), "{host}");
-        }
-        for host in
-            ["evil.example:9090", "localhost.evil.example", "127.0.0.1.evil.example", "", ":9090"]
-        {
-            assert!(!is_address_or_localhost(host), "{host}");
-        }
-    }
-}

@@ -5,12 +5,16 @@ use tidegate::EditError;
 use tidegate::policy::{Diagnostic, PolicyErrors};
 use tidegate_proto::problem::Problem;
 
+use crate::access::AccessDenial;
+
 /// A response of the admin API.
 #[derive(Clone, Debug)]
 pub(crate) struct AdminResponse {
     /// A status code of HTTP. From 400 on the body is a problem of RFC 9457.
     pub(crate) status: u16,
     pub(crate) body: Value,
+    /// Why the client may not do it, for the listener to count.
+    pub(crate) denial: Option<AccessDenial>,
 }
 
 /// The error of a request.
@@ -21,6 +25,8 @@ pub(crate) struct AdminError {
     detail: String,
     /// All errors in a policy text, with their positions.
     errors: Vec<Value>,
+    /// Why the client may not do it.
+    denial: Option<AccessDenial>,
     /// The methods of the path, after a wrong one.
     allowed: Vec<String>,
 }
@@ -28,7 +34,7 @@ pub(crate) struct AdminError {
 impl AdminError {
     pub(crate) fn new(status: u16, title: &'static str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        Self { status, title, detail, errors: Vec::new(), allowed: Vec::new() }
+        Self { status, title, detail, errors: Vec::new(), denial: None, allowed: Vec::new() }
     }
 
     pub(crate) fn not_found() -> Self {
@@ -40,12 +46,6 @@ impl AdminError {
         let detail = format!("the path allows only {}", allowed.join(", "));
         let allowed = allowed.iter().map(|&it| it.to_owned()).collect();
         Self { allowed, ..Self::new(405, "Method Not Allowed", detail) }
-    }
-
-    pub(crate) fn forbidden() -> Self {
-        let detail = "read-only access: changes need the admin token, or, on the local socket, root \
-                      or the daemon's own user";
-        Self::new(403, "Forbidden", detail)
     }
 
     /// A body that cannot be decoded.
@@ -62,6 +62,18 @@ impl AdminError {
         let detail = "the store cannot write: its disk is full or broken. The change may be in force \
                       all the same; check before a retry";
         Self::new(503, "Service Unavailable", detail)
+    }
+}
+
+impl From<AccessDenial> for AdminError {
+    fn from(denial: AccessDenial) -> Self {
+        let (status, title) = match &denial {
+            denial if denial.is_unauthenticated() => (401, "Unauthorized"),
+            AccessDenial::Ambiguous(_) => (400, "Bad Request"),
+            AccessDenial::Limit(_) => (429, "Too Many Requests"),
+            _ => (403, "Forbidden"),
+        };
+        Self { denial: Some(denial.clone()), ..Self::new(status, title, denial.to_string()) }
     }
 }
 
@@ -86,7 +98,7 @@ impl From<EditError> for AdminError {
 
 impl From<AdminError> for AdminResponse {
     fn from(error: AdminError) -> Self {
-        let AdminError { status, title, detail, errors, allowed } = error;
+        let AdminError { status, title, detail, errors, denial, allowed } = error;
         let problem = Problem::plain(status, title, &detail);
         let mut body = serde_json::to_value(problem).unwrap_or_default();
         if !errors.is_empty() {
@@ -95,7 +107,7 @@ impl From<AdminError> for AdminResponse {
         if !allowed.is_empty() {
             body["allow"] = allowed.into();
         }
-        Self { status, body }
+        Self { status, body, denial }
     }
 }
 

@@ -49,6 +49,11 @@ pub(super) fn status(daemon: &Daemon) -> Value {
             "failure": store.failure().map(|error| error.to_string()),
         }),
     };
+    let access = &daemon.access;
+    let tokens = access.tokens().map(|count| {
+        let reloads = access.status.reloads().to_json();
+        json!({ "count": count, "reloads": reloads })
+    });
     let policy = engine.policy();
     let listed = || policy.rules().iter().filter(|it| !it.is_placeholder());
     let shadowed = listed().filter(|it| it.mode() == Mode::Shadow).count();
@@ -64,6 +69,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         "enforce_ppm": policy.settings().enforce_ppm(),
         "edits": !engine.overlay().is_empty(),
         "reload": daemon.reload.status().to_json(),
+        "tokens": tokens,
         "store": store,
         "listeners": listeners,
         "changes": daemon.audit.last(),

@@ -9,13 +9,14 @@ use super::problem::{ProblemBody, RequestProblem};
 use super::request_body::{AttributePairs, BATCH, CHECK, RequestBody};
 use super::response::{self, HttpResponse};
 use crate::body::DecisionBody;
+use crate::listener::Listener;
 
 /// `POST /v1/check`
 pub(super) async fn check(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
     let BufferedRequest { daemon, head, body, .. } = call;
     let fields = RequestBody::read(body, CHECK, 0)?;
     let pairs = fields.pairs();
-    let mut request = fields.request(&pairs);
+    let mut request = call.request(fields.scope(), fields.request(&pairs))?;
     if let Some(key) = idempotency_key(&head.headers)? {
         request = request.idempotency_key(key);
     }
@@ -37,16 +38,33 @@ pub(super) async fn batch(call: &BufferedRequest<'_>) -> Result<HttpResponse, Re
     let Some(fields) = &fields.requests else {
         return Err(RequestProblem::unprocessable("`requests` is missing: a list of requests"));
     };
+    // One of them was charged before the body was read.
+    if fields.len() > 1 {
+        call.principal.charge(fields.len() as u64 - 1)?;
+    }
     let pairs: Vec<AttributePairs<'_>> = fields.iter().map(RequestBody::pairs).collect();
     let mut reports = Vec::with_capacity(pairs.len());
     let mut rest = fields.iter().zip(&pairs).peekable();
-    while let Some((first, _)) = rest.peek() {
-        let is_peek = first.peek;
-        let mut requests = Vec::new();
-        while let Some((fields, pairs)) = rest.next_if(|(fields, _)| fields.peek == is_peek) {
-            requests.push(fields.request(pairs));
+    while let Some((first, pairs)) = rest.next() {
+        // Consecutive requests of one kind are decided together.
+        let mut requests = match call.request(first.scope(), first.request(pairs)) {
+            Ok(request) => vec![request],
+            Err(denial) => {
+                reports.push(Err(denial.into()));
+                continue;
+            }
+        };
+        while let Some((fields, pairs)) = rest.peek()
+            && fields.peek == first.peek
+            && let Ok(request) = call.request(fields.scope(), fields.request(pairs))
+        {
+            requests.push(request);
+            rest.next();
         }
-        decide(call, &requests, is_peek, &mut reports).await;
+        decide(call, &requests, first.peek, &mut reports).await;
+    }
+    for denial in reports.iter().filter_map(|it| it.as_ref().err()?.denial.as_ref()) {
+        daemon.access.note(Listener::Http, call.peer, denial);
     }
     let results = reports.iter().map(BatchItem::new).collect();
     Ok(response::json(StatusCode::OK, &BatchBody { results }))

@@ -3,6 +3,7 @@
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 use tidegate::Clock;
+use tidegate::policy::Scope;
 use tidegate_proto::times::time_text_rounded_up;
 
 use super::BufferedRequest;
@@ -17,7 +18,8 @@ pub(super) async fn explain(call: &BufferedRequest<'_>) -> Result<HttpResponse, 
     let fields = RequestBody::read(body, RESERVE, 0)?;
     let pairs = fields.pairs();
     let now = daemon.engine.clock().wall();
-    let explanation = daemon.engine.explain(&fields.request(&pairs)).await?;
+    let request = call.request(Scope::Read, fields.request(&pairs))?;
+    let explanation = daemon.engine.explain(&request).await?;
     let mut json = Map::new();
     json.insert("domain".into(), json!(fields.domain()));
     json.insert("time".into(), json!(time_text_rounded_up(now)));

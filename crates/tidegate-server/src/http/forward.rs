@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use smallvec::SmallVec;
-use tidegate::policy::{Rule, RuleId};
+use tidegate::policy::{Rule, RuleId, Scope};
 use tidegate::{Report, Request, normalized_path};
 use tidegate_proto::client::ForwardedHeader;
 use tidegate_proto::percent_utf8::percent_utf8;
@@ -44,11 +44,8 @@ pub(super) const ORIGINAL: ForwardDialect = ForwardDialect {
 };
 
 /// `ANY /check/forward`: 200 without a body, or the whole response for the client.
-pub(super) async fn forward(
-    call: &BufferedRequest<'_>,
-    peer: PeerId,
-) -> Result<HttpResponse, RequestProblem> {
-    let report = decide(call, peer, &FORWARDED).await?;
+pub(super) async fn forward(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
+    let report = decide(call, &FORWARDED).await?;
     let mut response =
         if report.is_allowed() { response::empty(StatusCode::OK) } else { denial(&report) };
     response::put_limits(response.headers_mut(), &report, call.daemon.settings.dialect);
@@ -56,11 +53,8 @@ pub(super) async fn forward(
 }
 
 /// `ANY /check/nginx`: 204 or 403, the statuses that nginx understands.
-pub(super) async fn nginx(
-    call: &BufferedRequest<'_>,
-    peer: PeerId,
-) -> Result<HttpResponse, RequestProblem> {
-    let report = decide(call, peer, &ORIGINAL).await?;
+pub(super) async fn nginx(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
+    let report = decide(call, &ORIGINAL).await?;
     let allowed = report.is_allowed();
     let mut response =
         response::empty(if allowed { StatusCode::NO_CONTENT } else { StatusCode::FORBIDDEN });
@@ -70,13 +64,12 @@ pub(super) async fn nginx(
 
 async fn decide(
     call: &BufferedRequest<'_>,
-    peer: PeerId,
     dialect: &ForwardDialect,
 ) -> Result<Report, RequestProblem> {
-    let BufferedRequest { daemon, head, .. } = call;
+    let BufferedRequest { daemon, head, peer, .. } = call;
     let domain = domain(head.uri.query().unwrap_or_default())?;
     let headers = &head.headers;
-    let ip = client(&daemon.settings, peer, headers).to_string();
+    let ip = client(&daemon.settings, *peer, headers).to_string();
     let method = one(headers, dialect.method)?.map(percent_utf8);
     let host = one(headers, dialect.host)?.map(percent_utf8);
     let host = host.as_deref().map(host_of);
@@ -94,7 +87,7 @@ async fn decide(
     ];
     let known: SmallVec<[(&str, &str); 5]> =
         attributes.iter().filter_map(|(name, value)| Some((*name, (*value)?))).collect();
-    let request = Request::new(&domain, &known);
+    let request = call.request(Scope::Check, Request::new(&domain, &known))?;
     let report = daemon.engine.check(&request).await?;
     call.observe(&request, &report);
     Ok(report)

@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 use serde_json::json;
+use tidegate::policy::Scope;
 use tidegate::{HoldId, Refund};
 
 use super::BufferedRequest;
@@ -16,7 +17,7 @@ pub(super) async fn reserve(call: &BufferedRequest<'_>) -> Result<HttpResponse, 
     let BufferedRequest { daemon, head, body, .. } = call;
     let fields = RequestBody::read(body, RESERVE, 0)?;
     let pairs = fields.pairs();
-    let mut request = fields.request(&pairs);
+    let mut request = call.request(Scope::Settle, fields.request(&pairs))?;
     if let Some(key) = idempotency_key(&head.headers)? {
         request = request.idempotency_key(key);
     }
@@ -28,17 +29,17 @@ pub(super) async fn reserve(call: &BufferedRequest<'_>) -> Result<HttpResponse, 
 
 /// `POST /v1/reservations/{id}/commit`
 pub(super) async fn commit(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
-    let BufferedRequest { daemon, id, body, .. } = call;
+    let BufferedRequest { daemon, body, .. } = call;
     let fields = RequestBody::read_if_any(body, COMMIT)?;
-    let done = daemon.engine.commit(parse_hold(id)?, fields.actual).await?;
+    let done = daemon.engine.commit(call.hold(Scope::Settle)?, fields.actual).await?;
     Ok(response::json(StatusCode::OK, &CommitBody::from(done)))
 }
 
 /// `POST /v1/reservations/{id}/cancel`
 pub(super) async fn cancel(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
-    let BufferedRequest { daemon, id, body, .. } = call;
+    let BufferedRequest { daemon, body, .. } = call;
     RequestBody::read_if_any(body, NOTHING)?;
-    daemon.engine.cancel(parse_hold(id)?, None).await?;
+    daemon.engine.cancel(call.hold(Scope::Settle)?, None).await?;
     Ok(response::empty(StatusCode::NO_CONTENT))
 }
 
@@ -59,6 +60,7 @@ pub(super) async fn refund(call: &BufferedRequest<'_>) -> Result<HttpResponse, R
             let id = id.parse().map_err(|error: tidegate::HoldIdError| {
                 RequestProblem::unprocessable(error.to_string()).at("/reservation")
             })?;
+            call.principal.hold(Scope::Settle, id)?;
             let amount = amount.unwrap_or(u64::MAX);
             let refund = Refund::units(amount);
             let refund = key.map_or(refund, |key| refund.idempotency_key(key));
@@ -66,7 +68,7 @@ pub(super) async fn refund(call: &BufferedRequest<'_>) -> Result<HttpResponse, R
         }
         (None, Some(amount)) => {
             let pairs = fields.pairs();
-            let request = fields.request(&pairs).cost(amount);
+            let request = call.request(Scope::Settle, fields.request(&pairs))?.cost(amount);
             match key {
                 Some(key) => daemon.engine.refund(&request.idempotency_key(key)).await?,
                 None => daemon.engine.refund(&request).await?,

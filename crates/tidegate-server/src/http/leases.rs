@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::json;
+use tidegate::policy::Scope;
 use tidegate::{Request, Wait, WaitError};
 use tidegate_proto::times::{RetryFields, ms_until};
 
 use super::BufferedRequest;
 use super::check::no_idempotency_key;
-use super::holds::parse_hold;
 use super::problem::RequestProblem;
 use super::request_body::{ACQUIRE, NOTHING, RequestBody};
 use super::response::{self, HttpResponse};
@@ -30,7 +30,7 @@ pub(super) async fn acquire(
         return Err(RequestProblem::unprocessable(detail).at("/wait_ms"));
     }
     let pairs = fields.pairs();
-    let request = fields.request(&pairs);
+    let request = call.request(Scope::Lease, fields.request(&pairs))?;
     // Without `wait_ms` the wait of the rule applies.
     let waiting = daemon.engine.acquire(&request, fields.wait_ms.map(Duration::from_millis));
     let longest = Duration::from_millis(LONGEST_WAIT_MS);
@@ -100,16 +100,16 @@ async fn no_slot(
 
 /// `POST /v1/leases/{id}/renew`
 pub(super) async fn renew(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
-    let BufferedRequest { daemon, id, body, .. } = call;
+    let BufferedRequest { daemon, body, .. } = call;
     RequestBody::read_if_any(body, NOTHING)?;
-    let expires = daemon.engine.renew(parse_hold(id)?).await?;
+    let expires = daemon.engine.renew(call.hold(Scope::Lease)?).await?;
     let expires_in_ms = ms_until(expires, daemon.latest());
     Ok(response::json(StatusCode::OK, &json!({ "expires_in_ms": expires_in_ms })))
 }
 
 /// `DELETE /v1/leases/{id}`
 pub(super) async fn release(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
-    call.daemon.engine.release(parse_hold(call.id)?).await?;
+    call.daemon.engine.release(call.hold(Scope::Lease)?).await?;
     Ok(response::empty(StatusCode::NO_CONTENT))
 }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use tidegate::policy::{Condition, KeyPart, Limit, Pattern, Policy, Rule};
+use tidegate::policy::{Condition, KeyPart, Limit, Pattern, Policy, Rule, Scope};
 use tidegate::{CheckError, Report, Request};
 use tidegate_proto::headers::Dialect;
 use tidegate_proto::json::Object;
@@ -18,6 +18,7 @@ use super::BufferedRequest;
 use super::forward::percent_decoded;
 use super::problem::RequestProblem;
 use super::response::{self, HttpResponse};
+use crate::access::AccessDenial;
 
 /// A request body of Limitador. Unknown fields are ignored, as Limitador does.
 #[derive(Debug, Deserialize)]
@@ -35,7 +36,8 @@ struct LimitadorRequest<'b> {
 pub(super) async fn check(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
     let fields = LimitadorRequest::read(&call.body)?;
     let pairs = fields.pairs();
-    let report = call.daemon.engine.peek(&fields.request(&pairs)).await.map_err(undecided)?;
+    let report =
+        call.daemon.engine.peek(&fields.request(call, &pairs)?).await.map_err(undecided)?;
     fields.respond(&report)
 }
 
@@ -45,7 +47,7 @@ pub(super) async fn check_and_report(
 ) -> Result<HttpResponse, RequestProblem> {
     let fields = LimitadorRequest::read(&call.body)?;
     let pairs = fields.pairs();
-    let request = fields.request(&pairs);
+    let request = fields.request(call, &pairs)?;
     let report = call.daemon.engine.check(&request).await.map_err(undecided)?;
     call.observe(&request, &report);
     fields.respond(&report)
@@ -59,7 +61,7 @@ pub(super) async fn report(call: &BufferedRequest<'_>) -> Result<HttpResponse, R
     let BufferedRequest { daemon, .. } = call;
     let fields = LimitadorRequest::read(&call.body)?;
     let pairs = fields.pairs();
-    let request = fields.request(&pairs);
+    let request = fields.request(call, &pairs)?;
     if fields.delta == 0 {
         return Ok(nothing(StatusCode::OK));
     }
@@ -88,8 +90,12 @@ impl<'b> LimitadorRequest<'b> {
         self.values.iter().map(|(name, value)| (&**name, &**value)).collect()
     }
 
-    fn request<'a>(&'a self, pairs: &'a [(&'a str, &'a str)]) -> Request<'a> {
-        Request::new(&self.namespace, pairs).cost(self.delta)
+    fn request<'a>(
+        &'a self,
+        call: &BufferedRequest<'_>,
+        pairs: &'a [(&'a str, &'a str)],
+    ) -> Result<Request<'a>, AccessDenial> {
+        call.request(Scope::Check, Request::new(&self.namespace, pairs).cost(self.delta))
     }
 
     fn respond(&self, report: &Report) -> Result<HttpResponse, RequestProblem> {
@@ -121,9 +127,10 @@ struct LimitadorLimit<'p> {
 }
 
 /// `GET /limits/{namespace}`: the rules that Limitador can express.
-pub(super) fn limits(call: &BufferedRequest<'_>) -> HttpResponse {
+pub(super) fn limits(call: &BufferedRequest<'_>) -> Result<HttpResponse, AccessDenial> {
     let namespace = percent_decoded(call.id);
     let namespace = String::from_utf8_lossy(&namespace);
+    call.principal.may_in(Scope::Read, &namespace)?;
     let policy = call.daemon.engine.policy();
     let mut groups: Vec<Vec<&Rule>> = Vec::new();
     let mut indexes: HashMap<&str, usize> = HashMap::new();
@@ -136,7 +143,7 @@ pub(super) fn limits(call: &BufferedRequest<'_>) -> HttpResponse {
         groups[index].push(rule);
     }
     let limits: Vec<_> = groups.iter().filter_map(|group| LimitadorLimit::of(group)).collect();
-    response::json(StatusCode::OK, &limits)
+    Ok(response::json(StatusCode::OK, &limits))
 }
 
 impl<'p> LimitadorLimit<'p> {

@@ -1,12 +1,15 @@
 //! Errors of requests as `application/problem+json`.
 
-use http::header::ALLOW;
+use std::time::Duration;
+
+use http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
-use tidegate::{CheckError, SettleError};
+use tidegate::{CheckError, SettleError, Wait};
 use tidegate_proto::problem::Problem;
 
 use super::response::{HttpResponse, PROBLEM, typed};
+use crate::access::AccessDenial;
 
 /// The error of a request, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub(crate) struct RequestProblem {
     pub(crate) allow: Option<&'static str>,
     /// How a reservation was settled before, and the units that were charged.
     pub(crate) settled: Option<(&'static str, u64)>,
+    /// Why the client may not do it.
+    pub(crate) denial: Option<AccessDenial>,
 }
 
 /// The JSON form of a problem.
@@ -44,7 +49,8 @@ pub(crate) struct ProblemBody<'a> {
 impl RequestProblem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let detail = shortened(detail.into());
-        Self { status, detail, pointer: None, position: None, allow: None, settled: None }
+        let (pointer, position, allow, settled, denial) = (None, None, None, None, None);
+        Self { status, detail, pointer, position, allow, settled, denial }
     }
 
     /// A well-formed but invalid request.
@@ -91,6 +97,27 @@ impl RequestProblem {
         Self { settled, ..Self::new(status, error.to_string()) }
     }
 
+    /// The problem of a client that may not do what it requested.
+    pub(crate) fn of_access(denial: AccessDenial) -> Self {
+        let status = match &denial {
+            denial if denial.is_unauthenticated() => StatusCode::UNAUTHORIZED,
+            AccessDenial::Ambiguous(_) => StatusCode::BAD_REQUEST,
+            AccessDenial::Owner => StatusCode::GONE,
+            AccessDenial::Limit(_) => StatusCode::TOO_MANY_REQUESTS,
+            _ => StatusCode::FORBIDDEN,
+        };
+        Self { denial: Some(denial.clone()), ..Self::new(status, denial.to_string()) }
+    }
+
+    /// The same for a proxy, whose client it is not about: a proxy would pass another status, or a
+    /// request for credentials, on to that client.
+    pub(crate) fn for_proxy(self) -> Self {
+        match self.denial {
+            Some(_) => Self { status: StatusCode::SERVICE_UNAVAILABLE, ..self },
+            None => self,
+        }
+    }
+
     pub(crate) fn body(&self) -> ProblemBody<'_> {
         ProblemBody {
             problem: Problem::plain(
@@ -113,7 +140,19 @@ impl RequestProblem {
         if let Some(methods) = self.allow {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
         }
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(AccessDenial::Limit(Wait::After(wait))) = self.denial {
+            response.headers_mut().insert(RETRY_AFTER, seconds_up(wait).into());
+        }
         response
+    }
+}
+
+impl From<AccessDenial> for RequestProblem {
+    fn from(denial: AccessDenial) -> Self {
+        Self::of_access(denial)
     }
 }
 
@@ -127,6 +166,11 @@ impl From<SettleError> for RequestProblem {
     fn from(error: SettleError) -> Self {
         Self::of_settling(error)
     }
+}
+
+/// Whole seconds, rounded up.
+fn seconds_up(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
 /// A name escaped for a JSON pointer.

@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::de::DeserializeSeed;
 use smallvec::SmallVec;
 use tidegate::Request;
-use tidegate::policy::Rule;
+use tidegate::policy::{Rule, Scope};
 
 use super::problem::RequestProblem;
 use de::{ErrorLocation, JsonPath, ObjectSeed};
@@ -110,6 +110,11 @@ impl<'b> RequestBody<'b> {
     /// The domain, or the default one.
     pub(super) fn domain(&self) -> &str {
         self.domain.as_deref().unwrap_or(Rule::DEFAULT_DOMAIN)
+    }
+
+    /// What a client needs to have it decided.
+    pub(super) const fn scope(&self) -> Scope {
+        if self.peek { Scope::Read } else { Scope::Check }
     }
 
     /// The request to the engine.

@@ -2,6 +2,7 @@
 //! table.
 
 use http::{Method, StatusCode};
+use tidegate::policy::Scope;
 
 use super::problem::RequestProblem;
 use super::request_body::{ACQUIRE, BATCH, BodyField, CHECK, COMMIT, NOTHING, REFUND, RESERVE};
@@ -46,6 +47,43 @@ impl Endpoint {
                 | Self::Metrics
                 | Self::OpenApi
         )
+    }
+}
+
+/// What a client needs for an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Needed {
+    Nothing,
+    /// Any token; the endpoint itself checks the rest.
+    Token,
+    Scope(Scope),
+}
+
+impl Endpoint {
+    /// What a client needs, where tokens are used.
+    pub(super) const fn needs(self) -> Needed {
+        match self {
+            Self::Healthcheck | Self::Healthz | Self::Readyz => Needed::Nothing,
+            // A request may be a peek.
+            Self::Check | Self::CheckBatch => Needed::Token,
+            Self::OpenApi | Self::LimitadorStatus => Needed::Token,
+            Self::Forward
+            | Self::Nginx
+            | Self::Rls
+            | Self::LimitadorCheck
+            | Self::LimitadorReport
+            | Self::LimitadorCheckAndReport => Needed::Scope(Scope::Check),
+            Self::Reserve | Self::Commit | Self::Cancel | Self::Refund => {
+                Needed::Scope(Scope::Settle)
+            }
+            Self::Acquire | Self::Renew | Self::Release => Needed::Scope(Scope::Lease),
+            Self::Explain | Self::LimitadorLimits | Self::Metrics => Needed::Scope(Scope::Read),
+        }
+    }
+
+    /// Whether proxies send it on behalf of their clients, with headers of theirs.
+    pub(super) const fn is_for_proxies(self) -> bool {
+        matches!(self, Self::Forward | Self::Nginx)
     }
 }
 

@@ -2,13 +2,15 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tidegate::policy::Scope;
 use tidegate::{CheckError, Clock, Report, Request, SettleError};
 use tidegate_proto::ipc::{self, IpcError, Pong};
 use tidegate_proto::times::time_text;
 
 use super::PeerCredentials;
 use super::request::{CheckRequest, LocalAdminRequest, SettleRequest};
-use crate::admin::{self, AdminRequest, Payload, Principal};
+use crate::access::{AccessDenial, Principal};
+use crate::admin::{self, AdminClient, AdminRequest, Payload};
 use crate::body::explanation::explained;
 use crate::body::{CommitBody, DecisionBody, ReservationBody};
 use crate::daemon::{Daemon, SharedDaemon};
@@ -24,21 +26,25 @@ pub(super) enum VerbError {
     Bad(IpcError),
     /// It failed, with a message.
     Failed(String),
+    /// The client may not do it.
+    Denied(AccessDenial),
     /// The admin API rejected it; the fields have the details.
     Refused(String, Map<String, Value>),
 }
 
 pub(super) async fn handle(
     daemon: &SharedDaemon,
-    principal: &Principal<'_>,
+    client: AdminClient<'_>,
     kind: &str,
     text: &str,
 ) -> VerbResult {
+    let principal = client.principal;
+    principal.charge(1)?;
     match kind {
         "ping" => Ok(pong(daemon)),
-        "check" | "peek" | "reserve" | "explain" => dispatch(daemon, kind, text).await,
-        "commit" | "cancel" => settle(daemon, kind, text).await,
-        "admin" => admin(daemon, principal, text).await,
+        "check" | "peek" | "reserve" | "explain" => dispatch(daemon, principal, kind, text).await,
+        "commit" | "cancel" => settle(daemon, principal, kind, text).await,
+        "admin" => admin(daemon, client, text).await,
         _ => Err(VerbError::Failed(format!("Unknown request type. Known types: {KINDS}."))),
     }
 }
@@ -48,10 +54,16 @@ fn pong(daemon: &Daemon) -> Map<String, Value> {
     fields_of(&Pong { service_version: env!("CARGO_PKG_VERSION").into(), time })
 }
 
-async fn dispatch(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
+async fn dispatch(daemon: &Daemon, principal: &Principal, kind: &str, text: &str) -> VerbResult {
     let body: CheckRequest = ipc::parse(text)?;
     let attributes = body.attributes.pairs();
-    let mut request = Request::new(&body.domain, &attributes).cost(body.cost);
+    let scope = match kind {
+        "check" => Scope::Check,
+        "reserve" => Scope::Settle,
+        _ => Scope::Read,
+    };
+    let request = Request::new(&body.domain, &attributes).cost(body.cost);
+    let mut request = principal.request(scope, request)?;
     if let Some(key) = &body.idempotency_key {
         if key.is_empty() {
             return Err(VerbError::Failed("The idempotency key is empty.".into()));
@@ -92,10 +104,11 @@ fn reservation_fields(body: ReservationBody<'_>) -> Map<String, Value> {
     response
 }
 
-async fn settle(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
+async fn settle(daemon: &Daemon, principal: &Principal, kind: &str, text: &str) -> VerbResult {
     let body: SettleRequest = ipc::parse(text)?;
     let wrong = |error: tidegate::HoldIdError| VerbError::Failed(format!("reservation: {error}."));
     let hold = body.reservation.parse().map_err(wrong)?;
+    principal.hold(Scope::Settle, hold)?;
     match (kind, body.actual) {
         ("commit", actual) => {
             let done = daemon.engine.commit(hold, actual).await?;
@@ -109,11 +122,14 @@ async fn settle(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
     }
 }
 
-async fn admin(daemon: &SharedDaemon, principal: &Principal<'_>, text: &str) -> VerbResult {
+async fn admin(daemon: &SharedDaemon, client: AdminClient<'_>, text: &str) -> VerbResult {
     let LocalAdminRequest { method, path, body, .. } = ipc::parse(text)?;
     let (path, query) = path.split_once('?').unwrap_or((&path, ""));
     let request = AdminRequest { method: &method, path, query, payload: Payload::of_json(body) };
-    let response = admin::handle(daemon, principal, request).await;
+    let response = admin::handle(daemon, client, request).await;
+    if let Some(denial) = &response.denial {
+        daemon.access.count(Listener::Unix, denial);
+    }
     let is_done = response.status < 400;
     let reason = response.body["detail"].as_str().unwrap_or("The request failed.").to_owned();
     let outcome =
@@ -133,6 +149,12 @@ pub(super) fn fields_of(body: &impl Serialize) -> Map<String, Value> {
     match serde_json::to_value(body) {
         Ok(Value::Object(fields)) => fields,
         _ => Map::new(),
+    }
+}
+
+impl From<AccessDenial> for VerbError {
+    fn from(denial: AccessDenial) -> Self {
+        Self::Denied(denial)
     }
 }
 

@@ -1,11 +1,10 @@
 //! Commands about the connection itself.
 
-use std::hint::black_box;
-
 use tidegate_proto::resp::{Replies, ThrottleDialect, Version, integer};
 
 use super::commands::{self, CommandKind, CommandSpec, unknown_subcommand};
 use super::session::{AuthState, Session, wrong_count};
+use crate::access::{AccessDenial, Principal};
 use crate::listener::Listener;
 
 /// Handles one of them. The arguments are those after the command's name.
@@ -59,38 +58,39 @@ fn auth(session: &mut Session, user: &[u8], password: &[u8], replies: &mut Repli
     }
 }
 
-/// Authenticates a client by its password, or returns an error.
+/// Authenticates a client by the secret of a token, or returns an error.
+///
+/// The user is the name of the token; `default`, as clients send it without one, is any name.
 fn authenticate(
     session: &mut Session,
     user: &[u8],
-    shown: &[u8],
+    secret: &[u8],
 ) -> Result<(), (&'static str, &'static str)> {
-    let Some(password) = &session.daemon.settings.resp_password else {
+    let daemon = &session.daemon;
+    if !daemon.access.needs_tokens() {
         return Err((
             "ERR",
             "AUTH <password> called without any password configured for the default user. \
              Are you sure your configuration is correct?",
         ));
-    };
-    if is_same(shown, password.reveal().trim_end_matches(['\r', '\n']).as_bytes())
-        && user == b"default"
-    {
-        session.auth = AuthState::Trusted;
-        return Ok(());
     }
-    session.wrong_passwords += 1;
-    session.daemon.metrics.listener(Listener::Resp).wrong_secrets.add(1);
-    tracing::warn!(listener = "resp", peer = %session.peer, "wrong password");
-    if session.wrong_passwords >= WRONG_PASSWORDS_MAX {
+    let is_of_user = |principal: &Principal| {
+        user == b"default" || principal.name().is_some_and(|name| name.as_bytes() == user)
+    };
+    let denial = match daemon.access.authenticate(&session.access, Some(secret), daemon.wall()) {
+        Ok(principal) if is_of_user(&principal) => {
+            (session.auth, session.principal) = (AuthState::Trusted, principal);
+            return Ok(());
+        }
+        Ok(_) => AccessDenial::Unknown,
+        Err(denial) => denial,
+    };
+    daemon.access.note(Listener::Resp, session.peer, &denial);
+    session.wrong_secrets += 1;
+    if session.wrong_secrets >= WRONG_SECRETS_MAX {
         session.auth = AuthState::Leaving;
     }
     Err(("WRONGPASS", "invalid username-password pair or user is disabled."))
-}
-
-/// Whether two texts are equal, in a time that does not depend on where they differ.
-fn is_same(shown: &[u8], secret: &[u8]) -> bool {
-    let differ = shown.iter().zip(secret).fold(0, |differ, (a, b)| black_box(differ | (a ^ b)));
-    shown.len() == secret.len() && differ == 0
 }
 
 /// `HELLO [version [AUTH user password] [SETNAME name]]`.
@@ -221,5 +221,5 @@ fn info(session: &Session) -> String {
 const REDIS_VERSION: &str = "7.0.0";
 /// The longest name of a connection.
 const NAME_BYTES_MAX: usize = 256;
-/// The number of wrong passwords that closes a connection.
-const WRONG_PASSWORDS_MAX: u32 = 16;
+/// The number of wrong secrets that closes a connection.
+const WRONG_SECRETS_MAX: u32 = 16;

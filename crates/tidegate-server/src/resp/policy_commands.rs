@@ -2,16 +2,18 @@
 
 use std::ops::Range;
 
+use tidegate::policy::Scope;
 use tidegate::{CheckError, Clock, HoldId, Report, Request, SettleError};
 use tidegate_proto::resp::{Arguments, Replies, integer, parse};
 
 use super::commands::{CommandKind, find};
 use super::encode::encode;
+use super::session::{Session, reply_denied};
 use crate::body::explanation::explained;
 use crate::body::{CommitBody, DecisionBody, ReservationBody};
 use crate::daemon::Daemon;
 use crate::listener::Listener;
-use tidegate_listen::{BudgetKind, Permit};
+use tidegate_listen::BudgetKind;
 
 /// A request to the policy; its attributes are a range of a shared list.
 struct PolicyQuery<'a> {
@@ -26,11 +28,12 @@ type QueryAttributes<'a> = Vec<(&'a str, &'a str)>;
 /// Handles the `TG.CHECK` in `arguments` and all that follow it as one batch; returns how many
 /// bytes of the input they were.
 pub(super) async fn check(
-    (daemon, permit): (&Daemon, &Permit),
+    session: &Session,
     (input, first_bytes): (&[u8], usize),
     arguments: &mut Arguments,
     replies: &mut Replies<'_>,
 ) -> usize {
+    let Session { daemon, permit, principal, .. } = session;
     let (mut queries, mut attributes) = (Vec::new(), QueryAttributes::new());
     let (mut used, mut bytes, mut error) = (0, first_bytes, None);
     loop {
@@ -49,11 +52,24 @@ pub(super) async fn check(
             _ => break,
         }
     }
-    let requests: Vec<Request<'_>> = queries.iter().map(|it| it.request(&attributes)).collect();
+    let admitted: Vec<_> = queries
+        .iter()
+        .map(|it| {
+            principal.charge(1)?;
+            principal.request(Scope::Check, it.request(&attributes))
+        })
+        .collect();
+    let requests: Vec<Request<'_>> = admitted.iter().flatten().copied().collect();
     let since = daemon.now();
     let responses = daemon.engine.check_many(&requests);
     let responses_bytes = size_of_val(&*responses) + responses.len() * Report::BODY_BYTES;
-    for (response, request) in responses.into_iter().zip(&requests) {
+    let mut responses = responses.into_iter().zip(&requests);
+    for admitted in &admitted {
+        if let Err(denial) = admitted {
+            reply_denied(daemon, session.peer, denial, replies);
+            continue;
+        }
+        let Some((response, request)) = responses.next() else { break };
         // What waits for the store: these replies and decisions.
         permit.hold(BudgetKind::Unsent, replies.capacity() + responses_bytes);
         match response.await {
@@ -64,6 +80,7 @@ pub(super) async fn check(
             Err(error) => reply_error(&error, replies),
         }
     }
+    drop(responses);
     daemon.observe_durations(Listener::Resp, since, requests.len() as u64);
     if let Some(message) = error {
         reply_invalid(daemon, &message, replies);
@@ -80,20 +97,31 @@ fn next_check(input: &[u8], arguments: &mut Arguments) -> Option<usize> {
 
 /// Handles any other of them. The arguments are those after the command's name.
 pub(super) async fn handle(
-    daemon: &Daemon,
+    session: &Session,
     verb: CommandKind,
     words: &[&[u8]],
     replies: &mut Replies<'_>,
 ) {
+    let Session { daemon, peer, principal, .. } = session;
+    if let Err(denial) = principal.charge(1) {
+        return reply_denied(daemon, *peer, &denial, replies);
+    }
     if let CommandKind::Commit | CommandKind::Cancel = verb {
-        return settle(daemon, verb, words, replies).await;
+        return settle(session, verb, words, replies).await;
     }
     let mut attributes = QueryAttributes::new();
     let query = match PolicyQuery::parse(verb, words.iter().copied(), &mut attributes) {
         Ok(query) => query,
         Err(message) => return reply_invalid(daemon, &message, replies),
     };
-    let request = query.request(&attributes);
+    let scope = match verb {
+        CommandKind::Reserve => Scope::Settle,
+        _ => Scope::Read,
+    };
+    let request = match principal.request(scope, query.request(&attributes)) {
+        Ok(request) => request,
+        Err(denial) => return reply_denied(daemon, *peer, &denial, replies),
+    };
     match verb {
         CommandKind::Reserve => match daemon.engine.reserve(&request).await {
             Ok(report) => {
@@ -116,13 +144,18 @@ pub(super) async fn handle(
 }
 
 /// `TG.COMMIT reservation [actual]`, `TG.CANCEL reservation`.
-async fn settle(daemon: &Daemon, verb: CommandKind, words: &[&[u8]], replies: &mut Replies<'_>) {
-    let settled = match (verb, SettleArgs::parse(words)) {
-        (_, Err(message)) => return reply_invalid(daemon, &message, replies),
-        (CommandKind::Commit, Ok(SettleArgs { id, actual })) => {
-            daemon.engine.commit(id, actual).await.map(CommitBody::from)
-        }
-        (_, Ok(SettleArgs { id, .. })) => {
+async fn settle(session: &Session, verb: CommandKind, words: &[&[u8]], replies: &mut Replies<'_>) {
+    let Session { daemon, peer, principal, .. } = session;
+    let SettleArgs { id, actual } = match SettleArgs::parse(words) {
+        Ok(args) => args,
+        Err(message) => return reply_invalid(daemon, &message, replies),
+    };
+    if let Err(denial) = principal.hold(Scope::Settle, id) {
+        return reply_denied(daemon, *peer, &denial, replies);
+    }
+    let settled = match verb {
+        CommandKind::Commit => daemon.engine.commit(id, actual).await.map(CommitBody::from),
+        _ => {
             let cancelled = daemon.engine.cancel(id, None).await;
             cancelled.map(|charged| CommitBody { charged, ..CommitBody::default() })
         }

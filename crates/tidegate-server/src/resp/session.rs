@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use tidegate::policy::Scope;
 use tidegate_proto::resp::{Arguments, Replies, Version, parse};
 
 use super::commands::{self, CommandKind, CommandSpec};
 use super::transaction::{RunningTransaction, Transaction};
 use super::{connection_commands, policy_commands, throttle_commands};
-use crate::daemon::SharedDaemon;
+use crate::access::{AccessDenial, ConnectionAccess, Principal};
+use crate::daemon::{Daemon, SharedDaemon};
 use crate::listener::Listener;
 use tidegate_listen::{BudgetKind, PeerId, Permit};
 
@@ -18,16 +20,19 @@ pub(super) struct Session {
     pub(super) number: u64,
     pub(super) peer: PeerId,
     /// Counts what the connection holds.
-    permit: Arc<Permit>,
+    pub(super) permit: Arc<Permit>,
     pub(super) version: Version,
     pub(super) name: Vec<u8>,
     pub(super) auth: AuthState,
+    /// Who the client is, once it is trusted.
+    pub(super) principal: Principal,
+    pub(super) access: ConnectionAccess,
     /// Commands queued by `MULTI`.
     pub(super) transaction: Option<Transaction>,
     /// Commands that `EXEC` has begun to run.
     pub(super) running: Option<RunningTransaction>,
-    /// The number of wrong passwords so far.
-    pub(super) wrong_passwords: u32,
+    /// The number of wrong secrets so far.
+    pub(super) wrong_secrets: u32,
 }
 
 /// The authentication state of a client.
@@ -45,6 +50,7 @@ impl Session {
         daemon: &SharedDaemon,
         number: u64,
         (peer, permit): (PeerId, &Arc<Permit>),
+        subjects: &[String],
     ) -> Self {
         let mut session = Self {
             daemon: Arc::clone(daemon),
@@ -56,7 +62,9 @@ impl Session {
             auth: AuthState::Unauthenticated,
             transaction: None,
             running: None,
-            wrong_passwords: 0,
+            principal: Principal::open(),
+            access: daemon.access.connect(permit.state(), subjects),
+            wrong_secrets: 0,
         };
         session.reset();
         session
@@ -67,10 +75,12 @@ impl Session {
         self.version = Version::default();
         self.name = Vec::new();
         self.transaction = None;
-        self.auth = match self.daemon.settings.resp_password {
-            Some(_) => AuthState::Unauthenticated,
-            None => AuthState::Trusted,
-        };
+        // A certificate, or nothing, may be enough.
+        let daemon = &self.daemon;
+        match daemon.access.authenticate(&self.access, None, daemon.wall()) {
+            Ok(principal) => (self.auth, self.principal) = (AuthState::Trusted, principal),
+            Err(_) => self.auth = AuthState::Unauthenticated,
+        }
     }
 
     pub(super) fn is_leaving(&self) -> bool {
@@ -156,16 +166,24 @@ impl Session {
             return bytes;
         };
         if self.auth == AuthState::Unauthenticated && !command.is_allowed_unauthenticated() {
+            self.daemon.access.note(Listener::Resp, self.peer, &AccessDenial::Missing);
             replies.error(NO_AUTH.0, NO_AUTH.1);
             return bytes;
         }
         if let CommandKind::Throttle(dialect) = command.verb {
             let since = self.daemon.now();
+            if let Err(denial) = self.principal.may_everywhere(Scope::Check) {
+                reply_denied(&self.daemon, self.peer, &denial, &mut replies);
+                return bytes;
+            }
             let found = (input, bytes);
-            let tables = &self.daemon.throttles;
+            let context = (&self.daemon.throttles, &self.principal);
             let outcome =
-                throttle_commands::handle(tables, dialect, found, arguments, &mut replies);
+                throttle_commands::handle(context, dialect, found, arguments, &mut replies);
             outcome.observe(&self.daemon.metrics, dialect, self.daemon.elapsed(since));
+            if let Some(denial) = &outcome.denial {
+                reply_denied(&self.daemon, self.peer, denial, &mut replies);
+            }
             return outcome.bytes;
         }
         if !command.accepts(arguments.len()) {
@@ -175,8 +193,7 @@ impl Session {
         match command.verb {
             CommandKind::Check => {
                 let found = (input, bytes);
-                let context = (&*self.daemon, &*self.permit);
-                policy_commands::check(context, found, arguments, &mut replies).await
+                policy_commands::check(self, found, arguments, &mut replies).await
             }
             CommandKind::Peek
             | CommandKind::Reserve
@@ -187,7 +204,7 @@ impl Session {
                 let since = self.daemon.now();
                 // They wait for the store together with this one.
                 self.permit.hold(BudgetKind::Unsent, replies.capacity());
-                policy_commands::handle(&self.daemon, command.verb, &words, &mut replies).await;
+                policy_commands::handle(self, command.verb, &words, &mut replies).await;
                 self.daemon.observe_durations(Listener::Resp, since, 1);
                 bytes
             }
@@ -203,6 +220,23 @@ impl Session {
 pub(super) fn wrong_count(command: &CommandSpec, replies: &mut Replies<'_>) {
     let name = command.name;
     replies.error("ERR", &format!("wrong number of arguments for '{name}' command"));
+}
+
+/// The error for a client that may not do what it requested.
+pub(super) fn reply_denied(
+    daemon: &Daemon,
+    peer: PeerId,
+    denial: &AccessDenial,
+    replies: &mut Replies<'_>,
+) {
+    daemon.access.note(Listener::Resp, peer, denial);
+    let code = match denial {
+        AccessDenial::Owner => "GONE",
+        AccessDenial::Limit(_) => "LIMIT",
+        denial if denial.is_unauthenticated() => "NOAUTH",
+        _ => "NOPERM",
+    };
+    replies.error(code, &denial.to_string());
 }
 
 fn as_array(arguments: &Arguments, line: &[u8]) -> Vec<u8> {

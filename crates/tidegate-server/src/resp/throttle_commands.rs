@@ -8,26 +8,28 @@ use tidegate_proto::resp::{
 };
 
 use super::commands::{CommandKind, find};
+use crate::access::{AccessDenial, Principal};
 use crate::listener::Listener;
 use crate::telemetry::{Metrics, Verdicts};
 use crate::throttles::ThrottleTables;
 
 /// Handles the call in `arguments` and all calls of the same command that follow it.
 pub(super) fn handle(
-    tables: &ThrottleTables,
+    (tables, principal): (&ThrottleTables, &Principal),
     dialect: ThrottleDialect,
     (input, first_bytes): (&[u8], usize),
     arguments: &mut Arguments,
     replies: &mut Replies<'_>,
 ) -> ThrottleOutcome {
-    let mut calls =
-        CallBatch { dialect, input, used: 0, found: Some(first_bytes), arguments, error: None };
+    let (used, found, error, denial) = (0, Some(first_bytes), None, None);
+    let mut calls = CallBatch { dialect, principal, input, used, found, arguments, error, denial };
     let (mut allowed, mut denied) = (0, 0);
     tables.of(dialect).check_many_with(&mut calls, |decision| {
         *(if decision.is_allowed() { &mut allowed } else { &mut denied }) += 1;
         replies.integers(&dialect.reply(&decision));
     });
-    let mut outcome = ThrottleOutcome { bytes: calls.used, allowed, denied, malformed: 0 };
+    let denial = calls.denial.take();
+    let mut outcome = ThrottleOutcome { bytes: calls.used, allowed, denied, malformed: 0, denial };
     if let Some((bytes, error)) = calls.error {
         reply_invalid(dialect, error, replies);
         outcome.bytes += bytes;
@@ -44,6 +46,8 @@ pub(super) struct ThrottleOutcome {
     allowed: u64,
     denied: u64,
     malformed: u64,
+    /// Why the call after them was denied access.
+    pub(super) denial: Option<AccessDenial>,
 }
 
 impl ThrottleOutcome {
@@ -82,6 +86,7 @@ fn reply_invalid(dialect: ThrottleDialect, error: ThrottleError, replies: &mut R
 /// Consecutive calls of one command.
 struct CallBatch<'i, 'a> {
     dialect: ThrottleDialect,
+    principal: &'a Principal,
     input: &'i [u8],
     /// The bytes of the calls that were returned.
     used: usize,
@@ -90,6 +95,8 @@ struct CallBatch<'i, 'a> {
     arguments: &'a mut Arguments,
     /// The length and the error of the call that ended the batch.
     error: Option<(usize, ThrottleError)>,
+    /// Why the call that ended the batch was denied access; its bytes count as used.
+    denial: Option<AccessDenial>,
 }
 
 impl<'i> Iterator for CallBatch<'i, '_> {
@@ -106,7 +113,8 @@ impl<'i> Iterator for CallBatch<'i, '_> {
         match call(self.dialect, words) {
             Ok(call) => {
                 self.used += bytes;
-                Some(call)
+                self.denial = self.principal.charge(1).err();
+                self.denial.is_none().then_some(call)
             }
             Err(error) => {
                 self.error = Some((bytes, error));
@@ -120,7 +128,7 @@ impl CallBatch<'_, '_> {
     /// The length of the next command, if it is complete and a call of this command. An error of
     /// the protocol is left to the caller, which parses it again.
     fn find_next(&mut self, input: &[u8]) -> Option<usize> {
-        if self.error.is_some() {
+        if self.error.is_some() || self.denial.is_some() {
             return None;
         }
         let bytes = parse(input, self.arguments).ok()??;

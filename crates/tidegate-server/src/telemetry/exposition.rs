@@ -9,6 +9,7 @@ use tidegate_redis::Redis;
 
 use super::process::write_process;
 use super::{Metrics, Verdicts};
+use crate::access::{AccessControl, DenialReason};
 use crate::connections::ListenerConnections;
 use crate::engine::DaemonEngine;
 use crate::listener::Listener;
@@ -21,6 +22,7 @@ use tidegate_listen::{BudgetKind, ConnectionCounts};
 pub(crate) struct MetricsSources<'a> {
     pub(crate) engine: &'a DaemonEngine,
     pub(crate) metrics: &'a Metrics,
+    pub(crate) access: &'a AccessControl,
     pub(crate) connections: &'a ListenerConnections,
     pub(crate) throttles: &'a ThrottleTables,
     pub(crate) reload: &'a Reload,
@@ -41,6 +43,7 @@ impl MetricsSources<'_> {
         self.write_decisions(&mut text);
         self.write_connections(&mut text);
         self.metrics.write_listeners(&mut text);
+        self.write_access(&mut text);
         self.write_budgets(&mut text);
         self.write_table(&mut text);
         self.write_throttles(&mut text);
@@ -99,6 +102,26 @@ impl MetricsSources<'_> {
             for (outcome, counter) in [("allow", allowed), ("deny", denied)] {
                 text.sample(name, &[("command", command), ("outcome", outcome)], counter.get());
             }
+        }
+    }
+
+    fn write_access(&self, text: &mut Exposition) {
+        let name = "tidegate_access_denied_total";
+        text.family(name, "counter", "Number of requests denied access, by listener and reason.");
+        for listener in Listener::ALL {
+            for reason in DenialReason::ALL {
+                let labels = [("listener", listener.name()), ("reason", reason.name())];
+                text.sample(name, &labels, self.access.denied(listener, reason));
+            }
+        }
+        let Some(tokens) = self.access.tokens() else { return };
+        text.family("tidegate_tokens", "gauge", "Number of tokens in force.");
+        text.sample("tidegate_tokens", &[], tokens as u64);
+        let name = "tidegate_token_reloads_total";
+        text.family(name, "counter", "Number of reloads of the token file, by outcome.");
+        let reloads = self.access.status.reloads();
+        for (outcome, count) in [("ok", reloads.ok), ("failed", reloads.failed)] {
+            text.sample(name, &[("outcome", outcome)], count);
         }
     }
 
@@ -257,24 +280,11 @@ impl MetricsSources<'_> {
 
 impl Metrics {
     fn write_listeners(&self, text: &mut Exposition) {
-        type Counted = fn(&super::ListenerMetrics) -> &super::Counter;
-        let counters: [(_, _, Counted); 2] = [
-            ("tidegate_wrong_secrets_total", "Number of wrong passwords and tokens.", |it| {
-                &it.wrong_secrets
-            }),
-            ("tidegate_malformed_total", "Number of malformed requests and connections.", |it| {
-                &it.malformed
-            }),
-        ];
-        for (name, help, counter) in counters {
-            text.family(name, "counter", help);
-            for listener in Listener::ALL {
-                text.sample(
-                    name,
-                    &[("listener", listener.name())],
-                    counter(self.listener(listener)).get(),
-                );
-            }
+        let name = "tidegate_malformed_total";
+        text.family(name, "counter", "Number of malformed requests and connections.");
+        for listener in Listener::ALL {
+            let count = self.listener(listener).malformed.get();
+            text.sample(name, &[("listener", listener.name())], count);
         }
         let name = "tidegate_request_duration_seconds";
         text.family(

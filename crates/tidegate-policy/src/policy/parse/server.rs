@@ -15,9 +15,9 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerSettings {
             "off" => Listen::Off,
             path => Listen::At(path.into()),
         }),
-        admin_token: table.text("admin_token").map(|token| Secret(token.into())),
-        admin_read_token: table.text("admin_read_token").map(|token| Secret(token.into())),
-        resp_password: table.text("resp_password").map(|password| Secret(password.into())),
+        tokens: table.text("tokens").map(Into::into),
+        is_open: table.choice("access") == Some("open"),
+        hosts: read_hosts(table),
         unix_users: read_names(table, "unix_users"),
         unix_groups: read_names(table, "unix_groups"),
         unix_user_rate: table.rate("unix_user_rate"),
@@ -63,6 +63,23 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerSettings {
 fn read_names(table: &mut TableReader<'_, '_, '_>, field: &'static str) -> Vec<Box<str>> {
     let names = table.list(field).unwrap_or_default();
     names.iter().filter_map(|name| table.text_in(field, name).map(Into::into)).collect()
+}
+
+/// Names of hosts, in lower case and without a port.
+fn read_hosts(table: &mut TableReader<'_, '_, '_>) -> Vec<Box<str>> {
+    let mut hosts = Vec::new();
+    for value in table.list("hosts").unwrap_or_default() {
+        let Some(text) = table.text_in("hosts", value) else { continue };
+        let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+        let host = if text.bytes().all(is_of_name) {
+            Ok(text.to_ascii_lowercase().into())
+        } else {
+            Err(TextError::new(format!("{} is not the name of a host", quoted(text)))
+                .hint("write \"limits.example.org\", without a port; addresses need no entry"))
+        };
+        hosts.extend(table.or_report_at(value.span(), host));
+    }
+    hosts
 }
 
 /// The name of an HTTP header, in lower case.

@@ -26,10 +26,11 @@ pub(super) fn add_server(server: &ServerSettings, lines: &mut TableWriter) {
             }),
         );
     }
+    lines.add_some("tokens", server.tokens.as_deref().map(text));
+    lines.add_unless(!server.is_open, "access", || word("open"));
+    let hosts = &server.hosts;
+    lines.add_unless(hosts.is_empty(), "hosts", || values::list(hosts.iter().map(|it| text(it))));
     let secrets = [
-        ("admin_token", &server.admin_token),
-        ("admin_read_token", &server.admin_read_token),
-        ("resp_password", &server.resp_password),
         ("store_secret", &server.store_secret),
         ("store_password", &server.store_password),
         ("store_sentinel_password", &server.store_sentinel_password),
