@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate::policy::Durability;
-use tidegate::shared::{RecordKey, Records, Step, Transaction, Write};
+use tidegate_engine::shared::{RecordKey, Records, Step, Transaction, Write};
+use tidegate_policy::policy::Durability;
 
 use crate::cache::Cache;
 use crate::frame::{self, Cell};

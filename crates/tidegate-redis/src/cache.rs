@@ -1,6 +1,6 @@
 //! The values that were last seen on the server.
 
-use tidegate::shared::RecordKey;
+use tidegate_engine::shared::RecordKey;
 
 use crate::frame::Cell;
 use crate::key_map::KeyMap;

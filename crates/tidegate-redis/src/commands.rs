@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Pipeline, RedisWrite, ServerError, Value};
 use smallvec::SmallVec;
-use tidegate::shared::RecordKey;
+use tidegate_engine::shared::RecordKey;
 
 use crate::batch::{Batch, Group, NewValue, Pending, Times};
 use crate::frame::{Cell, Foreign};

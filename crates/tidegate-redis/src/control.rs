@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::Timestamp;
+use tidegate_core::Timestamp;
 
 use crate::frame::{Cell, Foreign};
 

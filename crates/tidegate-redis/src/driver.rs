@@ -14,8 +14,9 @@ use futures_util::StreamExt;
 use futures_util::future::Future;
 use futures_util::stream::FuturesUnordered;
 use redis::{RedisError, Value};
-use tidegate::shared::RecordKey;
-use tidegate::{Clock, MonotonicClock, Outage};
+use tidegate_engine::Outage;
+use tidegate_engine::shared::RecordKey;
+use tidegate_table::{Clock, MonotonicClock};
 
 use crate::batch::{Batch, Job};
 use crate::cache::Seen;

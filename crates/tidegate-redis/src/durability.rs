@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate::policy::{Durability, Policy};
+use tidegate_policy::policy::{Durability, Policy};
 
 use crate::facts::{LogSync, ServerFacts};
 

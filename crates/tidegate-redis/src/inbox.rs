@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tidegate::policy::Durability;
-use tidegate::shared::{RecordKey, Records, Step, Transaction};
-use tidegate::{Clock, MonotonicClock, Outage};
+use tidegate_engine::Outage;
+use tidegate_engine::shared::{RecordKey, Records, Step, Transaction};
+use tidegate_policy::policy::Durability;
+use tidegate_table::{Clock, MonotonicClock};
 use tokio::sync::{Notify, oneshot};
 
 use crate::batch::{Job, Needs, Permit};

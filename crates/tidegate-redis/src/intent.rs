@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use tidegate::shared::RecordKey;
+use tidegate_engine::shared::RecordKey;
 
 use crate::frame::{self, Cell, Foreign};
 

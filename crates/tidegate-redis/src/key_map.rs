@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use tidegate::shared::RecordKey;
+use tidegate_engine::shared::RecordKey;
 
 pub(crate) type KeyMap<V> = HashMap<RecordKey, V, BuildHasherDefault<KeyHasher>>;
 pub(crate) type KeySet = HashSet<RecordKey, BuildHasherDefault<KeyHasher>>;

@@ -6,8 +6,8 @@
 //!
 //! ```no_run
 //! use tidegate::policy::Policy;
+//! use tidegate::redis::Redis;
 //! use tidegate::{Engine, Request};
-//! use tidegate_redis::Redis;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let redis = Redis::builder("redis://127.0.0.1:6379").secret("shared by all processes").build()?;

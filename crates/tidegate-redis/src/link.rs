@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
-use tidegate::shared::RecordKey;
+use tidegate_engine::shared::RecordKey;
 
 use crate::commands::{COMMIT, COMMIT_AND_PASS, Dialect, READ_IF_CHANGED};
 use crate::error::ConnectFailure;

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use tidegate::Outage;
-use tidegate::policy::Policy;
-use tidegate::shared::{Listing, RecordStore, SharedStore, Transaction};
+use tidegate_engine::Outage;
+use tidegate_engine::shared::{Listing, RecordStore, SharedStore, Transaction};
+use tidegate_policy::policy::Policy;
 
 use crate::address::{Address, Topology};
 use crate::driver;

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tidegate::{Clock, MonotonicClock, SystemClock, Timestamp};
+use tidegate_core::Timestamp;
+use tidegate_table::{Clock, MonotonicClock, SystemClock};
 
 /// The clock of a Redis or Valkey server, for the engine that uses its store.
 ///

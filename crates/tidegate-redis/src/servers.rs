@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
-use tidegate::shared::RecordKey;
+use tidegate_engine::shared::RecordKey;
 
 use crate::commands::{ReadFailure, found, refusal};
 use crate::frame::Cell;

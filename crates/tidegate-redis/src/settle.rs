@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tidegate::shared::RecordKey;
-use tidegate::{Clock, MonotonicClock};
+use tidegate_engine::shared::RecordKey;
+use tidegate_table::{Clock, MonotonicClock};
 
 use crate::frame::{self, Cell};
 use crate::intent::{Found, Held, Intent, Judgement, Phase, judge};

@@ -2,8 +2,8 @@
 
 #[cfg(test)]
 use tidegate::policy::Policy;
+use tidegate::redis::ServerClock;
 use tidegate::{AnyStore, Clock, Engine, SystemClock, Timestamp};
-use tidegate_redis::ServerClock;
 
 /// The engine of a daemon: a handle, which is cheap to clone.
 pub(crate) type DaemonEngine = Engine<AnyStore, DaemonClock>;

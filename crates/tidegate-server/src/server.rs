@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidegate::durable::OpenError;
+use tidegate::redis::DurabilityError;
 use tidegate_listen::{ListenSocket, Protocol, ShutdownTrigger, accept, descriptors};
-use tidegate_redis::DurabilityError;
 use tokio::net::UnixListener;
 
 use crate::access::{self, AccessControl, LoadedTokens};

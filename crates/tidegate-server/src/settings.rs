@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tidegate::Rate;
 use tidegate::policy::{Listen, Network, Parsed, Policy, ServerSettings, YamlOptions};
+use tidegate::redis::Redis;
 use tidegate_listen::Timeouts;
 use tidegate_proto::headers::Dialect;
-use tidegate_redis::Redis;
 
 use crate::listener::Listener;
 

@@ -7,8 +7,8 @@ use tidegate::policy::Policy;
 use tidegate::{Clock, SystemClock, Timestamp};
 
 use crate::engine::DaemonEngine;
+use tidegate::redis::{DurabilityError, Redis};
 use tidegate_listen::ShutdownSignal;
-use tidegate_redis::{DurabilityError, Redis};
 
 /// Watches the store until the daemon stops.
 pub(crate) async fn store_health(engine: DaemonEngine, mut shutdown: ShutdownSignal) {

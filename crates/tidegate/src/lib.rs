@@ -215,6 +215,7 @@
 //!
 //! - `engine`: [`Engine`], [`Request`], [policies](policy) in TOML.
 //! - `durable`: the file store, as `tidegate::durable`. Includes `engine`.
+//! - `redis`: one limit over many machines, the store on Redis and Valkey, as `tidegate::redis`. Includes `engine`.
 //! - `yaml`: policies in the files of envoyproxy/ratelimit and Limitador. Includes `engine`.
 //! - `testing`: the conformance suite that every store has to pass, as `tidegate::testing`. Includes `engine`.
 //!
@@ -266,6 +267,9 @@ pub use tidegate_policy::{
     Attributes, Calendar, CalendarError, CalendarPeriod, EncodedSlash, PathError, StoreBounds,
     WindowUnit, normalized_path, policy,
 };
+
+#[cfg(feature = "redis")]
+pub use tidegate_redis as redis;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

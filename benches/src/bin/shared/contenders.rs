@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use tidegate::policy::Policy;
+use tidegate::redis::{Redis, ServerClock};
 use tidegate::shared::SharedStore;
 use tidegate::{Engine, Request};
-use tidegate_redis::{Redis, ServerClock};
 use tokio::runtime::Runtime;
 
 use crate::load::{Amount, Measured, Shape, run};

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use tidegate::policy::{Secret, ServerSettings};
-use tidegate_redis::{ClusterMode, Redis, RedisBuilder};
+use tidegate::redis::{ClusterMode, Redis, RedisBuilder};
 
 use crate::args::StoreArgs;
 

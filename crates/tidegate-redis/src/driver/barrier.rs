@@ -12,9 +12,9 @@
 use std::collections::BTreeMap;
 
 use redis::{RedisError, Value};
-use tidegate::Outage;
-use tidegate::policy::Durability;
-use tidegate::shared::RecordKey;
+use tidegate_engine::Outage;
+use tidegate_engine::shared::RecordKey;
+use tidegate_policy::policy::Durability;
 
 use super::send::exchange;
 use super::{Driver, Event, extract, local_ns};

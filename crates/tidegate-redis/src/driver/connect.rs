@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tidegate::Outage;
-use tidegate::shared::RecordKey;
+use tidegate_engine::Outage;
+use tidegate_engine::shared::RecordKey;
 
 use super::lanes::Survey;
 use super::{Driver, Event, Sent, local_ns};

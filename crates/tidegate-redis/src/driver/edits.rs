@@ -1,7 +1,8 @@
 //! Changes of the policy's record: one at a time, each ahead of the time from which it is in force.
 
-use tidegate::shared::{RecordKey, Write};
-use tidegate::{Clock, Timestamp};
+use tidegate_core::Timestamp;
+use tidegate_engine::shared::{RecordKey, Write};
+use tidegate_table::Clock;
 
 use super::send::Sending;
 use super::{Driver, Sent, extract};

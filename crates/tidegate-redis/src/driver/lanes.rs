@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tidegate::shared::RecordKey;
+use tidegate_engine::shared::RecordKey;
 
 use crate::batch::Readiness;
 use crate::link::Link;

@@ -2,8 +2,8 @@
 
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
-use tidegate::Outage;
-use tidegate::shared::RecordKey;
+use tidegate_engine::Outage;
+use tidegate_engine::shared::RecordKey;
 
 use super::Driver;
 

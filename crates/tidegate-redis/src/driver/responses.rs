@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use redis::{RedisError, Value};
-use tidegate::Outage;
-use tidegate::shared::RecordKey;
+use tidegate_engine::Outage;
+use tidegate_engine::shared::RecordKey;
 
 use super::{Driver, Reader, Sent, local_ns};
 use crate::batch::{Group, Pending, Times};

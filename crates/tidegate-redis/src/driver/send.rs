@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
-use tidegate::shared::RecordKey;
-use tidegate::{Clock, Outage};
+use tidegate_engine::Outage;
+use tidegate_engine::shared::RecordKey;
+use tidegate_table::Clock;
 
 use super::lanes::Lane;
 use super::{Driver, Event, Reader, Sent, local_ns};

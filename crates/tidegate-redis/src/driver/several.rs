@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::Outage;
-use tidegate::shared::RecordKey;
+use tidegate_engine::Outage;
+use tidegate_engine::shared::RecordKey;
 
 use super::send::Sending;
 use super::{Driver, Event, Sent, extract, local_ns};

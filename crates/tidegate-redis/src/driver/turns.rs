@@ -19,7 +19,7 @@ use futures_util::future::Future;
 use futures_util::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
-use tidegate::shared::RecordKey;
+use tidegate_engine::shared::RecordKey;
 
 use crate::batch::{Group, Pending};
 use crate::commands::found;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate::shared::RecordKey;
+use tidegate_engine::shared::RecordKey;
 
 use super::{After, Found, Intent, Member, Phase};
 use crate::frame::{Cell, Foreign};

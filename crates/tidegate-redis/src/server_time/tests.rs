@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tidegate::{Clock, MonotonicClock};
+use tidegate_table::{Clock, MonotonicClock};
 
 use super::{ClockStep, RoundTrip, ServerClock};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redis::Client;
-use tidegate::shared::RecordKey;
+use tidegate_engine::shared::RecordKey;
 use tidegate_redis_servers::{Program, Server};
 use tokio::runtime::Builder;
 

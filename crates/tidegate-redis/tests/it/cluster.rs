@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tidegate_redis::{ClusterMode, RedisBuilder};
+use tidegate::redis::{ClusterMode, RedisBuilder};
 use tidegate_redis_servers::{Cluster, Program, Server, until};
 
 use crate::faults::check_books;

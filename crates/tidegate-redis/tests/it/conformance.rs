@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tidegate::redis::ClusterMode;
 use tidegate::shared::SharedStore;
 use tidegate::testing;
-use tidegate_redis::ClusterMode;
 use tidegate_redis_servers::{Cluster, Program, Server};
 
 use crate::spread::url;

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::policy::Policy;
+use tidegate::redis::{LogSync, RedisBuilder};
 use tidegate::{Commit, Request};
-use tidegate_redis::{LogSync, RedisBuilder};
 use tidegate_redis_servers::{
     Appendfsync, Cluster, Cut, Program, Proxy, Replication, Server, until,
 };

@@ -5,9 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tidegate::redis::ServerClock;
 use tidegate::shared::SharedStore;
 use tidegate::{Clock, Lease, MonotonicClock, Request, WaitError, Waiting};
-use tidegate_redis::ServerClock;
 use tidegate_redis_servers::{Program, Server, until};
 
 use crate::support::Node;

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::Request;
-use tidegate_redis::{Redis, RedisBuilder};
+use tidegate::redis::{Redis, RedisBuilder};
 use tidegate_redis_servers::{Cut, Fault, Program, Proxy, Sentinel, Server, until};
 
 use crate::nodes::WINDOW;

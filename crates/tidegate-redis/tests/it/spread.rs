@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::Request;
-use tidegate_redis::RedisBuilder;
+use tidegate::redis::RedisBuilder;
 use tidegate_redis_servers::{Cluster, Program, Server, until};
 
 use crate::support::{Node, Tally, builder, eventually};
@@ -104,7 +104,7 @@ fn nodes_that_share_three_limits_in_different_orders_admit_exactly_the_limits() 
             assert_eq!(left(&nodes[0], &request), [90 - allowed[user], 150 - of_team, 0]);
         }
         until_settled(&cluster, namespace);
-        let count = |of: fn(&tidegate_redis::RedisStats) -> u64| -> u64 {
+        let count = |of: fn(&tidegate::redis::RedisStats) -> u64| -> u64 {
             nodes.iter().map(|node| of(&node.redis.stats())).sum()
         };
         assert!(count(|it| it.conflicts) > 0 && count(|it| it.intents_met) > 0, "they met");

@@ -5,9 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::policy::Policy;
+use tidegate::redis::{Redis, RedisBuilder, ServerClock};
 use tidegate::shared::SharedStore;
 use tidegate::{Engine, Request};
-use tidegate_redis::{Redis, RedisBuilder, ServerClock};
 
 /// An engine with its store, as in a process of its own.
 #[derive(Debug)]

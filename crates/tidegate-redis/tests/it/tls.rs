@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use tidegate_redis::{ClusterMode, Redis};
+use tidegate::redis::{ClusterMode, Redis};
 use tidegate_redis_servers::{Cluster, Program, Sentinel, Server, TlsFiles};
 
 use crate::nodes::WINDOW;

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use tidegate::policy::{Mode, Policy};
+use tidegate::redis::Redis;
 use tidegate::{CheckError, Clock, Request};
 use tidegate_proto::times::time_text;
-use tidegate_redis::Redis;
 
 use super::AdminError;
 use super::edits::{domain, nothing_else, text};

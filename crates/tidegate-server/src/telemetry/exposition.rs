@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use tidegate::Timestamp;
+use tidegate::redis::Redis;
 use tidegate_proto::resp::ThrottleDialect;
-use tidegate_redis::Redis;
 
 use super::process::write_process;
 use super::{Metrics, Verdicts};

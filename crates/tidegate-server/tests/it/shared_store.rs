@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_redis::Redis;
+use tidegate::redis::Redis;
 use tidegate_redis_servers::{Appendfsync, Program, Replication, Server};
 use tidegate_server::StartError;
 

@@ -1,6 +1,6 @@
 //! Which server has which keys.
 
-use tidegate::shared::RecordKey;
+use tidegate_engine::shared::RecordKey;
 
 use super::Lanes;
 use crate::batch::Readiness;
