@@ -10,9 +10,11 @@ use tidegate::policy::YamlOptions;
 
 pub(crate) use admin::{AdminArgs, AdminCommand, KeyArgs, PingArgs, SocketArgs};
 pub(crate) use store::StoreArgs;
+pub(crate) use tls::TlsArgs;
 
 mod admin;
 mod store;
+mod tls;
 
 /// A rate limiter: run the daemon; validate, explain and test policies.
 #[derive(Debug, Parser)]
@@ -279,6 +281,8 @@ pub(crate) struct ServeArgs {
     /// Token that admin clients must send; prefer the environment variable
     #[arg(long, value_name = "TOKEN", env = "TIDEGATE_ADMIN_TOKEN", hide_env_values = true)]
     pub(crate) admin_token: Option<String>,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     /// Send metadata to Envoy: the domain, the descriptors, and the `metadata` of the rules that

@@ -41,7 +41,7 @@ pub struct Connection<I = PeerStream> {
     pub permit: Arc<Permit>,
     /// The certificate of the client, if there is TLS and it has been verified.
     #[cfg(feature = "tls")]
-    pub certificate: Option<Arc<crate::tls::ClientCertificate>>,
+    pub certificate: Option<Arc<crate::certificate::ClientCertificate>>,
 }
 
 /// Accepts connections until the process stops. No error ends the loop.

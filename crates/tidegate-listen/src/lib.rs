@@ -34,6 +34,8 @@
 
 mod accept;
 mod byte_budget;
+#[cfg(feature = "tls")]
+mod certificate;
 mod descriptors;
 #[cfg(feature = "http")]
 pub mod http;
@@ -47,6 +49,8 @@ mod shutdown;
 mod socket;
 #[cfg(feature = "tls")]
 pub mod tls;
+#[cfg(feature = "tls")]
+mod tls_stream;
 mod warnings;
 
 pub use accept::{Connection, Protocol, accept, is_of_one_connection, serve};

@@ -45,7 +45,7 @@ pub enum PeerStream {
     Unix(UnixStream),
     /// Over TCP with TLS.
     #[cfg(feature = "tls")]
-    Tls(Box<crate::tls::TlsStream>),
+    Tls(Box<crate::tls_stream::TlsStream>),
 }
 
 impl ListenSocket {

@@ -16,28 +16,25 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::accept::{Connection, Protocol};
+pub use crate::certificate::ClientCertificate;
 use crate::linger::linger;
 use crate::peer::PeerId;
 use crate::permits::{Permit, Refusal};
 use crate::socket::PeerStream;
+pub use crate::tls_stream::TlsStream;
+use crate::tls_stream::{RawStream, UNSENT_BYTES_MAX};
 use crate::warnings::Warnings;
-pub use certificate::ClientCertificate;
 pub use config::{TlsConfig, TlsConfigError, TlsPem};
 pub use handshakes::Handshakes;
 pub use outcome::HandshakeOutcome;
 pub use plain::PlainProtocol;
-pub use stream::TlsStream;
 
 use outcome::HandshakeCounts;
-use stream::{RawStream, UNSENT_BYTES_MAX};
 
-mod certificate;
 mod config;
-mod der;
 mod handshakes;
 mod outcome;
 mod plain;
-mod stream;
 
 /// The TLS of one listener: its configuration, which can be replaced, and how its handshakes ended.
 #[derive(Debug)]

@@ -41,6 +41,7 @@ mod settings;
 mod share;
 mod subsumption;
 mod text;
+mod tls;
 pub(crate) mod write;
 
 use std::sync::Arc;
@@ -65,6 +66,7 @@ pub use schema::schema;
 pub use server::{Listen, Secret, ServerSettings};
 pub use settings::{EngineSettings, Unmatched};
 pub use share::Share;
+pub use tls::{ClientCa, TlsSettings, TlsTable};
 
 /// Rules that have been checked: names are unique in their domain, numbers are exact, nothing is
 /// unlimited unless stated.

@@ -18,6 +18,7 @@ use crate::reload::Reload;
 use crate::settings::Settings;
 use crate::telemetry::{Metrics, MetricsSources};
 use crate::throttles::ThrottleTables;
+use crate::tls::ListenersTls;
 
 /// The state that all protocols share.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Daemon {
     pub(crate) throttles: ThrottleTables,
     /// The status of policy reloads.
     pub(crate) reload: Arc<Reload>,
+    /// The certificates of the listeners.
+    pub(crate) tls: ListenersTls,
     /// Changes at run time.
     pub(crate) audit: Arc<AuditTrail>,
     started_at: Timestamp,
@@ -50,6 +53,10 @@ pub(crate) struct Readiness {
     /// is in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) policy: Option<String>,
+    /// Why the files of TLS are not in force, or that a certificate has expired. The daemon is ready
+    /// all the same: to take it out of service would help no client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls: Option<String>,
     /// Settings of the policy file that need a restart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) needs_restart: Vec<&'static str>,
@@ -66,10 +73,16 @@ impl Daemon {
             throttles: ThrottleTables::new(settings.policy.settings()),
             metrics,
             reload: Arc::default(),
+            tls: ListenersTls::default(),
             audit: AuditTrail::of(&engine),
             engine,
             settings: Arc::new(settings),
         }
+    }
+
+    /// The same with TLS.
+    pub(crate) fn with_tls(self, tls: ListenersTls) -> Self {
+        Self { tls, ..self }
     }
 
     /// The time by which requests are measured.
@@ -114,11 +127,21 @@ impl Daemon {
 
     /// All metrics, in the text format of Prometheus.
     pub(crate) fn metrics_text(&self) -> String {
-        let Self { engine, metrics, connections, throttles, reload, settings, .. } = self;
+        let Self { engine, metrics, connections, throttles, reload, tls, settings, .. } = self;
         let (started, uptime) = (self.started_wall, self.uptime());
         let redis = settings.redis.as_ref();
-        MetricsSources { engine, metrics, connections, throttles, reload, redis, started, uptime }
-            .text()
+        MetricsSources {
+            engine,
+            metrics,
+            connections,
+            throttles,
+            reload,
+            tls,
+            redis,
+            started,
+            uptime,
+        }
+        .text()
     }
 
     /// Whether the daemon is ready, and what is wrong if not.
@@ -135,6 +158,7 @@ impl Daemon {
         let store = store.or(lacking.map(|error| error.to_string()));
         let reload = self.reload.status();
         let policy = reload.short_error();
-        Readiness { ready, store, policy, needs_restart: reload.needs_restart }
+        let tls = self.tls.problem();
+        Readiness { ready, store, policy, tls, needs_restart: reload.needs_restart }
     }
 }

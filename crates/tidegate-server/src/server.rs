@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidegate::durable::OpenError;
-use tidegate_listen::{ListenSocket, Protocol, ShutdownTrigger, accept, descriptors};
+use tidegate_listen::{ListenSocket, Protocol, ShutdownTrigger, descriptors};
 use tidegate_redis::DurabilityError;
 use tokio::net::UnixListener;
 
@@ -20,6 +20,8 @@ use crate::policy_watcher::{ReloadTarget, watch};
 use crate::resp::Resp;
 use crate::settings::Settings;
 use crate::store_health;
+use crate::tls::{ListenersTls, OpenListener};
+use crate::tls_files::{TlsError, TlsPaths};
 
 /// A running daemon.
 #[derive(Debug)]
@@ -53,6 +55,13 @@ pub enum StartError {
     Access(AccessError),
     /// The rate limits of the local socket are invalid.
     Rates(RatesError),
+    /// A listener cannot have the TLS that it should have.
+    Tls {
+        /// The listener.
+        listener: Listener,
+        /// The error.
+        error: TlsError,
+    },
     /// All listeners are off.
     NoListener,
     /// The admin listener has no token, and its address is not loopback.
@@ -70,6 +79,8 @@ impl Server {
         if Listener::ALL.iter().all(|listener| settings.address(*listener).is_none()) {
             return Err(StartError::NoListener);
         }
+        let tls = ListenersTls::load(&settings);
+        let tls = tls.map_err(|(listener, error)| StartError::Tls { listener, error })?;
         let public = settings.public_listeners();
         settings.bounds = settings.bounds.within(descriptors(), public);
         if let Some(redis) = &settings.redis {
@@ -80,7 +91,7 @@ impl Server {
         let policy = settings.policy.clone().with_request_limits();
         let engine = open_store(policy, &settings).map_err(StartError::Store)?;
         engine.on_disk().into_iter().for_each(store_health::warn_of_clock);
-        let daemon = Arc::new(Daemon::new(engine, settings));
+        let daemon = Arc::new(Daemon::new(engine, settings).with_tls(tls));
         let addresses = Default::default();
         let mut server = Self { daemon, addresses, socket: None, stop: ShutdownTrigger::new() };
         // Accept only after all listeners are bound.
@@ -120,6 +131,12 @@ impl Server {
         }
     }
 
+    /// The files of a listener's TLS, if it has TLS.
+    #[must_use]
+    pub fn tls(&self, listener: Listener) -> Option<&TlsPaths> {
+        self.daemon.tls.paths(listener)
+    }
+
     /// Reloads the policy file now, even if it has not changed.
     pub fn reload(&self) {
         self.daemon.reload.request();
@@ -151,6 +168,7 @@ impl Server {
             let signal = self.stop.signal();
             tokio::spawn(store_health::shared_store(redis, engine.clone(), signal));
         }
+        self.daemon.tls.start_watching(self.stop.signal());
         tokio::spawn(store_health::idempotency_keys(engine.clone(), self.stop.signal()));
         let file = settings.policy.clone();
         tokio::spawn(store_health::shared_policy(engine.clone(), file, self.stop.signal()));
@@ -168,7 +186,8 @@ impl Server {
     fn open(&self, listener: Listener, socket: Option<ListenSocket>, protocol: impl Protocol) {
         if let Some(socket) = socket {
             let permits = self.daemon.connections.of(listener).clone();
-            tokio::spawn(accept(socket, permits, protocol, self.stop.signal()));
+            let open = OpenListener { listener, socket, permits, shutdown: self.stop.signal() };
+            self.daemon.tls.open(open, protocol, &self.daemon.settings.bounds);
         }
     }
 
@@ -252,6 +271,7 @@ impl fmt::Display for StartError {
             }
             Self::Access(error) => error.fmt(f),
             Self::Rates(error) => error.fmt(f),
+            Self::Tls { listener, error } => write!(f, "cannot serve TLS on {listener}: {error}"),
             Self::NoListener => f.write_str(
                 "all listeners are off\n  = hint: leave one of --http, --grpc, --resp, --unix on",
             ),

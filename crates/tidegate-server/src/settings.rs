@@ -9,6 +9,7 @@ use tidegate_proto::headers::Dialect;
 use tidegate_redis::Redis;
 
 use crate::listener::Listener;
+use crate::tls_files::{TlsError, TlsFlags, TlsPaths};
 
 /// The settings of a daemon.
 #[derive(Clone, Debug)]
@@ -39,6 +40,7 @@ pub struct Settings {
     /// How files of envoyproxy/ratelimit are read at a reload.
     pub(crate) yaml_options: YamlOptions,
     pub(crate) bounds: Bounds,
+    pub(crate) tls: TlsFlags,
 }
 
 /// Which users may use the local socket, and at which rates.
@@ -188,6 +190,7 @@ impl Settings {
             response_metadata: server.response_metadata(),
             yaml_options: YamlOptions::default(),
             bounds,
+            tls: TlsFlags::default(),
             policy,
             server: Arc::new(server),
         }
@@ -252,6 +255,27 @@ impl Settings {
     #[must_use]
     pub fn bounds(self, bounds: Bounds) -> Self {
         Self { bounds, ..self }
+    }
+
+    /// Sets the certificate and the key of all TCP listeners, unless `[server.tls]` has others for
+    /// one: two files in the format PEM, which are watched.
+    #[must_use]
+    pub fn tls_certificate(mut self, cert: Option<&Path>, key: Option<&Path>) -> Self {
+        (self.tls.cert, self.tls.key) = (cert.map(Into::into), key.map(Into::into));
+        self
+    }
+
+    /// Sets the authorities of clients, which then need a certificate, unless `[server.tls]` has
+    /// others for a listener.
+    #[must_use]
+    pub fn tls_client_ca(mut self, path: Option<&Path>) -> Self {
+        self.tls.client_ca = path.map(Into::into);
+        self
+    }
+
+    /// The files of a listener's TLS; `None` if it has none.
+    pub fn tls(&self, listener: Listener) -> Result<Option<TlsPaths>, TlsError> {
+        TlsPaths::of(listener, &self.tls, self.server.tls())
     }
 
     /// How many of the listeners HTTP, gRPC and RESP are on.

@@ -9,7 +9,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig, ServerConnection};
 
-use super::der::Fields;
+use crate::certificate::Fields;
 
 /// The certificate of a listener with its key, and the authority of its clients' certificates; all
 /// in the format PEM.

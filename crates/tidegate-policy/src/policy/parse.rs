@@ -26,6 +26,7 @@ mod rule;
 mod server;
 mod settings;
 mod shape;
+mod tls;
 
 /// How much of a policy a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

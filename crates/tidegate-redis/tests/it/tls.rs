@@ -134,7 +134,8 @@ fn a_wrong_authority_is_an_outage_that_says_so() {
 fn files_that_cannot_be_used_are_named_with_the_reason() {
     let server = Server::start(Program::Redis7);
     let folder = server.folder();
-    let (ours, other) = (Certificate::self_signed(folder, "ours"), Certificate::self_signed(folder, "other"));
+    let (ours, other) =
+        (Certificate::self_signed(folder, "ours"), Certificate::self_signed(folder, "other"));
     let (missing, empty, large) = (folder.join("no"), folder.join("empty"), folder.join("large"));
     fs::write(&empty, "nothing").unwrap();
     fs::write(&large, vec![b'a'; (1 << 20) + 1]).unwrap();

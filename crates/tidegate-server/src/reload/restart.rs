@@ -23,13 +23,14 @@ pub(crate) fn needs_restart(
 }
 
 /// Whether each of the settings for the daemon is the same.
-fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bool); 33] {
+fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bool); 34] {
     [
         ("http", before.http() == after.http()),
         ("grpc", before.grpc() == after.grpc()),
         ("resp", before.resp() == after.resp()),
         ("unix", before.unix() == after.unix()),
         ("admin", before.admin() == after.admin()),
+        ("tls", before.tls() == after.tls()),
         ("admin_token", before.admin_token() == after.admin_token()),
         ("admin_read_token", before.admin_read_token() == after.admin_read_token()),
         ("resp_password", before.resp_password() == after.resp_password()),

@@ -8,12 +8,14 @@ use tidegate_proto::resp::ThrottleDialect;
 use tidegate_redis::Redis;
 
 use super::process::write_process;
+use super::tls::write_tls;
 use super::{Metrics, Verdicts};
 use crate::connections::ListenerConnections;
 use crate::engine::DaemonEngine;
 use crate::listener::Listener;
 use crate::reload::Reload;
 use crate::throttles::ThrottleTables;
+use crate::tls::ListenersTls;
 use tidegate_listen::{BudgetKind, ConnectionCounts};
 
 /// What the metrics are read from.
@@ -24,6 +26,7 @@ pub(crate) struct MetricsSources<'a> {
     pub(crate) connections: &'a ListenerConnections,
     pub(crate) throttles: &'a ThrottleTables,
     pub(crate) reload: &'a Reload,
+    pub(crate) tls: &'a ListenersTls,
     /// The store that several daemons share.
     pub(crate) redis: Option<&'a Redis>,
     /// When the daemon started, by the wall clock.
@@ -47,6 +50,7 @@ impl MetricsSources<'_> {
         self.write_disk(&mut text);
         self.write_shared_store(&mut text);
         self.write_reloads(&mut text);
+        write_tls(self.tls, &mut text);
         write_process(self.started, &mut text);
         text.family("tidegate_build_info", "gauge", "Version of the daemon; the value is 1.");
         text.sample("tidegate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);

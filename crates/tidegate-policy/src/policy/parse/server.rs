@@ -1,6 +1,7 @@
 //! The `[server]` table, for the daemon.
 
 use super::reader::TableReader;
+use super::tls;
 use crate::policy::pattern::read_network;
 use crate::policy::server::{Listen, Secret, ServerSettings, StoreAddress};
 use crate::policy::text::{TextError, quoted};
@@ -15,6 +16,7 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerSettings {
             "off" => Listen::Off,
             path => Listen::At(path.into()),
         }),
+        tls: table.table("tls").map(|mut it| tls::read(&mut it)).unwrap_or_default(),
         admin_token: table.text("admin_token").map(|token| Secret(token.into())),
         admin_read_token: table.text("admin_read_token").map(|token| Secret(token.into())),
         resp_password: table.text("resp_password").map(|password| Secret(password.into())),

@@ -47,17 +47,17 @@ impl<'a> Elements<'a> {
 
 /// What a certificate says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Fields {
+pub(crate) struct Fields {
     /// From when to when it is valid, in seconds of Unix time.
-    pub(super) not_before: i64,
-    pub(super) not_after: i64,
+    pub(crate) not_before: i64,
+    pub(crate) not_after: i64,
     /// Its subjects: URI and DNS names; if it has neither, its common name.
-    pub(super) subjects: Vec<String>,
+    pub(crate) subjects: Vec<String>,
 }
 
 impl Fields {
     /// The fields of a certificate; `None` if it is malformed.
-    pub(super) fn of(certificate: &[u8]) -> Option<Self> {
+    pub(crate) fn of(certificate: &[u8]) -> Option<Self> {
         let mut certificate = Elements(Elements(certificate).expect(SEQUENCE)?);
         let mut fields = Elements(certificate.expect(SEQUENCE)?);
         let _version = fields.optional(VERSION);

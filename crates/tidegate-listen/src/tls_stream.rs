@@ -25,13 +25,13 @@ pub struct TlsStream {
 }
 
 impl TlsStream {
-    pub(super) fn new(mut tls: tokio_rustls::server::TlsStream<RawStream>) -> Self {
+    pub(crate) fn new(mut tls: tokio_rustls::server::TlsStream<RawStream>) -> Self {
         tls.get_mut().0.end_handshake();
         Self { tls }
     }
 
     /// The state of TLS.
-    pub(super) fn session(&self) -> &ServerConnection {
+    pub(crate) fn session(&self) -> &ServerConnection {
         self.tls.get_ref().1
     }
 
@@ -131,7 +131,7 @@ impl fmt::Debug for TlsStream {
 
 /// The encrypted bytes of a connection.
 #[derive(Debug)]
-pub(super) struct RawStream {
+pub(crate) struct RawStream {
     tcp: TcpStream,
     permit: Arc<Permit>,
     records: Records,
@@ -149,7 +149,7 @@ struct HandshakeInput {
 }
 
 impl RawStream {
-    pub(super) fn new(tcp: TcpStream, permit: Arc<Permit>) -> Self {
+    pub(crate) fn new(tcp: TcpStream, permit: Arc<Permit>) -> Self {
         let handshake = Some(HandshakeInput::default());
         let held = Default::default();
         let mut raw = Self { tcp, permit, records: Records::default(), handshake, held };
@@ -158,7 +158,7 @@ impl RawStream {
     }
 
     /// The stream after a handshake that failed.
-    pub(super) fn into_tcp(mut self) -> TcpStream {
+    pub(crate) fn into_tcp(mut self) -> TcpStream {
         self.hold(BudgetKind::Received, 0);
         self.tcp
     }
@@ -237,7 +237,7 @@ impl AsyncWrite for RawStream {
 /// Where the records of TLS begin in the bytes of a peer: what has arrived of an unfinished one
 /// waits in memory, because only a whole record can be decrypted.
 #[derive(Debug, Default)]
-pub(super) struct Records {
+pub(crate) struct Records {
     head: [u8; HEAD_BYTES],
     /// How much of the head has arrived.
     filled: usize,
@@ -276,7 +276,7 @@ impl Records {
 }
 
 /// Responses that TLS holds until the socket accepts them: one record.
-pub(super) const UNSENT_BYTES_MAX: usize = 16 << 10;
+pub(crate) const UNSENT_BYTES_MAX: usize = 16 << 10;
 const HEAD_BYTES: usize = 5;
 /// The memory of a handshake beside what the peer sends: the state of TLS, its buffers, and the
 /// certificate on its way.

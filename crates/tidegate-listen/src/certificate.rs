@@ -1,4 +1,8 @@
-use super::der::Fields;
+//! Certificates of clients.
+
+pub(crate) use der::Fields;
+
+mod der;
 
 /// The certificate of a client, which has been verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,7 +13,7 @@ pub struct ClientCertificate {
 
 impl ClientCertificate {
     /// A certificate in the format DER; `None` if it is malformed.
-    pub(super) fn of(certificate: &[u8]) -> Option<Self> {
+    pub(crate) fn of(certificate: &[u8]) -> Option<Self> {
         let Fields { subjects, not_after, .. } = Fields::of(certificate)?;
         Some(Self { subjects, expires_at: not_after })
     }
