@@ -11,11 +11,13 @@ use tidegate::policy::YamlOptions;
 pub(crate) use access::{Access, AccessArgs};
 pub(crate) use admin::{AdminArgs, AdminCommand, KeyArgs, PingArgs, SocketArgs};
 pub(crate) use store::StoreArgs;
+pub(crate) use tls::TlsArgs;
 pub(crate) use token::{CredentialArgs, TokenArgs, TokenCommand};
 
 mod access;
 mod admin;
 mod store;
+mod tls;
 mod token;
 
 /// A rate limiter: run the daemon; validate, explain and test policies.
@@ -301,6 +303,8 @@ pub(crate) struct ServeArgs {
     pub(crate) admin: Option<String>,
     #[command(flatten)]
     pub(crate) access: AccessArgs,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     /// Send metadata to Envoy: the domain, the descriptors, and the `metadata` of the rules that

@@ -171,6 +171,9 @@ fn settings(args: &ServeArgs, file: Parsed) -> Result<Settings, String> {
     if let Some(access) = args.access.access {
         settings = settings.open_access(access == Access::Open);
     }
+    settings = settings
+        .tls_certificate(args.tls.tls_cert.as_deref(), args.tls.tls_key.as_deref())
+        .tls_client_ca(args.tls.tls_client_ca.as_deref());
     if let Some(path) = args.policy.as_deref().filter(|path| !is_stdin(path)) {
         settings = settings.policy_path(path);
     }

@@ -39,6 +39,9 @@ pub struct Connection<I = PeerStream> {
     pub shutdown: ShutdownSignal,
     /// Returned when it is dropped, with the connection.
     pub permit: Arc<Permit>,
+    /// The certificate of the client, if there is TLS and it has been verified.
+    #[cfg(feature = "tls")]
+    pub certificate: Option<Arc<crate::certificate::ClientCertificate>>,
 }
 
 /// Accepts connections until the process stops. No error ends the loop.
@@ -154,7 +157,14 @@ impl<P> Accepting<P> {
         };
         let permit = Arc::new(permit);
         let state = Arc::clone(permit.state());
-        let connection = Connection { io, peer, shutdown: self.shutdown.clone(), permit };
+        let connection = Connection {
+            io,
+            peer,
+            shutdown: self.shutdown.clone(),
+            permit,
+            #[cfg(feature = "tls")]
+            certificate: None,
+        };
         let (protocol, shutdown) = (Arc::clone(&self.protocol), self.shutdown.clone());
         tokio::spawn(async move {
             let served = async {

@@ -15,11 +15,12 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tower_service::Service;
 
 use crate::accept::{ARRIVAL_TIME, Connection, Protocol};
+use crate::linger::linger;
 use crate::peer::PeerId;
 use crate::permits::Refusal;
 pub use body::{RequestBody, ResponseBody};
@@ -192,7 +193,7 @@ where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     async fn serve(&self, connection: Connection<I>) {
-        let Connection { io, peer, mut shutdown, permit } = connection;
+        let Connection { io, peer, mut shutdown, permit, .. } = connection;
         let tracker = Arc::new(PhaseTracker::new(self.timeouts, permit));
         let handler = service_fn(|request: Request<Incoming>| {
             handle(self.service.clone(), Arc::clone(&tracker), peer, request)
@@ -231,7 +232,7 @@ where
         if self.surplus == Surplus::Close {
             return;
         }
-        let Connection { io, peer, mut shutdown, permit } = connection;
+        let Connection { io, peer, mut shutdown, permit, .. } = connection;
         let head_time = self.timeouts.head_time.min(REFUSED_HEAD_TIME);
         let tracker = Arc::new(PhaseTracker::new(Timeouts { head_time, ..self.timeouts }, permit));
         let handler = service_fn(|request: Request<Incoming>| {
@@ -306,29 +307,7 @@ fn too_many(why: Refusal) -> Response<Bytes> {
     response
 }
 
-/// Closes a connection so that the peer can read what was sent: closing a socket with unread bytes
-/// would reset it, and discard that.
-///
-/// What the peer still sends is read and discarded, for a second and up to 256 KiB at most.
-pub async fn linger(mut io: impl AsyncRead + AsyncWrite + Unpin) {
-    let lingering = async {
-        if io.shutdown().await.is_err() {
-            return;
-        }
-        let (mut bytes, mut total) = ([0; 4_096], 0);
-        while let Ok(read @ 1..) = io.read(&mut bytes).await {
-            total += read;
-            if total > LINGER_BYTES {
-                return;
-            }
-        }
-    };
-    let _ = timeout(LINGER_TIME, lingering).await;
-}
-
 /// The least that hyper accepts.
 const LEAST_HEAD_BYTES: usize = 8 << 10;
 /// The most time for the head of a request that is going to be refused.
 const REFUSED_HEAD_TIME: Duration = Duration::from_secs(5);
-const LINGER_TIME: Duration = Duration::from_secs(1);
-const LINGER_BYTES: usize = 256 << 10;

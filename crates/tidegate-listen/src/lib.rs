@@ -26,15 +26,20 @@
 //! - What all connections together hold is bounded in bytes: see [`ByteBudgets`].
 //! - [`serve`] stops on a signal: connections that have arrived are served, requests in work are
 //!   finished.
+//! - With the feature `tls`, [`tls::TlsProtocol`] puts TLS before any protocol, with the certificates
+//!   of clients where they are wanted.
 //! - Log lines are bounded: one per second and kind here, and with the feature `log` those of the
 //!   whole process.
 #![forbid(unsafe_code)]
 
 mod accept;
 mod byte_budget;
+#[cfg(feature = "tls")]
+mod certificate;
 mod descriptors;
 #[cfg(feature = "http")]
 pub mod http;
+mod linger;
 #[cfg(feature = "log")]
 pub mod log;
 mod peer;
@@ -42,13 +47,18 @@ mod permits;
 mod read_gate;
 mod shutdown;
 mod socket;
+#[cfg(feature = "tls")]
+pub mod tls;
+#[cfg(feature = "tls")]
+mod tls_stream;
 mod warnings;
 
 pub use accept::{Connection, Protocol, accept, is_of_one_connection, serve};
 pub use byte_budget::{BudgetKind, ByteBudgets, Victims};
 pub use descriptors::descriptors;
 #[cfg(feature = "http")]
-pub use http::{Http, Surplus, Timeouts, linger};
+pub use http::{Http, Surplus, Timeouts};
+pub use linger::linger;
 pub use peer::{Peer, PeerId};
 pub use permits::{
     ConnectionCounts, ConnectionState, Connections, Permit, PermitLimits, Permits, Refusal,

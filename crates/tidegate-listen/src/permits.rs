@@ -228,8 +228,10 @@ pub struct ConnectionState {
     is_parked: AtomicBool,
     is_closing: AtomicBool,
     close: Notify,
-    /// The bytes it holds of each budget.
+    /// The bytes that its protocol holds of each budget.
     held: [AtomicUsize; BudgetKind::ALL.len()],
+    /// The bytes that TLS holds below the protocol.
+    transport_held: [AtomicUsize; BudgetKind::ALL.len()],
 }
 
 impl ConnectionState {
@@ -258,8 +260,14 @@ impl ConnectionState {
         self.busy.load(Ordering::SeqCst) > 0
     }
 
+    /// The bytes that its protocol holds.
     fn held(&self, kind: BudgetKind) -> usize {
         self.held[kind as usize].load(Ordering::Relaxed)
+    }
+
+    /// All bytes that it holds.
+    fn held_in_all(&self, kind: BudgetKind) -> usize {
+        self.held(kind) + self.transport_held[kind as usize].load(Ordering::Relaxed)
     }
 }
 
@@ -318,6 +326,21 @@ impl Permit {
             return;
         }
         self.state.held[kind as usize].fetch_add(bytes, Ordering::Relaxed);
+        self.add_to_budget(kind, bytes);
+    }
+
+    /// Sets how many bytes TLS holds below the protocol, which knows nothing of them.
+    #[cfg(feature = "tls")]
+    pub(crate) fn hold_for_transport(&self, kind: BudgetKind, bytes: usize) {
+        let before = self.state.transport_held[kind as usize].swap(bytes, Ordering::Relaxed);
+        if bytes > before {
+            self.add_to_budget(kind, bytes - before);
+        } else {
+            self.permits.shared.budget(kind).subtract(before - bytes);
+        }
+    }
+
+    fn add_to_budget(&self, kind: BudgetKind, bytes: usize) {
         self.permits.shared.budget(kind).add(bytes);
         if self.is_over(kind) {
             let victims = match kind {
@@ -368,6 +391,8 @@ impl Drop for Permit {
     fn drop(&mut self) {
         for kind in BudgetKind::ALL {
             self.release(kind, usize::MAX);
+            let transport = self.state.transport_held[kind as usize].swap(0, Ordering::Relaxed);
+            self.permits.shared.budget(kind).subtract(transport);
         }
         self.permits.lock(self.kind).remove(self.number);
         if self.kind == PermitKind::Regular {
@@ -395,7 +420,7 @@ impl Shared {
         for listener in &listeners {
             for table in &listener.tables {
                 for state in locked(table).states() {
-                    let held = state.held(kind);
+                    let held = state.held_in_all(kind);
                     if state.is_closing() {
                         excess = excess.saturating_sub(held);
                     } else if held > 0 && (victims == Victims::All || !state.is_busy()) {

@@ -1,7 +1,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -43,6 +43,9 @@ pub enum PeerStream {
     Tcp(TcpStream),
     /// Over a Unix domain socket.
     Unix(UnixStream),
+    /// Over TCP with TLS.
+    #[cfg(feature = "tls")]
+    Tls(Box<crate::tls_stream::TlsStream>),
 }
 
 impl ListenSocket {
@@ -140,6 +143,17 @@ impl From<UnixListener> for ListenSocket {
     }
 }
 
+impl AsFd for PeerStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.as_fd(),
+        }
+    }
+}
+
 impl AsyncRead for PeerStream {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -149,6 +163,8 @@ impl AsyncRead for PeerStream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
             Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_read(context, buffer),
         }
     }
 }
@@ -162,6 +178,8 @@ impl AsyncWrite for PeerStream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_write(context, bytes),
         }
     }
 
@@ -169,6 +187,8 @@ impl AsyncWrite for PeerStream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_flush(context),
             Self::Unix(stream) => Pin::new(stream).poll_flush(context),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_flush(context),
         }
     }
 
@@ -176,6 +196,8 @@ impl AsyncWrite for PeerStream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(context),
         }
     }
 
@@ -187,6 +209,8 @@ impl AsyncWrite for PeerStream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, parts),
             Self::Unix(stream) => Pin::new(stream).poll_write_vectored(context, parts),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_write_vectored(context, parts),
         }
     }
 
@@ -194,6 +218,8 @@ impl AsyncWrite for PeerStream {
         match self {
             Self::Tcp(stream) => stream.is_write_vectored(),
             Self::Unix(stream) => stream.is_write_vectored(),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.is_write_vectored(),
         }
     }
 }

@@ -41,6 +41,7 @@ mod settings;
 mod share;
 mod subsumption;
 mod text;
+mod tls;
 mod tokens;
 pub(crate) mod write;
 
@@ -66,6 +67,7 @@ pub use schema::schema;
 pub use server::{Listen, Secret, ServerSettings};
 pub use settings::{EngineSettings, Unmatched};
 pub use share::Share;
+pub use tls::{ClientCa, TlsSettings, TlsTable};
 pub use tokens::{Credential, RequiredAttribute, Scope, ScopeError, Scopes, Token, TokenFile};
 
 /// Rules that have been checked: names are unique in their domain, numbers are exact, nothing is

@@ -1,4 +1,4 @@
-//! Real Redis and Valkey servers, and a TCP proxy that makes faults, for tests.
+//! Real Redis and Valkey servers, a TCP proxy that makes faults, and certificates, for tests.
 //!
 //! Every server has a folder and ports of its own on loopback, so tests run in parallel. All processes end
 //! with the test process, however it ends. Nothing here is skipped: a missing program is a failure that
@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+mod certificates;
 mod cluster;
 mod folder;
 mod port;
@@ -31,6 +32,7 @@ mod sentinel;
 mod server;
 mod wait;
 
+pub use certificates::{Authority, Certificate, Issue};
 pub use cluster::{Cluster, SlotMigration};
 pub use program::Program;
 pub use proxy::{Cut, Fault, Proxy};

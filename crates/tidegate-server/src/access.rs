@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use arc_swap::ArcSwapOption;
 use tidegate::Timestamp;
 use tidegate::policy::{Scopes, TokenFile};
+use tidegate_listen::tls::ClientCertificate;
 use tidegate_listen::{ConnectionState, PeerId, Warnings};
 
 use crate::listener::Listener;
@@ -95,13 +96,13 @@ impl AccessControl {
         self.tokens.load().as_ref().map(|table| table.len())
     }
 
-    /// A connection whose client may have a certificate with these subjects. It is closed when the
-    /// token that it used last ends.
+    /// A connection, which is closed when the token that it used last ends.
     pub(crate) fn connect(
         &self,
         state: &Arc<ConnectionState>,
-        subjects: &[String],
+        certificate: Option<&ClientCertificate>,
     ) -> ConnectionAccess {
+        let subjects = certificate.map_or(&[][..], ClientCertificate::subjects);
         if !self.needs_tokens() {
             return ConnectionAccess { subjects: subjects.into(), current: None };
         }

@@ -19,6 +19,7 @@ use crate::reload::Reload;
 use crate::settings::Settings;
 use crate::telemetry::{Metrics, MetricsSources};
 use crate::throttles::ThrottleTables;
+use crate::tls::ListenersTls;
 
 /// The state that all protocols share.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub(crate) struct Daemon {
     pub(crate) throttles: ThrottleTables,
     /// The status of policy reloads.
     pub(crate) reload: Arc<Reload>,
+    /// The certificates of the listeners.
+    pub(crate) tls: ListenersTls,
     /// Changes at run time.
     pub(crate) audit: Arc<AuditTrail>,
     started_at: Timestamp,
@@ -56,6 +59,10 @@ pub(crate) struct Readiness {
     /// Why the token file is not in force; the previous tokens are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tokens: Option<String>,
+    /// Why the files of TLS are not in force, or that a certificate has expired. The daemon is ready
+    /// all the same: to take it out of service would help no client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls: Option<String>,
     /// Settings of the policy file that need a restart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) needs_restart: Vec<&'static str>,
@@ -73,10 +80,16 @@ impl Daemon {
             access: Arc::new(access),
             metrics,
             reload: Arc::default(),
+            tls: ListenersTls::default(),
             audit: AuditTrail::of(&engine),
             engine,
             settings: Arc::new(settings),
         }
+    }
+
+    /// The same with TLS.
+    pub(crate) fn with_tls(self, tls: ListenersTls) -> Self {
+        Self { tls, ..self }
     }
 
     /// The time by which requests are measured.
@@ -126,7 +139,8 @@ impl Daemon {
 
     /// All metrics, in the text format of Prometheus.
     pub(crate) fn metrics_text(&self) -> String {
-        let Self { engine, metrics, access, connections, throttles, reload, settings, .. } = self;
+        let Self { engine, metrics, access, connections, throttles, reload, tls, settings, .. } =
+            self;
         let (started, uptime) = (self.started_wall, self.uptime());
         let redis = settings.redis.as_ref();
         let sources = MetricsSources {
@@ -136,6 +150,7 @@ impl Daemon {
             connections,
             throttles,
             reload,
+            tls,
             redis,
             started,
             uptime,
@@ -158,6 +173,7 @@ impl Daemon {
         let reload = self.reload.status();
         let policy = reload.short_error();
         let tokens = self.access.status.reloads().short_error();
-        Readiness { ready, store, policy, tokens, needs_restart: reload.needs_restart }
+        let tls = self.tls.problem();
+        Readiness { ready, store, policy, tokens, tls, needs_restart: reload.needs_restart }
     }
 }

@@ -51,8 +51,8 @@ impl Http {
 
 impl Protocol for Http {
     async fn serve(&self, connection: Connection) {
-        let Connection { io, peer, shutdown, permit, .. } = connection;
-        let access = self.daemon.access.connect(permit.state(), &[]);
+        let Connection { io, peer, shutdown, permit, certificate, .. } = connection;
+        let access = self.daemon.access.connect(permit.state(), certificate.as_deref());
         let watch = &PhaseTracker::new(self.daemon.settings.bounds.timeouts(), permit);
         let daemon = &self.daemon;
         let exchange =

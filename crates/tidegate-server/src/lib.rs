@@ -51,6 +51,8 @@ mod settings;
 mod store_health;
 mod telemetry;
 mod throttles;
+mod tls;
+mod tls_files;
 
 pub use body::explanation;
 pub use listener::Listener;
@@ -58,6 +60,7 @@ pub use load::{LoadError, load, load_with};
 pub use local::default_socket;
 pub use server::{Server, StartError};
 pub use settings::{Bounds, Settings};
+pub use tls_files::{TlsError, TlsPaths};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -145,7 +145,7 @@ impl Local {
 
     async fn serve_connection(&self, peer: &PeerCredentials, connection: Connection) -> Ended {
         let Connection { io, mut shutdown, permit, .. } = connection;
-        let access = self.daemon.access.connect(permit.state(), &[]);
+        let access = self.daemon.access.connect(permit.state(), None);
         let io = BudgetedStream::new(io, Arc::clone(&permit));
         let mut frames = Frames::new(io, FrameTimes::from(&self.daemon.settings.bounds));
         let mut is_stopping = false;

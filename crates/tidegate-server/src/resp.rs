@@ -36,8 +36,7 @@ impl Resp {
 impl Protocol for Resp {
     async fn serve(&self, connection: Connection) {
         let number = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
-        let session =
-            Session::new(&self.daemon, number, (connection.peer, &connection.permit), &[]);
+        let session = Session::new(&self.daemon, number, &connection);
         connection::serve(connection, session, &self.daemon.settings.bounds).await;
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidegate::durable::OpenError;
 use tidegate::redis::DurabilityError;
-use tidegate_listen::{ListenSocket, Protocol, ShutdownTrigger, accept, descriptors};
+use tidegate_listen::{ListenSocket, Protocol, ShutdownTrigger, descriptors};
 use tokio::net::UnixListener;
 
 use crate::access::{self, AccessControl, LoadedTokens};
@@ -22,6 +22,8 @@ use crate::policy_watcher::{ReloadTarget, watch};
 use crate::resp::Resp;
 use crate::settings::Settings;
 use crate::store_health;
+use crate::tls::{ListenersTls, OpenListener};
+use crate::tls_files::{TlsError, TlsPaths};
 
 /// A running daemon.
 #[derive(Debug)]
@@ -55,6 +57,13 @@ pub enum StartError {
     Access(AccessError),
     /// The rate limits of the local socket are invalid.
     Rates(RatesError),
+    /// A listener cannot have the TLS that it should have.
+    Tls {
+        /// The listener.
+        listener: Listener,
+        /// The error.
+        error: TlsError,
+    },
     /// All listeners are off.
     NoListener,
     /// The token file cannot be loaded.
@@ -76,6 +85,8 @@ impl Server {
         if Listener::ALL.iter().all(|listener| settings.address(*listener).is_none()) {
             return Err(StartError::NoListener);
         }
+        let tls = ListenersTls::load(&settings);
+        let tls = tls.map_err(|(listener, error)| StartError::Tls { listener, error })?;
         let public = settings.public_listeners();
         settings.bounds = settings.bounds.within(descriptors(), public);
         if let Some(redis) = &settings.redis {
@@ -94,7 +105,7 @@ impl Server {
             }
         };
         let access = AccessControl::new(loaded.as_ref().map(|(file, _)| file));
-        let daemon = Arc::new(Daemon::new(engine, settings, access));
+        let daemon = Arc::new(Daemon::new(engine, settings, access).with_tls(tls));
         let addresses = Default::default();
         let mut server = Self { daemon, addresses, socket: None, stop: ShutdownTrigger::new() };
         // Accept only after all listeners are bound.
@@ -134,6 +145,12 @@ impl Server {
         }
     }
 
+    /// The files of a listener's TLS, if it has TLS.
+    #[must_use]
+    pub fn tls(&self, listener: Listener) -> Option<&TlsPaths> {
+        self.daemon.tls.paths(listener)
+    }
+
     /// Reloads the policy file now, even if it has not changed.
     pub fn reload(&self) {
         self.daemon.reload.request();
@@ -169,6 +186,7 @@ impl Server {
             let signal = self.stop.signal();
             tokio::spawn(store_health::shared_store(redis, engine.clone(), signal));
         }
+        self.daemon.tls.start_watching(self.stop.signal());
         tokio::spawn(store_health::idempotency_keys(engine.clone(), self.stop.signal()));
         let file = settings.policy.clone();
         tokio::spawn(store_health::shared_policy(engine.clone(), file, self.stop.signal()));
@@ -186,7 +204,8 @@ impl Server {
     fn open(&self, listener: Listener, socket: Option<ListenSocket>, protocol: impl Protocol) {
         if let Some(socket) = socket {
             let permits = self.daemon.connections.of(listener).clone();
-            tokio::spawn(accept(socket, permits, protocol, self.stop.signal()));
+            let open = OpenListener { listener, socket, permits, shutdown: self.stop.signal() };
+            self.daemon.tls.open(open, protocol, &self.daemon.settings.bounds);
         }
     }
 
@@ -198,8 +217,9 @@ impl Server {
             if self.address(listener).is_none_or(is_local) {
                 continue;
             }
-            let has_credentials = self.daemon.access.needs_tokens();
-            let is_protected = settings.has_tls(listener) && has_credentials;
+            let has_tokens = self.daemon.access.needs_tokens();
+            let is_protected =
+                self.tls(listener).is_some_and(|tls| has_tokens || tls.client_ca.is_some());
             let may_be_open = settings.is_open && listener != Listener::Admin;
             if !is_protected && !may_be_open {
                 let address = settings.address(listener).unwrap_or_default().to_owned();
@@ -274,6 +294,7 @@ impl fmt::Display for StartError {
             }
             Self::Access(error) => error.fmt(f),
             Self::Rates(error) => error.fmt(f),
+            Self::Tls { listener, error } => write!(f, "cannot serve TLS on {listener}: {error}"),
             Self::NoListener => f.write_str(
                 "all listeners are off\n  = hint: leave one of --http, --grpc, --resp, --unix on",
             ),

@@ -9,6 +9,7 @@ use tidegate_listen::Timeouts;
 use tidegate_proto::headers::Dialect;
 
 use crate::listener::Listener;
+use crate::tls_files::{TlsError, TlsFlags, TlsPaths};
 
 /// The settings of a daemon.
 #[derive(Clone, Debug)]
@@ -42,6 +43,7 @@ pub struct Settings {
     /// How files of envoyproxy/ratelimit are read at a reload.
     pub(crate) yaml_options: YamlOptions,
     pub(crate) bounds: Bounds,
+    pub(crate) tls: TlsFlags,
 }
 
 /// Which users may use the local socket, and at which rates.
@@ -191,6 +193,7 @@ impl Settings {
             response_metadata: server.response_metadata(),
             yaml_options: YamlOptions::default(),
             bounds,
+            tls: TlsFlags::default(),
             policy,
             server: Arc::new(server),
         }
@@ -264,9 +267,25 @@ impl Settings {
         Self { bounds, ..self }
     }
 
-    /// Whether a listener has TLS.
-    pub(crate) const fn has_tls(&self, _: Listener) -> bool {
-        false
+    /// Sets the certificate and the key of all TCP listeners, unless `[server.tls]` has others for
+    /// one: two files in the format PEM, which are watched.
+    #[must_use]
+    pub fn tls_certificate(mut self, cert: Option<&Path>, key: Option<&Path>) -> Self {
+        (self.tls.cert, self.tls.key) = (cert.map(Into::into), key.map(Into::into));
+        self
+    }
+
+    /// Sets the authorities of clients, which then need a certificate, unless `[server.tls]` has
+    /// others for a listener.
+    #[must_use]
+    pub fn tls_client_ca(mut self, path: Option<&Path>) -> Self {
+        self.tls.client_ca = path.map(Into::into);
+        self
+    }
+
+    /// The files of a listener's TLS; `None` if it has none.
+    pub fn tls(&self, listener: Listener) -> Result<Option<TlsPaths>, TlsError> {
+        TlsPaths::of(listener, &self.tls, self.server.tls())
     }
 
     /// How many of the listeners HTTP, gRPC and RESP are on.

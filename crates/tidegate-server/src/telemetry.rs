@@ -16,6 +16,7 @@ use unmatched::UnmatchedByDomain;
 mod exposition;
 mod histogram;
 mod process;
+mod tls;
 mod top;
 mod unmatched;
 

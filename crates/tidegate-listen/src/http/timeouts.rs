@@ -375,7 +375,10 @@ impl<I: AsyncWrite + Unpin, W: Deref<Target = PhaseTracker> + Unpin> AsyncWrite
 
     /// Called when everything is written.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = ready!(Pin::new(self.io()).poll_flush(context));
+        // With TLS a write may be accepted, and wait for the socket all the same.
+        let flushed = Pin::new(self.io()).poll_flush(context);
+        self.watch.wrote(&flushed);
+        let flushed = ready!(flushed);
         match self.watch.phase() {
             ConnectionPhase::Writing => self.watch.enter(ConnectionPhase::Idle),
             ConnectionPhase::Deciding => self.watch.permit.hold(BudgetKind::Unsent, 0),

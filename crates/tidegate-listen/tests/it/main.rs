@@ -6,4 +6,5 @@ mod flood;
 mod requests;
 mod stopping;
 mod support;
+mod tls;
 mod upgrades;

@@ -339,6 +339,43 @@ pub(crate) static TOKEN_LIMIT: Section = Section {
     ],
 };
 
+const TLS_CERT: Field = optional(
+    "cert",
+    ValueKind::Text,
+    "File in PEM with the certificate, then those between it and its authority.",
+);
+const TLS_KEY: Field = optional("key", ValueKind::Text, "File in PEM with the key of cert.");
+const TLS_CLIENT_CA: Field = optional(
+    "client_ca",
+    ValueKind::Text,
+    "File in PEM with the authorities of clients, which then need a certificate of one of them; \
+     \"off\": they need none.",
+);
+
+/// What all TCP listeners have, and what differs for one.
+pub(crate) static TLS: Section = Section {
+    name: "the tls table",
+    fields: &[
+        TLS_CERT,
+        TLS_KEY,
+        TLS_CLIENT_CA,
+        optional("http", ValueKind::Table(&TLS_LISTENER), "What differs for HTTP."),
+        optional("grpc", ValueKind::Table(&TLS_LISTENER), "What differs for gRPC."),
+        optional("resp", ValueKind::Table(&TLS_LISTENER), "What differs for the Redis protocol."),
+        optional("admin", ValueKind::Table(&TLS_LISTENER), "What differs for admins."),
+    ],
+};
+
+pub(crate) static TLS_LISTENER: Section = Section {
+    name: "the tls table of a listener",
+    fields: &[
+        TLS_CERT,
+        TLS_KEY,
+        TLS_CLIENT_CA,
+        optional("off", ValueKind::Bool, "Whether this listener has no TLS. Default: false."),
+    ],
+};
+
 pub(crate) static SERVER: Section = Section {
     name: "the server table",
     fields: &[
@@ -347,6 +384,7 @@ pub(crate) static SERVER: Section = Section {
         optional("resp", ValueKind::Text, "Address of the Redis protocol listener, or \"off\"."),
         optional("unix", ValueKind::Text, "Path of the local socket, or \"off\"."),
         optional("admin", ValueKind::Text, "Address of the admin listener, or \"off\"."),
+        optional("tls", ValueKind::Table(&TLS), "Certificates of the listeners."),
         optional(
             "tokens",
             ValueKind::Text,

@@ -26,6 +26,7 @@ mod rule;
 mod server;
 mod settings;
 mod shape;
+mod tls;
 pub(super) mod tokens;
 
 /// How much of a policy a file is.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidegate_core::Rate;
 
 use super::Network;
+use super::tls::TlsSettings;
 
 /// The settings in a policy file for the daemon that loads it: the rest of the `[server]` table. They
 /// are no part of a [`Policy`](super::Policy).
@@ -17,6 +18,7 @@ pub struct ServerSettings {
     pub(crate) resp: Option<Listen>,
     pub(crate) unix: Option<Listen>,
     pub(crate) admin: Option<Listen>,
+    pub(crate) tls: TlsSettings,
     pub(crate) tokens: Option<Box<str>>,
     pub(crate) is_open: bool,
     pub(crate) hosts: Vec<Box<str>>,
@@ -162,6 +164,12 @@ impl ServerSettings {
     #[must_use]
     pub const fn admin(&self) -> Option<&Listen> {
         self.admin.as_ref()
+    }
+
+    /// The certificates of the listeners.
+    #[must_use]
+    pub const fn tls(&self) -> &TlsSettings {
+        &self.tls
     }
 
     /// The token file: which clients there are, and what each of them may do.

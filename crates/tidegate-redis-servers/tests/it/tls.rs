@@ -3,22 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tidegate_redis_servers::{Program, Server, TlsFiles};
+use tidegate_redis_servers::{Certificate, Program, Server, TlsFiles};
 
 /// A new certificate that signs itself, for 127.0.0.1.
 fn certificate(folder: &Path) -> TlsFiles {
-    let (certificate, key) = (folder.join("tls.crt"), folder.join("tls.key"));
-    let status = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
-        .args(["-nodes", "-days", "2", "-subj", "/CN=localhost"])
-        .args(["-addext", "subjectAltName=IP:127.0.0.1", "-out"])
-        .arg(&certificate)
-        .arg("-keyout")
-        .arg(&key)
-        .output()
-        .expect("openssl is missing: run scripts/install");
-    assert!(status.status.success(), "{status:?}");
-    TlsFiles { authority: certificate.clone(), certificate, key }
+    let Certificate { path, key } = Certificate::self_signed(folder, "tls");
+    TlsFiles { authority: path.clone(), certificate: path, key }
 }
 
 #[test]

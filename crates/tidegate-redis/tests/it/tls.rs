@@ -1,45 +1,21 @@
 //! Connections with TLS.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
 use tidegate::redis::{ClusterMode, Redis};
-use tidegate_redis_servers::{Cluster, Program, Sentinel, Server, TlsFiles};
+use tidegate_redis_servers::{Certificate, Cluster, Program, Sentinel, Server, TlsFiles};
 
 use crate::nodes::WINDOW;
 use crate::support::{ADA, Node, builder, eventually};
-
-/// A certificate that is its own authority, and its key.
-struct Certificate {
-    path: PathBuf,
-    key: PathBuf,
-}
-
-fn certificate(folder: &Path, name: &str) -> Certificate {
-    let path = folder.join(format!("{name}.crt"));
-    let key = folder.join(format!("{name}.key"));
-    let output = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
-        .args(["-nodes", "-days", "2", "-subj", &format!("/CN={name}")])
-        .args(["-addext", "subjectAltName=IP:127.0.0.1"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-out"])
-        .arg(&path)
-        .arg("-keyout")
-        .arg(&key)
-        .output()
-        .expect("openssl is missing: run scripts/install");
-    assert!(output.status.success(), "{output:?}");
-    Certificate { path, key }
-}
 
 #[test]
 fn tls_with_certificates_of_both_sides() {
     // Its folder holds the files.
     let other = Server::start(Program::Redis7);
-    let ours = certificate(other.folder(), "server");
-    let client = certificate(other.folder(), "client");
+    let ours = Certificate::self_signed(other.folder(), "server");
+    let client = Certificate::self_signed(other.folder(), "client");
     let files = TlsFiles {
         certificate: ours.path.clone(),
         key: ours.key.clone(),
@@ -68,7 +44,7 @@ fn tls_with_certificates_of_both_sides() {
 /// A certificate for servers that are each other's clients, with its folder.
 fn server_files() -> (Server, TlsFiles) {
     let other = Server::start(Program::Redis7);
-    let Certificate { path, key } = certificate(other.folder(), "server");
+    let Certificate { path, key } = Certificate::self_signed(other.folder(), "server");
     let files = TlsFiles { certificate: path.clone(), key, authority: path };
     (other, files)
 }
@@ -137,8 +113,8 @@ fn a_password_is_either_in_the_address_or_set() {
 #[test]
 fn a_wrong_authority_is_an_outage_that_says_so() {
     let other = Server::start(Program::Redis7);
-    let ours = certificate(other.folder(), "server");
-    let wrong = certificate(other.folder(), "wrong");
+    let ours = Certificate::self_signed(other.folder(), "server");
+    let wrong = Certificate::self_signed(other.folder(), "wrong");
     let files = TlsFiles {
         certificate: ours.path.clone(),
         key: ours.key.clone(),
@@ -158,7 +134,8 @@ fn a_wrong_authority_is_an_outage_that_says_so() {
 fn files_that_cannot_be_used_are_named_with_the_reason() {
     let server = Server::start(Program::Redis7);
     let folder = server.folder();
-    let (ours, other) = (certificate(folder, "ours"), certificate(folder, "other"));
+    let (ours, other) =
+        (Certificate::self_signed(folder, "ours"), Certificate::self_signed(folder, "other"));
     let (missing, empty, large) = (folder.join("no"), folder.join("empty"), folder.join("large"));
     fs::write(&empty, "nothing").unwrap();
     fs::write(&large, vec![b'a'; (1 << 20) + 1]).unwrap();

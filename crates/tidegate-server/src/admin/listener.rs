@@ -161,9 +161,9 @@ enum AdminBody {
 
 impl Protocol for AdminHttp {
     async fn serve(&self, connection: Connection) {
-        let Connection { io, peer, shutdown, permit, .. } = connection;
-        let client =
-            &AdminConnection { peer, access: self.daemon.access.connect(permit.state(), &[]) };
+        let Connection { io, peer, shutdown, permit, certificate, .. } = connection;
+        let access = self.daemon.access.connect(permit.state(), certificate.as_deref());
+        let client = &AdminConnection { peer, access };
         let watch = &PhaseTracker::new(self.daemon.settings.bounds.timeouts(), permit);
         let service = service_fn(|request| self.tracked(watch, client, request));
         serve_connection(&self.daemon, Listener::Admin, (io, watch), shutdown, service).await;

@@ -91,7 +91,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PrefacedStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
+        // With TLS a write may be accepted, and wait for the socket all the same.
+        let flushed = Pin::new(&mut self.io).poll_flush(context);
+        self.tracked(flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

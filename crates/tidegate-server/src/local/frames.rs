@@ -84,10 +84,7 @@ impl StopReceiving for UnixStream {
 
 impl StopReceiving for PeerStream {
     fn stop_receiving(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => SockRef::from(stream).shutdown(Shutdown::Read),
-            Self::Unix(stream) => stream.stop_receiving(),
-        }
+        SockRef::from(self).shutdown(Shutdown::Read)
     }
 }
 

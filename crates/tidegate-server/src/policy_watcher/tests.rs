@@ -347,6 +347,7 @@ fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
         ("resp", "'off'"),
         ("unix", "'/x'"),
         ("admin", "'off'"),
+        ("tls", "{ cert = 'x', key = 'y' }"),
         ("admin_token", "'x'"),
         ("admin_read_token", "'x'"),
         ("resp_password", "'x'"),

@@ -23,7 +23,7 @@ pub(crate) fn needs_restart(
 }
 
 /// Whether each of the settings for the daemon is the same.
-fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bool); 33] {
+fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bool); 34] {
     [
         ("http", before.http() == after.http()),
         ("grpc", before.grpc() == after.grpc()),
@@ -33,6 +33,7 @@ fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bo
         ("tokens", before.tokens() == after.tokens()),
         ("access", before.is_open() == after.is_open()),
         ("hosts", before.hosts().eq(after.hosts())),
+        ("tls", before.tls() == after.tls()),
         ("unix_users", before.unix_users().eq(after.unix_users())),
         ("unix_groups", before.unix_groups().eq(after.unix_groups())),
         ("unix_user_rate", before.unix_user_rate() == after.unix_user_rate()),

@@ -132,16 +132,28 @@ async fn write(io: &mut PeerStream, replies: &mut Vec<u8>, time: Duration) -> io
         return Ok(());
     }
     // Nearly always the socket accepts all of it at once, without a wait.
-    let at_once =
-        poll_fn(|context| Poll::Ready(Pin::new(&mut *io).poll_write(context, replies))).await;
-    let written = match at_once {
-        Poll::Ready(result) => result?,
-        Poll::Pending => 0,
+    let mut written = 0;
+    let at_once = poll_fn(|context| {
+        let write = Pin::new(&mut *io).poll_write(context, replies);
+        Poll::Ready(match write {
+            Poll::Ready(Ok(count)) => {
+                written = count;
+                // TLS may hold a part of it.
+                Pin::new(&mut *io).poll_flush(context)
+            }
+            write => write.map_ok(|_| ()),
+        })
+    });
+    let is_sent = match at_once.await {
+        Poll::Ready(result) => result.map(|()| written == replies.len())?,
+        Poll::Pending => false,
     };
-    if written < replies.len() {
-        timeout(time, io.write_all(&replies[written..]))
-            .await
-            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    if !is_sent {
+        let rest = async {
+            io.write_all(&replies[written..]).await?;
+            io.flush().await
+        };
+        timeout(time, rest).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     }
     replies.clear();
     replies.shrink_to(REPLIES_BYTES_KEPT);

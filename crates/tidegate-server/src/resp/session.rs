@@ -11,7 +11,7 @@ use super::{connection_commands, policy_commands, throttle_commands};
 use crate::access::{AccessDenial, ConnectionAccess, Principal};
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::listener::Listener;
-use tidegate_listen::{BudgetKind, PeerId, Permit};
+use tidegate_listen::{BudgetKind, Connection, PeerId, Permit};
 
 /// The state of a connection.
 #[derive(Debug)]
@@ -46,16 +46,12 @@ pub(super) enum AuthState {
 }
 
 impl Session {
-    pub(super) fn new(
-        daemon: &SharedDaemon,
-        number: u64,
-        (peer, permit): (PeerId, &Arc<Permit>),
-        subjects: &[String],
-    ) -> Self {
+    pub(super) fn new(daemon: &SharedDaemon, number: u64, connection: &Connection) -> Self {
+        let Connection { peer, permit, certificate, .. } = connection;
         let mut session = Self {
             daemon: Arc::clone(daemon),
             number,
-            peer,
+            peer: *peer,
             permit: Arc::clone(permit),
             version: Version::default(),
             name: Vec::new(),
@@ -63,7 +59,7 @@ impl Session {
             transaction: None,
             running: None,
             principal: Principal::open(),
-            access: daemon.access.connect(permit.state(), subjects),
+            access: daemon.access.connect(permit.state(), certificate.as_deref()),
             wrong_secrets: 0,
         };
         session.reset();

@@ -8,6 +8,7 @@ use tidegate::redis::Redis;
 use tidegate_proto::resp::ThrottleDialect;
 
 use super::process::write_process;
+use super::tls::write_tls;
 use super::{Metrics, Verdicts};
 use crate::access::{AccessControl, DenialReason};
 use crate::connections::ListenerConnections;
@@ -15,6 +16,7 @@ use crate::engine::DaemonEngine;
 use crate::listener::Listener;
 use crate::reload::Reload;
 use crate::throttles::ThrottleTables;
+use crate::tls::ListenersTls;
 use tidegate_listen::{BudgetKind, ConnectionCounts};
 
 /// What the metrics are read from.
@@ -26,6 +28,7 @@ pub(crate) struct MetricsSources<'a> {
     pub(crate) connections: &'a ListenerConnections,
     pub(crate) throttles: &'a ThrottleTables,
     pub(crate) reload: &'a Reload,
+    pub(crate) tls: &'a ListenersTls,
     /// The store that several daemons share.
     pub(crate) redis: Option<&'a Redis>,
     /// When the daemon started, by the wall clock.
@@ -50,6 +53,7 @@ impl MetricsSources<'_> {
         self.write_disk(&mut text);
         self.write_shared_store(&mut text);
         self.write_reloads(&mut text);
+        write_tls(self.tls, &mut text);
         write_process(self.started, &mut text);
         text.family("tidegate_build_info", "gauge", "Version of the daemon; the value is 1.");
         text.sample("tidegate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);

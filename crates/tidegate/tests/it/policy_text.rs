@@ -264,6 +264,15 @@ fn every_field_of_the_server_is_written_unless_it_is_the_default() {
         ("unix = '/a b'", Some(r#"unix = "/a b""#)),
         ("unix = 'off'", Some(r#"unix = "off""#)),
         ("admin = 'off'", Some(r#"admin = "off""#)),
+        (
+            "[server.tls]\ncert = 'c'\nkey = 'k'\nclient_ca = 'a'",
+            Some(r#"tls = { cert = "c", key = "k", client_ca = "a" }"#),
+        ),
+        (
+            "[server.tls.http]\noff = true\n[server.tls.grpc]\nclient_ca = 'off'",
+            Some(r#"tls = { http = { off = true }, grpc = { client_ca = "off" } }"#),
+        ),
+        ("[server.tls.resp]\n[server.tls.admin]\noff = false", None),
         (r#"admin_token = "a\"b\\""#, Some(r#"admin_token = "a\"b\\""#)),
         ("admin_read_token = 'a'", Some(r#"admin_read_token = "a""#)),
         ("resp_password = 'a'", Some(r#"resp_password = "a""#)),

@@ -1,6 +1,7 @@
 //! The `[server]` table, for the daemon.
 
 use super::reader::TableReader;
+use super::tls;
 use crate::policy::pattern::read_network;
 use crate::policy::server::{Listen, Secret, ServerSettings, StoreAddress};
 use crate::policy::text::{TextError, quoted};
@@ -18,6 +19,7 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerSettings {
         tokens: table.text("tokens").map(Into::into),
         is_open: table.choice("access") == Some("open"),
         hosts: read_hosts(table),
+        tls: table.table("tls").map(|mut it| tls::read(&mut it)).unwrap_or_default(),
         unix_users: read_names(table, "unix_users"),
         unix_groups: read_names(table, "unix_groups"),
         unix_user_rate: table.rate("unix_user_rate"),

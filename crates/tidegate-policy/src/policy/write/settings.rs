@@ -5,7 +5,9 @@ use tidegate_table::table::WhenFull;
 use super::values::{self, TableWriter, text};
 use super::word;
 use crate::policy::text::format_rate;
-use crate::policy::{EngineSettings, Listen, Pattern, ServerSettings, Unmatched};
+use crate::policy::{
+    ClientCa, EngineSettings, Listen, Pattern, ServerSettings, TlsSettings, TlsTable, Unmatched,
+};
 use crate::request_path::EncodedSlash;
 
 /// Adds the settings for a daemon.
@@ -30,6 +32,7 @@ pub(super) fn add_server(server: &ServerSettings, lines: &mut TableWriter) {
     lines.add_unless(!server.is_open, "access", || word("open"));
     let hosts = &server.hosts;
     lines.add_unless(hosts.is_empty(), "hosts", || values::list(hosts.iter().map(|it| text(it))));
+    lines.add_unless(server.tls == TlsSettings::default(), "tls", || tls(&server.tls));
     let secrets = [
         ("store_secret", &server.store_secret),
         ("store_password", &server.store_password),
@@ -79,6 +82,24 @@ pub(super) fn add_server(server: &ServerSettings, lines: &mut TableWriter) {
         let networks = networks.map(|it| Pattern::Network(it.address, it.bits).to_string());
         values::list(networks.map(|network| text(&network)))
     });
+}
+
+/// The `tls` table, on one line.
+fn tls(settings: &TlsSettings) -> String {
+    let of = |table: &TlsTable| {
+        let files = [("cert", &table.cert), ("key", &table.key)];
+        let files = files.map(|(name, path)| path.as_ref().map(|path| (name, text(path))));
+        let client_ca = table.client_ca.as_ref().map(|ca| match ca {
+            ClientCa::Off => ("client_ca", word("off")),
+            ClientCa::File(path) => ("client_ca", text(path)),
+        });
+        let off = table.is_off.then(|| ("off", "true".into()));
+        files.into_iter().chain([client_ca, off]).flatten()
+    };
+    let listeners = settings.listeners().into_iter();
+    let differing = listeners.filter(|(_, table)| **table != TlsTable::default());
+    let differing = differing.map(|(name, table)| (name, values::table(of(table))));
+    values::table(of(&settings.all).chain(differing))
 }
 
 /// Adds the settings that decisions and stores need.
