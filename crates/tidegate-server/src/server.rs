@@ -105,7 +105,7 @@ impl Server {
             }
         };
         let access = AccessControl::new(loaded.as_ref().map(|(file, _)| file));
-        let daemon = Arc::new(Daemon::new(engine, settings, access).with_tls(tls));
+        let daemon = Arc::new(Daemon::new(engine, settings).with_tls(tls).with_access(access));
         let addresses = Default::default();
         let mut server = Self { daemon, addresses, socket: None, stop: ShutdownTrigger::new() };
         // Accept only after all listeners are bound.
