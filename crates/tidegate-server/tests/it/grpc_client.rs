@@ -37,6 +37,8 @@ pub(crate) async fn daemon_with(policy: &str, change: impl FnOnce(&mut Bounds)) 
 #[derive(Clone)]
 pub(crate) struct Client {
     sender: SendRequest<AnyBody>,
+    /// The secret that it sends with each call.
+    pub(crate) token: Option<&'static str>,
 }
 
 pub(crate) type AnyBody = BoxBody<Bytes, Infallible>;
@@ -63,7 +65,7 @@ impl Client {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         change(&mut builder);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
-        (Self { sender }, tokio::spawn(connection))
+        (Self { sender, token: None }, tokio::spawn(connection))
     }
 
     pub(crate) async fn ask(
@@ -106,11 +108,13 @@ impl Client {
         kind: &str,
         body: AnyBody,
     ) -> Response<Incoming> {
-        let request = Request::post(format!("http://tidegate{path}"))
+        let mut request = Request::post(format!("http://tidegate{path}"))
             .header("content-type", kind)
-            .header("te", "trailers")
-            .body(body)
-            .unwrap();
+            .header("te", "trailers");
+        if let Some(token) = self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request.body(body).unwrap();
         self.sender.ready().await.unwrap();
         self.sender.send_request(request).await.unwrap()
     }
