@@ -4,7 +4,8 @@ use tidegate_core::Timestamp;
 use tidegate_table::clock::Clock;
 
 use super::decide::RequestIdentity;
-use super::shared::{OwnedRequests, Planning};
+use super::owned_requests::OwnedRequests;
+use super::shared::Planning;
 use super::{CheckError, Commit, Engine, Note, Refund, SettleError};
 use crate::plan::Settlement;
 use crate::request::Request;
