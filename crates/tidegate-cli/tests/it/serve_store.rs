@@ -16,18 +16,7 @@ const PASSWORD: &str = "correct-horse";
 
 /// A certificate that is its own authority, and its key.
 fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
-    let (path, key) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
-    let output = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
-        .args(["-nodes", "-days", "2", "-subj", &format!("/CN={name}")])
-        .args(["-addext", "subjectAltName=IP:127.0.0.1"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-out"])
-        .arg(&path)
-        .arg("-keyout")
-        .arg(&key)
-        .output()
-        .expect("openssl is missing: run scripts/install");
-    assert!(output.status.success(), "{output:?}");
+    let TlsFiles { certificate: path, key, .. } = TlsFiles::generate(folder, name);
     (path, key)
 }
 

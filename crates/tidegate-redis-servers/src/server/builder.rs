@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::Server;
 use crate::program::Program;
@@ -37,6 +38,32 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// The certificates that client certificates are checked against.
     pub authority: PathBuf,
+}
+
+impl TlsFiles {
+    /// A new certificate for 127.0.0.1 that is its own authority, and its key, in a folder.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be made.
+    #[must_use]
+    #[track_caller]
+    pub fn generate(folder: &Path, name: &str) -> Self {
+        let certificate = folder.join(format!("{name}.crt"));
+        let key = folder.join(format!("{name}.key"));
+        let output = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
+            .args(["-nodes", "-days", "2", "-subj", &format!("/CN={name}")])
+            .args(["-addext", "subjectAltName=IP:127.0.0.1"])
+            .args(["-addext", "basicConstraints=critical,CA:FALSE", "-out"])
+            .arg(&certificate)
+            .arg("-keyout")
+            .arg(&key)
+            .output()
+            .expect("openssl is missing: run scripts/install");
+        assert!(output.status.success(), "{output:?}");
+        Self { authority: certificate.clone(), certificate, key }
+    }
 }
 
 /// What kind of process it is.

@@ -1,31 +1,15 @@
 //! TLS.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use tidegate_redis_servers::{Program, Server, TlsFiles};
-
-/// A new certificate that signs itself, for 127.0.0.1.
-fn certificate(folder: &Path) -> TlsFiles {
-    let (certificate, key) = (folder.join("tls.crt"), folder.join("tls.key"));
-    let status = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
-        .args(["-nodes", "-days", "2", "-subj", "/CN=localhost"])
-        .args(["-addext", "subjectAltName=IP:127.0.0.1", "-out"])
-        .arg(&certificate)
-        .arg("-keyout")
-        .arg(&key)
-        .output()
-        .expect("openssl is missing: run scripts/install");
-    assert!(status.status.success(), "{status:?}");
-    TlsFiles { authority: certificate.clone(), certificate, key }
-}
 
 #[test]
 fn a_server_with_tls_is_served_by_a_port_of_its_own() {
     // Its folder holds the files.
     let other = Server::start(Program::Redis7);
-    let files = certificate(other.folder());
+    let files = TlsFiles::generate(other.folder(), "tls");
     let server = Server::builder(Program::Redis7).tls(files.clone()).start();
     let address = server.tls_address().unwrap();
     assert_eq!(server.tls_url().unwrap(), format!("rediss://{address}"));
@@ -41,13 +25,13 @@ fn a_server_with_tls_is_served_by_a_port_of_its_own() {
     };
     assert_eq!(ping(&files.authority), "PONG\n");
     let stranger = Server::start(Program::Redis7);
-    assert_ne!(ping(&certificate(stranger.folder()).authority), "PONG\n");
+    assert_ne!(ping(&TlsFiles::generate(stranger.folder(), "tls").authority), "PONG\n");
 }
 
 #[test]
 fn only_programs_that_were_built_with_tls_have_it() {
     let other = Server::start(Program::Redis7);
-    let files = certificate(other.folder());
+    let files = TlsFiles::generate(other.folder(), "tls");
     for program in Program::ALL {
         let output = Command::new("timeout")
             .args(["0.5", program.path().to_str().unwrap(), "--port", "0", "--save", ""])
