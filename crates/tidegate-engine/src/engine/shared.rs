@@ -438,7 +438,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 
     /// Submits an operation: the first poll does.
-    fn submit_future<T: Send + 'static>(&self, mut future: BoxFuture<T>) -> NowOrLater<'static, T> {
+    pub(super) fn submit_future<T: Send + 'static>(
+        &self,
+        mut future: BoxFuture<T>,
+    ) -> NowOrLater<'static, T> {
         let mut context = Context::from_waker(Waker::noop());
         if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
             return NowOrLater::Now(result);
