@@ -248,7 +248,9 @@ async fn use_libraries(daemon: &Daemon) {
     assert_eq!(pong, "PONG");
     // More than one record each way.
     let mut pipe = redis::pipe();
-    (0..100).for_each(|_| drop(pipe.cmd("ECHO").arg("x".repeat(1_000)).ignore()));
+    for _ in 0..100 {
+        pipe.cmd("ECHO").arg("x".repeat(1_000)).ignore();
+    }
     pipe.cmd("PING");
     let pong: (String,) = pipe.query_async(&mut connection).await.unwrap();
     assert_eq!(pong.0, "PONG");
