@@ -254,3 +254,6 @@ const HANDSHAKE_RECORD: u8 = 0x16;
 const FIRST_BYTES: usize = 16;
 /// How long handshakes that have begun may take once the process stops.
 const SHUTDOWN_TIME: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests;
