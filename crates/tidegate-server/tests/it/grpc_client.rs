@@ -16,6 +16,7 @@ use tidegate_proto::rls::{
     self, Message, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
 };
 use tidegate_server::{Bounds, Listener, Server, Settings};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -62,6 +63,14 @@ impl Client {
     ) -> (Self, JoinHandle<hyper::Result<()>>) {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
+        Self::over(stream, change).await
+    }
+
+    /// The same over any stream.
+    pub(crate) async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        change: impl FnOnce(&mut http2::Builder<TokioExecutor>),
+    ) -> (Self, JoinHandle<hyper::Result<()>>) {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         change(&mut builder);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();

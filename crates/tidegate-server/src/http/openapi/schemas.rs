@@ -66,12 +66,13 @@ pub(super) fn all() -> Value {
             "ready": { "type": "boolean" },
             "store": { "type": "string", "description": "The failure of the store" },
             "policy": { "type": "string", "description": "Why the policy file is not in force" },
+            "tls": { "type": "string", "description": "What is wrong with the certificates" },
             "needs_restart": {
                 "type": "array",
                 "items": { "type": "string" },
                 "description": "Settings of the file that need a restart",
             },
-        }), &["store", "policy", "needs_restart"]),
+        }), &["store", "policy", "tls", "needs_restart"]),
         "decision": object(decision(), &[]),
         "rule-decision": object(rule_decision(), &["retry"]),
         "batch-result": object(json!({
