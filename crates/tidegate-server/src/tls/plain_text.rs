@@ -14,7 +14,7 @@ pub(super) const fn response(listener: Listener) -> PlainTextResponse {
 
 const HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     content-type: application/problem+json\r\n\
-    content-length: 98\r\n\
+    content-length: 102\r\n\
     connection: close\r\n\r\n\
     {\"type\":\"about:blank\",\"title\":\"TLS Required\",\"status\":400,\
     \"detail\":\"this port speaks TLS: use https\"}\n";
@@ -22,7 +22,7 @@ const HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
 /// Empty settings, then GOAWAY for all streams with INADEQUATE_SECURITY and a message: clients of
 /// gRPC report it as the reason of `UNAVAILABLE`.
 const HTTP2: &[u8] = b"\0\0\0\x04\0\0\0\0\0\
-    \0\0\x29\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0c\
+    \0\0\x25\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0c\
     this port speaks TLS: use TLS";
 
 const RESP: &[u8] =
