@@ -16,6 +16,8 @@ mod guides;
 mod ledger;
 mod manual;
 mod policy_tests;
+mod remote;
+mod remote_errors;
 mod run;
 mod schema;
 mod serve;
