@@ -319,6 +319,10 @@ pub(crate) struct ServeArgs {
     pub(crate) response_metadata: Option<bool>,
     #[command(flatten)]
     pub(crate) yaml: YamlArgs,
+    /// Leave core dumps as the system has them; they may contain secrets [default: false]
+    #[arg(long, value_name = "BOOL", env = "TIDEGATE_CORE_DUMPS", num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    pub(crate) core_dumps: Option<bool>,
     /// Number of threads [default: one per processor]
     #[arg(long, env = "TIDEGATE_THREADS", value_parser = threads)]
     pub(crate) threads: Option<usize>,

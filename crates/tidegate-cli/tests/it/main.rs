@@ -5,6 +5,7 @@
 
 mod admin;
 mod command;
+mod core_dumps;
 mod examples;
 mod explain;
 #[path = "../../../../scripts/guide.rs"]
