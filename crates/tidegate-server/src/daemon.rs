@@ -72,7 +72,8 @@ pub(crate) struct Readiness {
 }
 
 impl Daemon {
-    pub(crate) fn new(engine: DaemonEngine, settings: Settings, access: AccessControl) -> Self {
+    /// Without tokens and TLS.
+    pub(crate) fn new(engine: DaemonEngine, settings: Settings) -> Self {
         let metrics = Metrics::new(settings.hides_keys);
         metrics.know_domains(&engine.policy());
         Self {
@@ -80,7 +81,7 @@ impl Daemon {
             started_wall: engine.clock().wall(),
             connections: ListenerConnections::new(&settings.bounds),
             throttles: ThrottleTables::new(settings.policy.settings()),
-            access: Arc::new(access),
+            access: Arc::new(AccessControl::new(None)),
             metrics,
             reload: Arc::default(),
             tls: ListenersTls::default(),
@@ -100,6 +101,11 @@ impl Daemon {
     /// does not know.
     pub(crate) fn with_openapi(self, openapi: fn() -> Bytes) -> Self {
         Self { openapi, ..self }
+    }
+
+    /// The same with the access of clients.
+    pub(crate) fn with_access(self, access: AccessControl) -> Self {
+        Self { access: Arc::new(access), ..self }
     }
 
     /// The time by which requests are measured.

@@ -36,7 +36,8 @@ impl Resp {
 impl Protocol for Resp {
     async fn serve(&self, connection: Connection) {
         let number = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
-        let session = Session::new(&self.daemon, number, &connection);
+        let Connection { peer, permit, certificate, .. } = &connection;
+        let session = Session::new(&self.daemon, number, (*peer, permit), certificate.as_deref());
         connection::serve(connection, session, &self.daemon.settings.bounds).await;
     }
 }

@@ -106,7 +106,7 @@ impl Server {
             }
         };
         let access = AccessControl::new(loaded.as_ref().map(|(file, _)| file));
-        let daemon = Daemon::new(engine, settings, access).with_tls(tls);
+        let daemon = Daemon::new(engine, settings).with_tls(tls).with_access(access);
         let daemon = Arc::new(daemon.with_openapi(openapi::text));
         let addresses = Default::default();
         let mut server = Self { daemon, addresses, socket: None, stop: ShutdownTrigger::new() };

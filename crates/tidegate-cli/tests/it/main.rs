@@ -10,6 +10,7 @@ mod examples;
 mod explain;
 #[path = "../../../../scripts/guide.rs"]
 mod guide;
+mod guide_access;
 mod guide_many_machines;
 mod guide_operating;
 mod guide_redis_cell;

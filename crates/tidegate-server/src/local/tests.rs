@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate::Rate;
-use tidegate::policy::{Parsed, Policy};
+use tidegate::policy::{Parsed, Policy, Scope};
 use tidegate_proto::ipc::{Decoder, IpcError};
 
 use super::{Access, Local, Next, PeerCredentials, SocketLimits, parts, reply};
-use crate::admin::Role;
+use crate::access::ConnectionAccess;
 use crate::daemon::Daemon;
 use crate::settings::{self, Settings};
 
@@ -38,7 +38,8 @@ fn peer(uid: u32, name: &str, gids: &[u32]) -> PeerCredentials {
 /// The response to a frame, and whether the connection stays open.
 fn response(local: &Local, peer: &PeerCredentials, frame: Result<&str, IpcError>) -> (Value, bool) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let reply = runtime.block_on(local.handle(peer, frame.map(str::to_owned)));
+    let reply = runtime
+        .block_on(local.handle((peer, &ConnectionAccess::default()), frame.map(str::to_owned)));
     assert_eq!(reply.frames.len(), 1);
     let mut bytes = &reply.frames[0][..];
     let text = Decoder::new().next(&mut bytes).unwrap().unwrap();
@@ -108,15 +109,18 @@ fn access_is_by_kernel_ids_and_not_by_fields_of_the_request() {
 }
 
 #[test]
-fn the_read_role_changes_nothing() {
+fn a_listed_user_changes_nothing() {
     let local = service(100);
     let ban = json!({ "type": "admin", "method": "POST", "path": "/admin/v1/bans",
                       "body": { "match": { "user": "x" } } })
     .to_string();
     let read = r#"{"type":"admin","method":"GET","path":"/admin/v1/bans"}"#;
-    assert_eq!(local.role(&peer(7, "ada", &[])), Role::Read);
-    assert_eq!(local.role(&peer(0, "root", &[])), Role::Full);
-    assert_eq!(local.role(&peer(5, "owner", &[])), Role::Full);
+    let may_change = |peer: PeerCredentials| {
+        let principal = local.principal(&peer, &ConnectionAccess::default()).unwrap();
+        principal.may(Scope::Admin).is_ok()
+    };
+    assert!(!may_change(peer(7, "ada", &[])));
+    assert!(may_change(peer(0, "root", &[])) && may_change(peer(5, "owner", &[])));
     let (reply, goes_on) = response(&local, &peer(7, "ada", &[]), Ok(&ban));
     assert_eq!((&reply["ok"], &reply["status"], goes_on), (&json!(false), &json!(403), true));
     assert_eq!(response(&local, &peer(7, "ada", &[]), Ok(read)).0["body"]["bans"], json!([]));

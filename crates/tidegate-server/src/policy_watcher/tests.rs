@@ -255,11 +255,11 @@ fn a_requested_reload_puts_the_file_into_force_again() {
 #[test]
 fn settings_that_need_a_restart_are_named() {
     let mut scene = Scene::new();
-    let server = "[server]\nhttp = '127.0.0.1:1'\nadmin_token = 'x'\nunmatched = 'deny'\n";
+    let server = "[server]\nhttp = '127.0.0.1:1'\ntokens = 'x'\nunmatched = 'deny'\n";
     scene.write(&format!("{server}{}", policy(2)));
     scene.poll(2);
-    assert_eq!(scene.daemon.reload.status().needs_restart, ["http", "admin_token"]);
-    assert_eq!(scene.daemon.readiness().needs_restart, ["http", "admin_token"]);
+    assert_eq!(scene.daemon.reload.status().needs_restart, ["http", "tokens"]);
+    assert_eq!(scene.daemon.readiness().needs_restart, ["http", "tokens"]);
     scene.write(&policy(2));
     scene.poll(2);
     assert!(scene.daemon.reload.status().needs_restart.is_empty());
@@ -348,9 +348,9 @@ fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
         ("unix", "'/x'"),
         ("admin", "'off'"),
         ("tls", "{ cert = 'x', key = 'y' }"),
-        ("admin_token", "'x'"),
-        ("admin_read_token", "'x'"),
-        ("resp_password", "'x'"),
+        ("tokens", "'x'"),
+        ("access", "'open'"),
+        ("hosts", "['x']"),
         ("unix_users", "['root']"),
         ("unix_groups", "['root']"),
         ("unix_user_rate", "'1/s'"),

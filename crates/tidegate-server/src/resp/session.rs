@@ -11,7 +11,8 @@ use super::{connection_commands, policy_commands, throttle_commands};
 use crate::access::{AccessDenial, ConnectionAccess, Principal};
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::listener::Listener;
-use tidegate_listen::{BudgetKind, Connection, PeerId, Permit};
+use tidegate_listen::tls::ClientCertificate;
+use tidegate_listen::{BudgetKind, PeerId, Permit};
 
 /// The state of a connection.
 #[derive(Debug)]
@@ -46,12 +47,16 @@ pub(super) enum AuthState {
 }
 
 impl Session {
-    pub(super) fn new(daemon: &SharedDaemon, number: u64, connection: &Connection) -> Self {
-        let Connection { peer, permit, certificate, .. } = connection;
+    pub(super) fn new(
+        daemon: &SharedDaemon,
+        number: u64,
+        (peer, permit): (PeerId, &Arc<Permit>),
+        certificate: Option<&ClientCertificate>,
+    ) -> Self {
         let mut session = Self {
             daemon: Arc::clone(daemon),
             number,
-            peer: *peer,
+            peer,
             permit: Arc::clone(permit),
             version: Version::default(),
             name: Vec::new(),
@@ -59,7 +64,7 @@ impl Session {
             transaction: None,
             running: None,
             principal: Principal::open(),
-            access: daemon.access.connect(permit.state(), certificate.as_deref()),
+            access: daemon.access.connect(permit.state(), certificate),
             wrong_secrets: 0,
         };
         session.reset();

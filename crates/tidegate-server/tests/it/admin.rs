@@ -1,14 +1,16 @@
 //! The admin listener: access, and what it serves.
 
 use serde_json::{Value, json};
-use tidegate_server::{Listener, StartError};
 
 use crate::running::{Ending, POLICY, Running, ask, exchange};
 
-const TOKENS: &str = "[server]\nadmin_token = 'write-it'\nadmin_read_token = 'look-only'\n";
+const TOKENS: &[(&str, &str)] = &[
+    ("write-it", "name = 'ops'\nscopes = ['admin']"),
+    ("look-only", "name = 'eye'\nscopes = ['inspect']"),
+];
 
 fn with_tokens() -> Running {
-    Running::start(&format!("{TOKENS}{POLICY}"))
+    Running::start_with_tokens(POLICY, TOKENS)
 }
 
 #[test]
@@ -25,7 +27,7 @@ fn requests_need_the_token_if_one_is_set() {
     let basic = [("Authorization", "Basic d3JpdGUtaXQ=")];
     let _ = ask(running.admin(), "GET", "/admin/v1/status", &basic, "").with(401);
     let twice = [("Authorization", "Bearer write-it"), ("Authorization", "Bearer no")];
-    let _ = ask(running.admin(), "GET", "/admin/v1/status", &twice, "").with(401);
+    let _ = ask(running.admin(), "GET", "/admin/v1/status", &twice, "").with(400);
     // Unknown paths do not differ from known ones without a token.
     let _ = running.ask("GET", "/admin/v1/nothing", "").with(401);
     let _ = running.ask("GET", "/metrics", "").with(401);
@@ -60,29 +62,12 @@ fn the_read_only_token_changes_nothing() {
 }
 
 #[test]
-fn with_a_read_token_alone_no_client_may_write() {
-    let running = Running::start(&format!("[server]\nadmin_read_token = 'look'\n{POLICY}"));
+fn with_a_token_that_inspects_alone_no_client_may_write() {
+    let running =
+        Running::start_with_tokens(POLICY, &[("look", "name = 'a'\nscopes = ['inspect']")]);
     let _ = running.ask_as("look", "GET", "/admin/v1/policy", "").with(200);
     let _ = running.ask_as("look", "PUT", "/admin/v1/policy", POLICY).with(403);
     let _ = running.ask("PUT", "/admin/v1/policy", POLICY).with(401);
-}
-
-#[test]
-fn beyond_loopback_the_daemon_needs_a_token_to_start() {
-    let everywhere = |policy: &str| {
-        Running::start_with(policy, |it| it.listen(Listener::Admin, Some("0.0.0.0:0")))
-    };
-    match everywhere(POLICY) {
-        Err(StartError::AdminNeedsToken { address }) => assert_eq!(address, "0.0.0.0:0"),
-        Err(other) => panic!("{other}"),
-        Ok(_) => panic!("it has started"),
-    }
-    let error = everywhere(POLICY).err().unwrap().to_string();
-    assert!(error.contains("admin_token"), "{error}");
-    let running = everywhere(&format!("{TOKENS}{POLICY}")).unwrap();
-    let address = ([127, 0, 0, 1], running.admin().port()).into();
-    let token = [("Authorization", "Bearer write-it")];
-    let _ = ask(address, "GET", "/admin/v1/status", &token, "").with(200);
 }
 
 #[test]
@@ -113,8 +98,9 @@ fn health_and_readiness_need_no_token() {
 
 #[test]
 fn secrets_are_not_shown() {
-    let policy = format!("{TOKENS}resp_password = 'hush'\nmax_keys = 1000\n{POLICY}");
-    let running = Running::start(&policy);
+    let policy =
+        format!("[server]\nstore_secret = 'hush-hush-hush-hush'\nmax_keys = 1000\n{POLICY}");
+    let running = Running::start_with_tokens(&policy, TOKENS);
     let token = |path: &str, accept: &str| {
         let headers = [("Authorization", "Bearer look-only"), ("Accept", accept)];
         ask(running.admin(), "GET", path, &headers, "").with(200)
@@ -280,7 +266,8 @@ fn the_busiest_and_most_denied_keys_are_listed() {
 
 #[test]
 fn metrics_have_admin_requests_wrong_tokens_and_the_process() {
-    let running = Running::start_with(POLICY, |settings| settings.admin_token("right\n")).unwrap();
+    let running =
+        Running::start_with_tokens(POLICY, &[("right", "name = 'a'\nscopes = ['admin']")]);
     for _ in 0..3 {
         running.ask_as("wrong", "GET", "/admin/v1/rules", "").with(401);
     }
@@ -291,7 +278,7 @@ fn metrics_have_admin_requests_wrong_tokens_and_the_process() {
         line.unwrap_or_else(|| panic!("no {name} in {metrics}")).into()
     };
     assert_eq!(value("tidegate_request_duration_seconds_count{listener=\"admin\"}"), "4");
-    assert_eq!(value("tidegate_wrong_secrets_total{listener=\"admin\"}"), "3");
+    assert_eq!(value("tidegate_access_denied_total{listener=\"admin\",reason=\"unknown\"}"), "3");
     for name in ["process_resident_memory_bytes", "process_virtual_memory_bytes"] {
         assert!(value(name).parse::<u64>().unwrap() > 1 << 20, "{name}");
     }

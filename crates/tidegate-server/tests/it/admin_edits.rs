@@ -235,13 +235,14 @@ fn a_key_is_reset_and_a_round_is_closed() {
 
 #[test]
 fn every_change_is_audited_with_its_actor() {
-    let running = Running::start(&format!("[server]\nadmin_token = 'write-it'\n{POLICY}"));
+    let running =
+        Running::start_with_tokens(POLICY, &[("write-it", "name = 'ops'\nscopes = ['admin']")]);
     let actor = |audit: &Value, at: usize| audit["changes"][at]["actor"].clone();
     let path = "/admin/v1/rules/default/per-user";
     let _ = running.ask_as("write-it", "PATCH", path, r#"{"window":{"max":7}}"#).with(200);
     running.caller().admin("POST", "bans", &json!({ "match": { "user": "eve" } }));
     let audit = running.ask_as("write-it", "GET", "/admin/v1/audit", "").json();
-    assert_eq!(actor(&audit, 0), "admin token at 127.0.0.1");
+    assert_eq!(actor(&audit, 0), "token ops at 127.0.0.1");
     assert_eq!(actor(&audit, 1), format!("user {}", own_name()));
     assert_eq!(audit["changes"][0]["rule"], "per-user");
     assert!(audit["changes"][0]["before"].as_str().unwrap().contains('2'), "{audit}");

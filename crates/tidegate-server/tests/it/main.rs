@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+mod access;
 mod admin;
 mod admin_edits;
 mod byte_budgets;

@@ -44,10 +44,30 @@ impl Folder {
         &self.0
     }
 
+    /// Writes a token file: secrets, each with the other fields of its token.
+    pub(crate) fn tokens(&self, tokens: &[(&str, &str)]) -> PathBuf {
+        let path = self.0.join("tokens.toml");
+        // As deployments do it.
+        let new = self.0.join("tokens.new");
+        fs::write(&new, token_file(tokens)).unwrap();
+        fs::rename(&new, &path).unwrap();
+        path
+    }
+
     /// A path in a folder that does not exist yet.
     pub(crate) fn socket(&self) -> PathBuf {
         self.0.join("run/s.sock")
     }
+}
+
+/// The text of a token file: secrets, each with the other fields of its token.
+pub(crate) fn token_file(tokens: &[(&str, &str)]) -> String {
+    let entry = |(secret, fields): &(&str, &str)| {
+        let digest = ring::digest::digest(&ring::digest::SHA256, secret.as_bytes());
+        let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("[[token]]\nsha256 = '{hex}'\n{fields}\n")
+    };
+    tokens.iter().map(entry).collect()
 }
 
 impl Drop for Folder {
@@ -74,6 +94,13 @@ impl Running {
         change: impl FnOnce(Settings) -> Settings,
     ) -> Result<Self, StartError> {
         Self::start_in(Folder::new(), policy, change)
+    }
+
+    /// Starts with a token file: secrets, each with the other fields of its token.
+    pub(crate) fn start_with_tokens(policy: &str, tokens: &[(&str, &str)]) -> Self {
+        let folder = Folder::new();
+        let path = folder.tokens(tokens);
+        Self::start_in(folder, policy, |settings| settings.tokens(path)).unwrap()
     }
 
     pub(crate) fn start_in(

@@ -62,7 +62,8 @@ fn the_server_table_parses_into_its_settings() {
     let Parsed { policy, server, .. } = Policy::parse("policy.toml", SAMPLE.as_bytes()).unwrap();
     assert_eq!(server.http(), Some(&Listen::At("127.0.0.1:8080".into())));
     assert_eq!(server.grpc(), Some(&Listen::Off));
-    assert_eq!(server.admin_token().unwrap().reveal(), "correct horse battery staple");
+    assert_eq!(server.tokens(), Some("/etc/tidegate/tokens.toml"));
+    assert_eq!(server.store_secret().unwrap().reveal(), "correct horse battery staple");
     assert!(!format!("{server:?}").contains("horse"));
     assert_eq!(server.store(), Some("file:/var/lib/tidegate"));
     assert_eq!(server.trusted_proxies().len(), 3);

@@ -273,9 +273,10 @@ fn every_field_of_the_server_is_written_unless_it_is_the_default() {
             Some(r#"tls = { http = { off = true }, grpc = { client_ca = "off" } }"#),
         ),
         ("[server.tls.resp]\n[server.tls.admin]\noff = false", None),
-        (r#"admin_token = "a\"b\\""#, Some(r#"admin_token = "a\"b\\""#)),
-        ("admin_read_token = 'a'", Some(r#"admin_read_token = "a""#)),
-        ("resp_password = 'a'", Some(r#"resp_password = "a""#)),
+        (r#"tokens = "a\"b\\""#, Some(r#"tokens = "a\"b\\""#)),
+        ("access = 'closed'", None),
+        ("access = 'open'", Some(r#"access = "open""#)),
+        ("hosts = ['A.example', 'b']", Some(r#"hosts = ["a.example", "b"]"#)),
         ("unix_users = ['a', 'b']", Some(r#"unix_users = ["a", "b"]"#)),
         ("unix_groups = ['a']", Some(r#"unix_groups = ["a"]"#)),
         ("unix_user_rate = '5 per 10s'", Some(r#"unix_user_rate = "5 per 10s""#)),
@@ -331,8 +332,8 @@ fn every_field_of_the_server_is_written_unless_it_is_the_default() {
 
 #[test]
 fn secrets_can_be_omitted() {
-    let secret = "[server]\nadmin_token = 'horse'\nadmin_read_token = 'h'\nresp_password = 'h'\nstore = 'redis://u:p@s/s@h:1/0?x=y'\n\
-                  store_secret = 'h'\nstore_password = 'h'\nstore_sentinel_password = 'h'\n[[rule]]\nname = 'n'\ncooldown = '1s'\n";
+    let secret = "[server]\nstore = 'redis://u:p@s/s@h:1/0?x=y'\n\
+                  store_secret = 'horse'\nstore_password = 'h'\nstore_sentinel_password = 'h'\n[[rule]]\nname = 'n'\ncooldown = '1s'\n";
     let mut file = parsed(secret);
     assert!(file.to_toml().contains("horse"), "the file itself has its secrets");
     file.server = file.server.without_secrets();
@@ -344,8 +345,7 @@ fn secrets_can_be_omitted() {
 
 #[test]
 fn secrets_are_not_printed_for_debugging() {
-    let text = "[server]\nadmin_token = 'horse'\nadmin_read_token = 'horse'\nresp_password = 'horse'\n\
-                store = 'redis://horse:ho/rse@h:1/0'\nstore_secret = 'horse'\nstore_password = 'horse'\n\
+    let text = "[server]\nstore = 'redis://horse:ho/rse@h:1/0'\nstore_secret = 'horse'\nstore_password = 'horse'\n\
                 store_sentinel_password = 'horse'\n[[rule]]\nname = 'n'\ncooldown = '1s'\n";
     let file = parsed(text);
     let debug = format!("{:?} {:?}", file.server, file);
@@ -359,7 +359,7 @@ fn errors_show_no_secrets_of_the_line() {
         "store = 'postgres://user:horse@h'",
         "store = 'redis://user:horse@h' junk",
         "store_password = 'horse' junk",
-        "admin_token = ['horse']",
+        "store_secret = ['horse']",
     ] {
         let text = format!("[server]\n{line}\n[[rule]]\nname = 'n'\ncooldown = '1s'\n");
         let errors = Policy::parse("p.toml", text.as_bytes()).unwrap_err().to_string();
@@ -371,7 +371,7 @@ fn errors_show_no_secrets_of_the_line() {
 #[test]
 fn a_policy_has_no_settings_of_a_daemon() {
     let file = parsed(SAMPLE);
-    let alone = "[server]\nhttp = '127.0.0.1:1'\nadmin_token = 'horse'\nstore = 'memory'\n\
+    let alone = "[server]\nhttp = '127.0.0.1:1'\nstore_secret = 'horse'\nstore = 'memory'\n\
                  trusted_proxies = ['10.0.0.0/8']\nheaders = 'none'\nmax_connections = 7\n\
                  [[rule]]\nname = 'n'\ncooldown = '1s'\n";
     let policy = parsed(alone).policy;

@@ -5,6 +5,7 @@ use tidegate::policy::Policy;
 use tidegate_server::Settings;
 
 use super::{Daemon, POLICY, array, array_of_bytes, error};
+use crate::running::Folder;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replies_are_those_of_redis() {
@@ -134,10 +135,11 @@ async fn keys_are_any_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_must_authenticate_if_a_password_is_set() {
-    let policy = format!("[server]\nresp_password = \"open sesame\"\n{POLICY}");
-    let file = Policy::parse("policy.toml", policy.as_bytes()).unwrap();
-    let daemon = Daemon::of(Settings::on_free_ports(file)).await;
+async fn clients_must_authenticate_if_there_are_tokens() {
+    let file = Policy::parse("policy.toml", POLICY.as_bytes()).unwrap();
+    let folder = Folder::new();
+    let tokens = folder.tokens(&[("open sesame", "name = 'bob'\nscopes = ['check']")]);
+    let daemon = Daemon::of(Settings::on_free_ports(file).tokens(tokens)).await;
     let mut client = daemon.client();
     let no_auth = "-NOAUTH Authentication required.\r\n";
     for words in [vec!["PING"], vec!["CL.THROTTLE", "k", "1", "1", "1"], vec!["GET", "k"]] {
@@ -154,7 +156,8 @@ async fn clients_must_authenticate_if_a_password_is_set() {
     client.raw(&array(&["PING"]), no_auth);
     client.raw(&array(&["AUTH", "open sesame"]), "+OK\r\n");
     client.raw(&array(&["PING"]), "+PONG\r\n");
-    // Too many wrong passwords close the connection.
+    client.raw(&array(&["AUTH", "bob", "open sesame"]), "+OK\r\n");
+    // Too many wrong secrets close the connection.
     let mut guesser = daemon.client();
     for guess in 0..16 {
         guesser.raw(&array(&["AUTH", &guess.to_string()]), wrong);
@@ -181,9 +184,11 @@ async fn cluster_mode_and_long_periods_have_clear_errors() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_passwords_are_counted_and_a_newline_after_the_right_one_is_not_part_of_it() {
-    let policy = format!("[server]\nresp_password = \"secret\\n\"\n{POLICY}");
-    let daemon = Daemon::with(&policy, |bounds| bounds).await;
+async fn wrong_secrets_are_counted() {
+    let file = Policy::parse("policy.toml", POLICY.as_bytes()).unwrap();
+    let folder = Folder::new();
+    let tokens = folder.tokens(&[("secret", "name = 'a'\nscopes = ['check', 'read']")]);
+    let daemon = Daemon::of(Settings::on_free_ports(file).tokens(tokens)).await;
     let mut client = daemon.client();
     for wrong in ["x", "secrets", "secret\n"] {
         client.send(&array(&["AUTH", wrong]));
@@ -194,9 +199,10 @@ async fn wrong_passwords_are_counted_and_a_newline_after_the_right_one_is_not_pa
     client.send(&array(&["AUTH", "secret"]));
     assert_eq!(client.line(), "+OK\r\n");
     let http = daemon.server.address(tidegate_server::Listener::Http).unwrap();
-    let metrics = crate::http_support::Client::new(http).ask("GET", "/metrics", &[], b"").body;
+    let token = [("tidegate-token", "secret")];
+    let metrics = crate::http_support::Client::new(http).ask("GET", "/metrics", &token, b"").body;
     let metrics = String::from_utf8(metrics).unwrap();
-    let line = "\ntidegate_wrong_secrets_total{listener=\"resp\"} 4\n";
+    let line = "\ntidegate_access_denied_total{listener=\"resp\",reason=\"unknown\"} 4\n";
     assert!(metrics.contains(line), "{metrics}");
     daemon.stop().await;
 }

@@ -1,0 +1,487 @@
+//! Tokens: what each of them may do, on every listener, and how they end.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::{Value, json};
+use tidegate::policy::Policy;
+use tidegate_server::{Listener, Server, Settings, StartError};
+
+use crate::running::{Folder, HttpReply, PATIENCE, Running, ask, until};
+
+const POLICY: &str = r#"
+[[rule]]
+name   = "api"
+domain = "api"
+key    = ["customer"]
+window = { max = 100, per = "1h" }
+
+[[rule]]
+name   = "other"
+domain = "other"
+window = { max = 100, per = "1h" }
+
+[[rule]]
+name   = "jobs"
+domain = "jobs"
+slots  = { max = 2 }
+"#;
+
+/// One token for each scope, and two clients that may do everything with data.
+const TOKENS: &[(&str, &str)] = &[
+    ("s-check", "name = 'check'\nscopes = ['check']"),
+    ("s-settle", "name = 'settle'\nscopes = ['settle']"),
+    ("s-lease", "name = 'lease'\nscopes = ['lease']"),
+    ("s-read", "name = 'read'\nscopes = ['read']"),
+    ("s-inspect", "name = 'inspect'\nscopes = ['inspect']"),
+    ("s-admin", "name = 'admin'\nscopes = ['admin']"),
+    ("s-ada", "name = 'ada'\nscopes = ['check', 'settle', 'lease', 'read']"),
+    ("s-ada-2", "name = 'ada'\nscopes = ['check', 'settle', 'lease', 'read']"),
+    ("s-bob", "name = 'bob'\nscopes = ['check', 'settle', 'lease', 'read']"),
+    (
+        "s-acme",
+        "name = 'acme'\nscopes = ['check', 'settle', 'read']\ndomains = ['api']\n\
+         attributes = { customer = ['acme', 'acme-test'] }",
+    ),
+];
+
+fn start() -> Running {
+    Running::start_with_tokens(POLICY, TOKENS)
+}
+
+fn http(running: &Running) -> SocketAddr {
+    running.server().address(Listener::Http).unwrap()
+}
+
+/// Sends a request to the HTTP listener with a token.
+fn send(running: &Running, token: &str, (method, path): (&str, &str), body: &str) -> HttpReply {
+    let token = format!("Bearer {token}");
+    ask(http(running), method, path, &[("Authorization", &token)], body)
+}
+
+fn post(running: &Running, token: &str, path: &str, body: &Value) -> HttpReply {
+    send(running, token, ("POST", path), &body.to_string())
+}
+
+fn customer(name: &str) -> Value {
+    json!({ "domain": "api", "attributes": { "customer": name } })
+}
+
+#[test]
+fn every_operation_needs_its_scope() {
+    let running = start();
+    let api = customer("x").to_string();
+    let peek =
+        json!({ "domain": "api", "attributes": { "customer": "x" }, "peek": true }).to_string();
+    let batch = format!(r#"{{"requests":[{api}]}}"#);
+    let refund =
+        json!({ "domain": "api", "attributes": { "customer": "x" }, "amount": 1 }).to_string();
+    let rls = r#"{"domain":"api","descriptors":[{"entries":[{"key":"customer","value":"x"}]}]}"#;
+    let limitador = r#"{"namespace":"api","values":{"customer":"x"},"delta":1}"#;
+    let hold = "/v1/reservations/80000000000000000000000000000000";
+    let (commit, cancel) = (format!("{hold}/commit"), format!("{hold}/cancel"));
+    let lease = "/v1/leases/80000000000000000000000000000000";
+    let renew = format!("{lease}/renew");
+    let cases: [(&str, &str, &str, &str); 18] = [
+        ("check", "POST", "/v1/check", &api),
+        ("read", "POST", "/v1/check", &peek),
+        ("check", "POST", "/json", rls),
+        ("check", "POST", "/check", limitador),
+        ("check", "POST", "/report", limitador),
+        ("check", "POST", "/check_and_report", limitador),
+        ("settle", "POST", "/v1/reserve", &api),
+        ("settle", "POST", &commit, ""),
+        ("settle", "POST", &cancel, ""),
+        ("settle", "POST", "/v1/refund", &refund),
+        ("lease", "POST", "/v1/acquire", r#"{"domain":"jobs"}"#),
+        ("lease", "POST", &renew, ""),
+        ("lease", "DELETE", lease, ""),
+        ("read", "POST", "/v1/explain", &api),
+        ("read", "GET", "/limits/api", ""),
+        ("read", "GET", "/metrics", ""),
+        ("check", "GET", "/check/forward?domain=other", ""),
+        ("check", "GET", "/check/nginx?domain=other", ""),
+    ];
+    for (needed, method, path, body) in cases {
+        let is_for_proxies = path.starts_with("/check/");
+        for scope in ["check", "settle", "lease", "read", "inspect", "admin"] {
+            let token = format!("s-{scope}");
+            let headers = [("Tidegate-Token", &*token)];
+            let status = ask(http(&running), method, path, &headers, body).status;
+            let may = !matches!(status, 401 | 403 | 503);
+            assert_eq!(may, scope == needed, "{method} {path} with {scope}: {status}");
+            if !may {
+                assert_eq!(status, if is_for_proxies { 503 } else { 403 }, "{path} {scope}");
+            }
+        }
+        let none = ask(http(&running), method, path, &[], body);
+        assert_eq!(none.status, if is_for_proxies { 503 } else { 401 }, "{path}");
+        assert_eq!(none.head.contains("www-authenticate: bearer"), !is_for_proxies, "{none:?}");
+    }
+    // Each of a batch by itself.
+    let mixed = format!(r#"{{"requests":[{api},{peek},{api}]}}"#);
+    let results = send(&running, "s-check", ("POST", "/v1/check/batch"), &mixed).with(200).json();
+    let statuses: Vec<_> = (0..3).map(|at| results["results"][at]["status"].clone()).collect();
+    assert_eq!(statuses, [Value::Null, json!(403), Value::Null], "{results}");
+    let _ = send(&running, "s-settle", ("POST", "/v1/check/batch"), &batch).with(200);
+    for open in ["/healthz", "/readyz", "/healthcheck"] {
+        assert_eq!(ask(http(&running), "GET", open, &[], "").status, 200, "{open}");
+    }
+    assert_eq!(ask(http(&running), "GET", "/openapi.json", &[], "").status, 401);
+    let _ = send(&running, "s-lease", ("GET", "/openapi.json"), "").with(200);
+}
+
+#[test]
+fn a_secret_is_sent_once_and_authorization_of_a_proxied_client_is_not_one() {
+    let running = start();
+    let status = |headers: &[(&str, &str)], path: &str| {
+        ask(http(&running), "POST", path, headers, &customer("x").to_string()).status
+    };
+    let bearer = ("Authorization", "Bearer s-check");
+    assert_eq!(status(&[bearer], "/v1/check"), 200);
+    assert_eq!(status(&[("Tidegate-Token", "s-check")], "/v1/check"), 200);
+    assert_eq!(status(&[bearer, ("Tidegate-Token", "s-check")], "/v1/check"), 400);
+    assert_eq!(status(&[bearer, bearer], "/v1/check"), 400);
+    assert_eq!(status(&[("Authorization", "Basic czpzLWNoZWNr")], "/v1/check"), 401);
+    assert_eq!(status(&[("Authorization", "Bearer s-chec")], "/v1/check"), 401);
+    let long = "x".repeat(12_000);
+    assert_eq!(status(&[("Tidegate-Token", &long)], "/v1/check"), 401);
+    let forward = "/check/forward?domain=other";
+    assert_eq!(status(&[bearer], forward), 503, "it belongs to the client of the proxy");
+    assert_eq!(status(&[("Tidegate-Token", "s-check"), bearer], forward), 200);
+    let own = [("Tidegate-Token", "s-check"), ("Authorization", "Basic eDp5")];
+    assert_eq!(status(&own, forward), 200);
+}
+
+#[test]
+fn a_token_is_for_its_domains_and_attributes() {
+    let running = start();
+    let check = |body: &Value| post(&running, "s-acme", "/v1/check", body).status;
+    assert_eq!(check(&customer("acme")), 200);
+    assert_eq!(check(&customer("acme-test")), 200);
+    assert_eq!(check(&customer("umbrella")), 403);
+    assert_eq!(check(&json!({ "domain": "api" })), 403);
+    assert_eq!(check(&json!({ "domain": "other", "attributes": { "customer": "acme" } })), 403);
+    assert_eq!(check(&json!({ "attributes": { "customer": "acme" } })), 403, "the default domain");
+    let refund =
+        |name: &str| json!({ "domain": "api", "attributes": { "customer": name }, "amount": 1 });
+    let _ = post(&running, "s-ada", "/v1/check", &customer("umbrella")).with(200);
+    assert_eq!(post(&running, "s-acme", "/v1/refund", &refund("umbrella")).status, 403);
+    assert_eq!(post(&running, "s-acme", "/v1/refund", &refund("acme")).json()["refunded"], 1);
+    assert_eq!(post(&running, "s-acme", "/v1/explain", &customer("umbrella")).status, 403);
+    assert_eq!(send(&running, "s-acme", ("GET", "/limits/other"), "").status, 403);
+    assert_eq!(send(&running, "s-acme", ("GET", "/metrics"), "").status, 403, "it has all domains");
+    let rls = |entries: &str| {
+        let body = format!(r#"{{"domain":"api","descriptors":[{{"entries":[{entries}]}}]}}"#);
+        send(&running, "s-acme", ("POST", "/json"), &body).status
+    };
+    let entry = |value: &str| format!(r#"{{"key":"customer","value":"{value}"}}"#);
+    assert_eq!(rls(&entry("acme")), 200);
+    assert_eq!(rls(&entry("umbrella")), 403);
+    assert_eq!(rls(&format!("{},{}", entry("acme"), entry("umbrella"))), 403, "both of them");
+}
+
+#[test]
+fn units_given_back_over_envoys_api_need_settle() {
+    let running = start();
+    let back = r#"{"domain":"api","descriptors":[{"entries":[{"key":"customer","value":"x"}],
+                   "isNegativeHits":true}]}"#;
+    assert_eq!(send(&running, "s-check", ("POST", "/json"), back).status, 403);
+    assert_eq!(send(&running, "s-ada", ("POST", "/json"), back).status, 200);
+}
+
+#[test]
+fn holds_and_idempotency_keys_belong_to_the_name_of_a_token() {
+    let running = start();
+    let reserve = |token: &str, key: &str| {
+        let bearer = format!("Bearer {token}");
+        let headers = [("Authorization", &*bearer), ("Idempotency-Key", key)];
+        let body = customer("x").to_string();
+        ask(http(&running), "POST", "/v1/reserve", &headers, &body).with(200).json()["reservation"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let of_ada = reserve("s-ada", "one");
+    assert_eq!(reserve("s-ada-2", "one"), of_ada, "the same name, after a rotation");
+    let of_bob = reserve("s-bob", "one");
+    assert_ne!(of_bob, of_ada, "the same key of another client");
+    let act = |token: &str, id: &str, verb: &str| {
+        send(&running, token, ("POST", &format!("/v1/reservations/{id}/{verb}")), "")
+    };
+    for verb in ["commit", "cancel"] {
+        let other = act("s-bob", &of_ada, verb);
+        let never = act("s-bob", "80000000000000000000000000000000", verb);
+        assert_eq!((other.status, never.status), (410, 410));
+    }
+    let _ = act("s-ada-2", &of_ada, "commit").with(200);
+    let refund =
+        |token: &str| post(&running, token, "/v1/refund", &json!({ "reservation": of_ada })).status;
+    assert_eq!((refund("s-bob"), refund("s-ada")), (410, 200));
+    let lease = |token: &str| {
+        let body = json!({ "domain": "jobs" });
+        post(&running, token, "/v1/acquire", &body).with(200).json()["lease"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let lease = lease("s-ada");
+    let renew = |token: &str| {
+        send(&running, token, ("POST", &format!("/v1/leases/{lease}/renew")), "").status
+    };
+    let release =
+        |token: &str| send(&running, token, ("DELETE", &format!("/v1/leases/{lease}")), "").status;
+    assert_eq!((renew("s-bob"), renew("s-ada-2")), (410, 200));
+    assert_eq!((release("s-bob"), release("s-ada")), (410, 204));
+    // Those of the local socket's owner, too.
+    let mut caller = running.caller();
+    let commit = json!({ "type": "commit", "reservation": of_bob, "protocolVersion": 1 });
+    assert_eq!(caller.ask(&commit)["ok"], true, "who runs the daemon may settle everything");
+}
+
+#[test]
+fn a_token_has_its_own_limit_over_all_listeners() {
+    let limited = "name = 'slow'\nscopes = ['check', 'read']\nlimit = { rate = '1/h', burst = 4 }";
+    let tokens = [("one", limited), ("two", limited)];
+    let running = Running::start_with_tokens(POLICY, &tokens);
+    let _ = post(&running, "one", "/v1/check", &customer("x")).with(200);
+    let mut resp = Resp::connect(&running, "two");
+    assert!(resp.ask(&["TG.CHECK", "api", "ATTR", "customer", "x"]).starts_with('*'));
+    let two = json!({ "requests": [customer("x"), customer("x")] });
+    let _ = post(&running, "one", "/v1/check/batch", &two).with(200);
+    let denied = post(&running, "two", "/v1/check", &customer("x")).with(429);
+    assert!(denied.head.contains("retry-after: 3"), "{denied:?}");
+    let denied = resp.ask(&["TG.CHECK", "api", "ATTR", "customer", "x"]);
+    assert!(denied.starts_with("-LIMIT "), "{denied}");
+    let throttle = resp.ask(&["CL.THROTTLE", "k", "1", "1", "1"]);
+    assert!(throttle.starts_with("-LIMIT "), "{throttle}");
+}
+
+/// A connection to the RESP listener.
+struct Resp(TcpStream);
+
+impl Resp {
+    fn open(running: &Running) -> Self {
+        let stream = TcpStream::connect(running.server().address(Listener::Resp).unwrap()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self(stream)
+    }
+
+    fn connect(running: &Running, secret: &str) -> Self {
+        let mut resp = Self::open(running);
+        assert_eq!(resp.ask(&["AUTH", secret]), "+OK\r\n");
+        resp
+    }
+
+    /// The first bytes of a reply.
+    fn ask(&mut self, words: &[&str]) -> String {
+        let mut command = format!("*{}\r\n", words.len());
+        for word in words {
+            command.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
+        self.0.write_all(command.as_bytes()).unwrap();
+        let mut reply = [0; 4_096];
+        let count = self.0.read(&mut reply).unwrap();
+        String::from_utf8(reply[..count].to_vec()).unwrap()
+    }
+
+    fn is_closed(&mut self) -> bool {
+        matches!(self.0.read(&mut [0; 16]), Ok(0) | Err(_))
+    }
+}
+
+#[test]
+fn resp_clients_have_the_scopes_of_their_token() {
+    let running = start();
+    let check = ["TG.CHECK", "api", "ATTR", "customer", "x"];
+    let mut resp = Resp::open(&running);
+    assert_eq!(resp.ask(&check), "-NOAUTH Authentication required.\r\n");
+    assert!(resp.ask(&["AUTH", "bob", "s-ada"]).starts_with("-WRONGPASS"), "another name");
+    assert_eq!(resp.ask(&["AUTH", "ada", "s-ada"]), "+OK\r\n");
+    assert!(resp.ask(&check).starts_with('*'));
+    let reserved = resp.ask(&["TG.RESERVE", "api", "ATTR", "customer", "x"]);
+    let at = reserved.find("reservation\r\n$32\r\n").unwrap() + "reservation\r\n$32\r\n".len();
+    let id = &reserved[at..at + 32];
+    let mut bob = Resp::connect(&running, "s-bob");
+    assert!(bob.ask(&["TG.COMMIT", id]).starts_with("-GONE "), "of another client");
+    assert!(resp.ask(&["TG.COMMIT", id]).starts_with('*'));
+    let may = |secret: &str, words: &[&str]| {
+        let reply = Resp::connect(&running, secret).ask(words);
+        let is_denied = reply.starts_with("-NOPERM ");
+        assert!(is_denied || !reply.starts_with('-'), "{secret} {words:?}: {reply}");
+        !is_denied
+    };
+    assert!(may("s-check", &check) && !may("s-read", &check) && !may("s-settle", &check));
+    let peek = ["TG.PEEK", "api", "ATTR", "customer", "x"];
+    assert!(may("s-read", &peek) && !may("s-check", &peek));
+    assert!(may("s-read", &["TG.EXPLAIN", "api", "ATTR", "customer", "x"]));
+    assert!(!may("s-check", &["TG.RESERVE", "api", "ATTR", "customer", "x"]));
+    let throttle = ["CL.THROTTLE", "k", "15", "30", "60"];
+    assert!(may("s-check", &throttle) && !may("s-read", &throttle));
+    assert!(!may("s-acme", &throttle), "it is for one domain");
+    assert!(may("s-acme", &["TG.CHECK", "api", "ATTR", "customer", "acme"]));
+    assert!(!may("s-acme", &["TG.CHECK", "other"]));
+    assert!(may("s-check", &["HELLO", "3", "AUTH", "check", "s-check"]));
+}
+
+#[test]
+fn a_user_of_the_local_socket_may_do_what_its_token_says() {
+    let folder = Folder::new();
+    let path = folder.path().join("tokens.toml");
+    let token = "[[token]]\nname = 'app'\nuser = 'uid:4242'\nscopes = ['check']\ndomains = ['other']\n\
+                 [[token]]\nname = 'ops'\ngroup = 'gid:4343'\nscopes = ['admin']\n";
+    std::fs::write(&path, token).unwrap();
+    let running = Running::start_in(folder, POLICY, |settings| settings.tokens(path)).unwrap();
+    let ask = |uid: &str, gid: &str, frame: &Value| -> Value {
+        let script = r"use IO::Socket::UNIX; my ($path, $frame) = @ARGV;
+            my $s = IO::Socket::UNIX->new(Peer => $path) or die $!; binmode $s;
+            print $s pack('V', length $frame), $frame; $s->flush;
+            read($s, my $head, 4); read($s, my $text, unpack('V', $head)); print $text";
+        let output = std::process::Command::new("setpriv")
+            .args([&format!("--reuid={uid}"), &format!("--regid={gid}"), "--clear-groups"])
+            .args(["/usr/bin/perl", "-e", script, running.folder.socket().to_str().unwrap()])
+            .arg(frame.to_string())
+            .output()
+            .expect("setpriv and perl are part of Debian");
+        let text = String::from_utf8(output.stdout).unwrap();
+        serde_json::from_str(&text)
+            .unwrap_or_else(|_| panic!("{text} {}", String::from_utf8_lossy(&output.stderr)))
+    };
+    let check = |domain: &str| json!({ "type": "check", "domain": domain, "protocolVersion": 1 });
+    let status = json!({ "type": "admin", "method": "GET", "path": "/admin/v1/status" });
+    assert_eq!(ask("4242", "1", &check("other"))["ok"], true);
+    assert_eq!(ask("4242", "1", &check("api"))["ok"], false);
+    let denied = ask("4242", "1", &status);
+    assert_eq!((&denied["ok"], &denied["status"]), (&json!(false), &json!(403)), "{denied}");
+    assert_eq!(ask("4243", "4343", &status)["ok"], true);
+    assert_eq!(ask("4243", "4343", &check("other"))["ok"], false);
+    let stranger = ask("4244", "1", &check("other"));
+    assert!(stranger["error"].as_str().unwrap().starts_with("Access denied"), "{stranger}");
+}
+
+#[test]
+fn a_revoked_token_loses_its_connections() {
+    let running = start();
+    let mut kept = Resp::connect(&running, "s-check");
+    let mut revoked = Resp::connect(&running, "s-ada");
+    let mut changed = Resp::connect(&running, "s-bob");
+    let mut idle = crate::http_support::Client::new(http(&running));
+    let token = [("tidegate-token", "s-ada")];
+    let check = customer("x").to_string();
+    assert_eq!(idle.ask("POST", "/v1/check", &token, check.as_bytes()).status, 200);
+    let mut tokens: Vec<_> =
+        TOKENS.iter().copied().filter(|(secret, _)| *secret != "s-ada").collect();
+    for (secret, fields) in &mut tokens {
+        if *secret == "s-bob" {
+            *fields = "name = 'bob'\nscopes = ['read']";
+        }
+    }
+    running.folder.tokens(&tokens);
+    assert!(revoked.is_closed() && changed.is_closed() && idle.rest().is_empty());
+    assert_eq!(post(&running, "s-ada", "/v1/check", &customer("x")).status, 401);
+    assert_eq!(post(&running, "s-bob", "/v1/check", &customer("x")).status, 403);
+    assert_eq!(kept.ask(&["PING"]), "+PONG\r\n", "others stay");
+    assert_eq!(post(&running, "s-ada-2", "/v1/check", &customer("x")).status, 200);
+    // A file with errors, or none, changes nothing, and that is shown.
+    let path = running.folder.path().join("tokens.toml");
+    std::fs::write(&path, "[[token]]\nname = 'x'\n").unwrap();
+    let ready = || running.ask("GET", "/readyz", "").json();
+    until("the error is shown", || {
+        ready()["tokens"].as_str().is_some_and(|it| it.contains(":1:1: "))
+    });
+    assert_eq!(post(&running, "s-check", "/v1/check", &customer("x")).status, 200);
+    std::fs::remove_file(&path).unwrap();
+    until("the error is shown", || {
+        ready()["tokens"].as_str().is_some_and(|it| it.contains("cannot read"))
+    });
+    assert_eq!(post(&running, "s-check", "/v1/check", &customer("x")).status, 200);
+    assert_eq!(post(&running, "s-ada", "/v1/check", &customer("x")).status, 401);
+    running.folder.tokens(TOKENS);
+    until("the tokens are back", || {
+        post(&running, "s-ada", "/v1/check", &customer("x")).status == 200
+    });
+    assert_eq!(ready()["tokens"], Value::Null);
+}
+
+#[test]
+fn a_token_ends_at_its_time() {
+    let ended = "name = 'a'\nscopes = ['check']\nuntil = 2020-01-01T00:00:00Z";
+    let running = Running::start_with_tokens(POLICY, &[("old", ended)]);
+    let reply = post(&running, "old", "/v1/check", &customer("x")).with(401);
+    assert!(reply.body.contains("has ended"), "{reply:?}");
+    // One that ends while a connection is open.
+    let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(3);
+    let soon = format!("name = 'a'\nscopes = ['check']\nuntil = {soon}");
+    let running = Running::start_with_tokens(POLICY, &[("soon", &soon)]);
+    assert!(Resp::connect(&running, "soon").is_closed());
+    assert_eq!(post(&running, "soon", "/v1/check", &customer("x")).status, 401);
+}
+
+#[test]
+fn denials_are_counted_by_reason() {
+    let running = start();
+    let _ = post(&running, "wrong", "/v1/check", &customer("x"));
+    let _ = post(&running, "s-read", "/v1/check", &customer("x"));
+    let _ = post(&running, "s-acme", "/v1/check", &customer("x"));
+    let _ = post(&running, "s-acme", "/v1/check", &json!({ "domain": "other" }));
+    let _ = ask(http(&running), "POST", "/v1/check", &[], "{}");
+    let metrics = running.ask_as("s-read", "GET", "/metrics", "").with(200).body;
+    for reason in ["unknown", "scope", "attribute", "domain", "missing"] {
+        let line =
+            format!("\ntidegate_access_denied_total{{listener=\"http\",reason=\"{reason}\"}} 1\n");
+        assert!(metrics.contains(&line), "{line}\n{metrics}");
+    }
+    assert!(metrics.contains("\ntidegate_tokens 10\n"));
+}
+
+#[test]
+fn a_host_is_an_address_localhost_or_listed_unless_there_is_a_token() {
+    let policy = format!("[server]\nhosts = ['Limits.Example']\n{POLICY}");
+    let running = Running::start(&policy);
+    let check = |host: &str| {
+        let body = customer("x").to_string();
+        ask(http(&running), "POST", "/v1/check", &[("Host", host)], &body).status
+    };
+    for known in ["127.0.0.1:8080", "[::1]:8080", "localhost", "limits.example:80", "192.0.2.1"] {
+        assert_eq!(check(known), 200, "{known}");
+    }
+    assert_eq!(check("rebound.example"), 403);
+    let status =
+        |path: &str| ask(http(&running), "GET", path, &[("Host", "rebound.example")], "").status;
+    assert_eq!((status("/check/forward?domain=other"), status("/healthz")), (503, 200));
+    let admin = ask(running.admin(), "GET", "/admin/v1/status", &[("Host", "limits.example")], "");
+    assert_eq!(admin.status, 200);
+    let running = start();
+    let headers = [("Host", "rebound.example"), ("Tidegate-Token", "s-check")];
+    let reply = ask(http(&running), "POST", "/v1/check", &headers, &customer("x").to_string());
+    assert_eq!(reply.status, 200, "a page has no token");
+}
+
+#[test]
+fn a_listener_that_other_machines_reach_is_closed_by_default() {
+    let start = |settings: Settings| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let started = runtime.block_on(Server::start(settings));
+        started.map(|server| runtime.block_on(server.stop()))
+    };
+    let file = || Policy::parse("policy.toml", POLICY.as_bytes()).unwrap();
+    let folder = Folder::new();
+    let tokens = folder.tokens(TOKENS);
+    for listener in [Listener::Http, Listener::Grpc, Listener::Resp, Listener::Admin] {
+        let everywhere =
+            |address: &str| Settings::on_free_ports(file()).listen(listener, Some(address));
+        for address in ["0.0.0.0:0", "[::]:0"] {
+            match start(everywhere(address)) {
+                Err(StartError::Unprotected { listener: which, address: at }) => {
+                    assert_eq!((which, &*at), (listener, address));
+                }
+                other => panic!("{listener}: {other:?}"),
+            }
+        }
+        let error = start(everywhere("0.0.0.0:0").tokens(&tokens)).unwrap_err().to_string();
+        assert!(error.contains("--tls-cert") && error.contains("--tokens"), "{error}");
+        let open = start(everywhere("0.0.0.0:0").open_access(true));
+        assert_eq!(open.is_ok(), listener != Listener::Admin, "{listener}: {open:?}");
+        assert!(start(everywhere("127.0.0.1:0")).is_ok());
+    }
+}
