@@ -6,19 +6,12 @@ use serde_json::{Map, Value, json};
 use tidegate::policy::Rule;
 
 use crate::args::{AdminArgs, AdminCommand, Attribute, Format, KeyArgs};
+use crate::daemon_client::{DaemonClient, DaemonRequest};
 use crate::format;
 use crate::input;
 use crate::io::{Exit, Io};
-use crate::socket::SocketClient;
 
 mod text;
-
-/// An admin request to a daemon.
-struct DaemonRequest {
-    method: &'static str,
-    path: String,
-    body: Value,
-}
 
 pub(crate) fn run(args: &AdminArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     let request = match daemon_request(&args.command, io) {
@@ -28,26 +21,24 @@ pub(crate) fn run(args: &AdminArgs, io: &mut Io<'_>) -> io::Result<Exit> {
             return Ok(Exit::Error);
         }
     };
-    let DaemonRequest { method, path, body } = request;
-    let result =
-        SocketClient::connect(&args.socket).and_then(|mut it| it.admin(method, &path, &body));
-    let response = match result {
-        Ok(response) => response,
+    let reply = DaemonClient::connect(&args.daemon, io.stderr);
+    let reply = match reply.and_then(|mut daemon| daemon.admin(&request)) {
+        Ok(reply) => reply,
         Err(why) => {
             writeln!(io.stderr, "{why}")?;
             return Ok(Exit::Error);
         }
     };
-    let is_ok = response["ok"] == true;
-    if !is_ok {
-        let why = response["error"].as_str().unwrap_or("the daemon gave no reason");
+    if let Some(why) = &reply.error {
         writeln!(io.stderr, "error: {}", lines(why))?;
     }
+    if let Some(hint) = &reply.hint {
+        writeln!(io.stderr, "  = hint: {hint}")?;
+    }
+    let is_ok = reply.error.is_none();
     match (args.format, is_ok) {
-        (Format::Json, _) if !response["body"].is_null() => {
-            writeln!(io.stdout, "{}", response["body"])?;
-        }
-        (Format::Text, true) => text::print(&args.command, &response["body"], io)?,
+        (Format::Json, _) if !reply.body.is_null() => writeln!(io.stdout, "{}", reply.body)?,
+        (Format::Text, true) => text::print(&args.command, &reply.body, io)?,
         _ => {}
     }
     Ok(if is_ok { Exit::Success } else { Exit::Failure })

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use tidegate::policy::YamlOptions;
 
 pub(crate) use access::{Access, AccessArgs};
-pub(crate) use admin::{AdminArgs, AdminCommand, KeyArgs, PingArgs, SocketArgs};
+pub(crate) use admin::{AdminArgs, AdminCommand, DaemonArgs, KeyArgs, PingArgs, RemoteArgs};
 pub(crate) use store::StoreArgs;
 pub(crate) use tls::TlsArgs;
 pub(crate) use token::{CredentialArgs, TokenArgs, TokenCommand};
@@ -82,21 +82,25 @@ Examples:
     /// Check whether a daemon responds
     #[command(
         long_about = "Check whether a daemon responds.\n\n\
-            Pings the daemon over its local socket and prints its version and time. Exits with 0 \
-            if it responds, with 1 if not.",
+            Pings the daemon over its local socket and prints its version and time. With --at it \
+            uses HTTP: `/readyz`, which needs no token, then the admin API for the version, if \
+            the credentials suffice. Exits with 0 if the daemon responds, with 1 if not.",
         after_long_help = "\
 Examples:
   tidegate ping
-  tidegate ping --socket /run/tidegate/tidegate.sock --format json"
+  tidegate ping --socket /run/tidegate/tidegate.sock --format json
+  tidegate ping --at https://limits.example:9090 --ca ca.pem"
     )]
     Ping(PingArgs),
     /// Inspect and change a running daemon
     #[command(
         long_about = "Inspect and change a running daemon.\n\n\
-            Uses the daemon's local socket. Root and the daemon's own user may change everything; \
-            other users listed in its [server] table have read-only access. Changes apply at once, \
-            keep what was consumed, and are recorded in the audit log with the user who made \
-            them.\n\n\
+            Uses the daemon's local socket, or with --at the admin listener of a daemon on any \
+            machine. On the socket, root and the daemon's own user may change everything; other \
+            users listed in its [server] table have read-only access. Elsewhere the scopes of the \
+            token count: `inspect` reads, `admin` changes. A secret is never sent to another \
+            machine in plain text. Changes apply at once, keep what was consumed, and are recorded \
+            in the audit log with the client who made them.\n\n\
             Exits with 0 on success, with 1 if the daemon rejected the request, with 2 if the \
             request could not be sent or got no response.",
         after_long_help = "\
@@ -107,7 +111,8 @@ Examples:
   tidegate admin ban --domain api --match ip=198.51.100.0/24 --for 1h
   tidegate admin reset --domain api --attr ip=192.0.2.7
   tidegate admin reset --all
-  tidegate admin audit --format json"
+  tidegate admin audit --format json
+  tidegate admin status --at https://limits.example:9090 --token-file ops.secret --ca ca.pem"
     )]
     Admin(AdminArgs),
     /// Create, list and revoke the tokens of clients
@@ -314,6 +319,10 @@ pub(crate) struct ServeArgs {
     pub(crate) response_metadata: Option<bool>,
     #[command(flatten)]
     pub(crate) yaml: YamlArgs,
+    /// Leave core dumps as the system has them; they may contain secrets [default: false]
+    #[arg(long, value_name = "BOOL", env = "TIDEGATE_CORE_DUMPS", num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    pub(crate) core_dumps: Option<bool>,
     /// Number of threads [default: one per processor]
     #[arg(long, env = "TIDEGATE_THREADS", value_parser = threads)]
     pub(crate) threads: Option<usize>,

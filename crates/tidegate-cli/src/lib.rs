@@ -7,7 +7,9 @@
 
 mod admin;
 mod args;
+mod call_error;
 mod cases;
+mod daemon_client;
 mod diagnostics;
 mod explain;
 mod format;
@@ -17,6 +19,7 @@ mod ledger;
 mod manual;
 mod ping;
 mod reference;
+mod remote;
 mod rule_index;
 mod serve;
 mod similar;

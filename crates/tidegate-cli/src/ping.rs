@@ -2,31 +2,37 @@
 
 use std::io;
 
-use serde_json::json;
-
 use crate::args::{Format, PingArgs};
+use crate::daemon_client::DaemonClient;
 use crate::format;
 use crate::io::{Exit, Io};
-use crate::socket::SocketClient;
 
 pub(crate) fn run(args: &PingArgs, io: &mut Io<'_>) -> io::Result<Exit> {
-    let ping = json!({ "type": "ping", "protocolVersion": 1 });
-    let response = match SocketClient::connect(&args.socket).and_then(|mut it| it.call(&ping)) {
-        Ok(response) => response,
+    let pong = DaemonClient::connect(&args.daemon, io.stderr).and_then(|mut it| it.ping());
+    let pong = match pong {
+        Ok(pong) => pong,
         Err(why) => {
             writeln!(io.stderr, "{why}")?;
             return Ok(Exit::Failure);
         }
     };
-    let is_ok = response["ok"] == true;
-    if args.format == Format::Json {
-        writeln!(io.stdout, "{response}")?;
-    } else if is_ok {
-        let text = |name: &str| format::visible(response[name].as_str().unwrap_or("?"));
-        writeln!(io.stdout, "pong from tidegate {} at {}", text("serviceVersion"), text("time"))?;
-    } else {
-        let why = response["error"].as_str().unwrap_or("the daemon gave no reason");
-        writeln!(io.stderr, "error: {}", format::visible(why))?;
+    let fields = &pong.fields;
+    match (args.format, &pong.error) {
+        (Format::Json, _) => writeln!(io.stdout, "{fields}")?,
+        (Format::Text, Some(why)) => writeln!(io.stderr, "error: {}", format::visible(why))?,
+        (Format::Text, None) => {
+            let text = |name: &str| format::visible(fields[name].as_str().unwrap_or("?"));
+            match fields["serviceVersion"].as_str() {
+                Some(version) => {
+                    let version = format::visible(version);
+                    writeln!(io.stdout, "pong from tidegate {version} at {}", text("time"))?;
+                }
+                None => writeln!(io.stdout, "pong from {}", text("at"))?,
+            }
+        }
     }
-    Ok(if is_ok { Exit::Success } else { Exit::Failure })
+    for note in &pong.notes {
+        writeln!(io.stderr, "note: {}", format::visible(note))?;
+    }
+    Ok(if pong.error.is_none() { Exit::Success } else { Exit::Failure })
 }

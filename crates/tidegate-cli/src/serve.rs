@@ -12,6 +12,7 @@ use crate::args::{Access, LogFormat, ServeArgs, is_stdin};
 use crate::input;
 use crate::io::{Exit, Io};
 
+mod core_dumps;
 mod log_filter;
 mod logging;
 mod notify;
@@ -20,6 +21,10 @@ mod store;
 /// Serves until a signal stops the daemon.
 pub(crate) fn run(args: &ServeArgs, io: &mut Io<'_>) -> Result<Exit, io::Error> {
     logging::init(args.log, args.log_level);
+    // Before any secret is read.
+    if args.core_dumps != Some(true) {
+        core_dumps::disable();
+    }
     let file = match &args.policy {
         None => Parsed::from_code(demo()),
         Some(path) => match input::policy(path, args.yaml.options(), io.stdin) {

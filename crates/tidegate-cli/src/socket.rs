@@ -1,6 +1,5 @@
 //! Client of a daemon's local socket.
 
-use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate_proto::ipc::{self, Decoder};
 
-use crate::args::SocketArgs;
+use crate::call_error::CallError;
 use crate::format;
 
 /// A connection to a daemon.
@@ -20,16 +19,10 @@ pub(crate) struct SocketClient {
     unread: Vec<u8>,
 }
 
-/// Why there is no response, with a hint.
-#[derive(Debug)]
-pub(crate) struct SocketError {
-    message: String,
-    hint: Option<&'static str>,
-}
-
 impl SocketClient {
-    pub(crate) fn connect(args: &SocketArgs) -> Result<Self, SocketError> {
-        let path = args.socket.clone().unwrap_or_else(tidegate_server::default_socket);
+    /// Connects to the socket at a path, or to that of the user.
+    pub(crate) fn connect(path: Option<&Path>) -> Result<Self, CallError> {
+        let path = path.map_or_else(tidegate_server::default_socket, Path::to_owned);
         let stream = UnixStream::connect(&path).map_err(|error| connect_error(&path, &error))?;
         let both = stream
             .set_read_timeout(Some(RESPONSE_TIMEOUT))
@@ -39,10 +32,11 @@ impl SocketClient {
     }
 
     /// Sends a request and reads the response.
-    pub(crate) fn call(&mut self, request: &Value) -> Result<Value, SocketError> {
-        let frame = ipc::encode(request).map_err(|error| SocketError {
-            message: format!("the request is too large: {error}"),
-            hint: Some("edit the daemon's policy file instead, or apply the policy over HTTP"),
+    pub(crate) fn call(&mut self, request: &Value) -> Result<Value, CallError> {
+        let frame = ipc::encode(request).map_err(|error| {
+            CallError::new(format!("the request is too large: {error}")).hint(
+                "edit the daemon's policy file instead, or apply the policy over HTTP: use --at URL",
+            )
         })?;
         // A daemon that closed the connection may have sent the reason first.
         let sent = self.stream.write_all(&frame);
@@ -58,7 +52,7 @@ impl SocketClient {
         method: &str,
         path: &str,
         body: &Value,
-    ) -> Result<Value, SocketError> {
+    ) -> Result<Value, CallError> {
         let path = format!("/admin/v1/{path}");
         let mut response = self.call(
             &json!({ "type": "admin", "protocolVersion": 1, "method": method, "path": path, "body": body }),
@@ -69,18 +63,16 @@ impl SocketClient {
             response = self.next()?;
             text.push_str(response["part"].as_str().unwrap_or_default());
         }
-        let body: Value = serde_json::from_str(&text).map_err(|error| SocketError {
-            message: format!("invalid response from the daemon: {error}"),
-            hint: None,
+        let body: Value = serde_json::from_str(&text).map_err(|error| {
+            CallError::new(format!("invalid response from the daemon: {error}"))
         })?;
         response["body"] = body;
         Ok(response)
     }
 
-    fn next(&mut self) -> Result<Value, SocketError> {
-        let invalid = |error: ipc::IpcError| SocketError {
-            message: format!("invalid response from {}: {error}", display_path(&self.path)),
-            hint: None,
+    fn next(&mut self) -> Result<Value, CallError> {
+        let invalid = |error: ipc::IpcError| {
+            CallError::new(format!("invalid response from {}: {error}", display_path(&self.path)))
         };
         loop {
             let mut input = &self.unread[..];
@@ -100,7 +92,7 @@ impl SocketClient {
     }
 }
 
-fn connect_error(path: &Path, error: &io::Error) -> SocketError {
+fn connect_error(path: &Path, error: &io::Error) -> CallError {
     let hint = match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
             "no daemon listens there; start one with `tidegate serve`, or give its socket with \
@@ -112,31 +104,20 @@ fn connect_error(path: &Path, error: &io::Error) -> SocketError {
         }
         _ => "give the daemon's socket with --socket PATH",
     };
-    let message = format!("cannot connect to {}: {error}", display_path(path));
-    SocketError { message, hint: Some(hint) }
+    CallError::new(format!("cannot connect to {}: {error}", display_path(path))).hint(hint)
 }
 
-fn io_error(path: &Path, error: &io::Error) -> SocketError {
+fn io_error(path: &Path, error: &io::Error) -> CallError {
     let why = match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => "timed out".into(),
         ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => "connection closed".into(),
         _ => error.to_string(),
     };
-    SocketError { message: format!("no response from {}: {why}", display_path(path)), hint: None }
+    CallError::new(format!("no response from {}: {why}", display_path(path)))
 }
 
 fn display_path(path: &Path) -> String {
     format::visible(&path.to_string_lossy())
-}
-
-impl fmt::Display for SocketError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}", self.message)?;
-        match self.hint {
-            Some(hint) => write!(f, "\n  = hint: {hint}"),
-            None => Ok(()),
-        }
-    }
 }
 
 /// How long to wait for a response.

@@ -40,7 +40,7 @@ pub(crate) struct AdminRequest<'a> {
 
 /// An action of the admin API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AdminAction {
+pub(crate) enum AdminAction {
     Status,
     Policy,
     Rules,
@@ -55,7 +55,7 @@ enum AdminAction {
 
 /// An edit of the policy or of the overlay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PolicyEdit {
+pub(crate) enum PolicyEdit {
     PutPolicy,
     PatchRule,
     PutOverride,
@@ -66,7 +66,7 @@ enum PolicyEdit {
 }
 
 /// A method of a path: the scope it needs, and its action.
-type AdminMethod = (&'static str, Scope, AdminAction);
+pub(crate) type AdminMethod = (&'static str, Scope, AdminAction);
 
 /// Every path with its methods.
 const ROUTES: [(&str, &[AdminMethod]); 10] = [
@@ -104,6 +104,11 @@ const ROUTES: [(&str, &[AdminMethod]); 10] = [
 
 /// The methods of a rule's path, which names the rule.
 const RULE: &[AdminMethod] = &[("PATCH", Scope::Admin, AdminAction::Edit(PolicyEdit::PatchRule))];
+
+/// Every path below `/admin/v1/` with its methods, for the OpenAPI document.
+pub(crate) fn routes() -> impl Iterator<Item = (&'static str, &'static [AdminMethod])> {
+    ROUTES.into_iter().chain([("rules/{domain}/{name}", RULE)])
+}
 
 /// Runs a request, if the client has the scope for it, in all domains.
 pub(crate) async fn handle(

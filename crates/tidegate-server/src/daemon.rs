@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde::Serialize;
 use tidegate::policy::ServerSettings;
 use tidegate::{Clock, MonotonicClock, Report, Request, Timestamp};
@@ -38,6 +39,8 @@ pub(crate) struct Daemon {
     pub(crate) tls: ListenersTls,
     /// Changes at run time.
     pub(crate) audit: Arc<AuditTrail>,
+    /// The OpenAPI document of HTTP and of the admin API.
+    pub(crate) openapi: fn() -> Bytes,
     started_at: Timestamp,
     started_wall: Timestamp,
 }
@@ -83,6 +86,7 @@ impl Daemon {
             reload: Arc::default(),
             tls: ListenersTls::default(),
             audit: AuditTrail::of(&engine),
+            openapi: Bytes::new,
             engine,
             settings: Arc::new(settings),
         }
@@ -91,6 +95,12 @@ impl Daemon {
     /// The same with TLS.
     pub(crate) fn with_tls(self, tls: ListenersTls) -> Self {
         Self { tls, ..self }
+    }
+
+    /// The same with an OpenAPI document: it is made from the tables of protocols, which this module
+    /// does not know.
+    pub(crate) fn with_openapi(self, openapi: fn() -> Bytes) -> Self {
+        Self { openapi, ..self }
     }
 
     /// The same with the access of clients.

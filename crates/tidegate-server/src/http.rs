@@ -29,13 +29,12 @@ pub(crate) mod credentials;
 mod explain;
 mod forward;
 mod holds;
-mod leases;
+pub(crate) mod leases;
 mod limitador;
-mod openapi;
 pub(crate) mod problem;
-mod request_body;
+pub(crate) mod request_body;
 pub(crate) mod response;
-mod routes;
+pub(crate) mod routes;
 
 /// The protocol of the HTTP listener: HTTP/1.1.
 #[derive(Debug)]
@@ -245,7 +244,7 @@ impl ConnectionContext<'_> {
                 call.principal.may_everywhere(Scope::Read)?;
                 Ok(response::typed(StatusCode::OK, METRICS, daemon.metrics_text().into()))
             }
-            Endpoint::OpenApi => Ok(openapi::served()),
+            Endpoint::OpenApi => Ok(response::openapi(daemon)),
         }
     }
 

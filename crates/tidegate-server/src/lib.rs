@@ -42,6 +42,7 @@ mod listener;
 mod load;
 pub mod local;
 mod open_store;
+mod openapi;
 mod policy_watcher;
 mod reload;
 mod resp;

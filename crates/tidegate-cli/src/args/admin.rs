@@ -10,25 +10,52 @@ use super::{Attribute, Format, attribute, time};
 #[derive(Debug, Args)]
 pub(crate) struct PingArgs {
     #[command(flatten)]
-    pub(crate) socket: SocketArgs,
+    pub(crate) daemon: DaemonArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text, env = "TIDEGATE_FORMAT")]
     pub(crate) format: Format,
 }
 
-/// Address of the daemon.
+/// Where the daemon is: on this machine behind its local socket, or at a URL.
 #[derive(Debug, Args)]
-pub(crate) struct SocketArgs {
+pub(crate) struct DaemonArgs {
     /// Path of the daemon's local socket [default: in the runtime directory]
     #[arg(long, value_name = "PATH", env = "TIDEGATE_UNIX", global = true,
         value_hint = ValueHint::FilePath)]
     pub(crate) socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
+}
+
+/// A daemon at a URL, and how to prove who the client is.
+#[derive(Debug, Args)]
+pub(crate) struct RemoteArgs {
+    /// URL of the daemon's admin listener, such as https://limits.example:9090; without it the
+    /// local socket is used
+    #[arg(long, value_name = "URL", env = "TIDEGATE_AT", global = true,
+        value_hint = ValueHint::Url)]
+    pub(crate) at: Option<String>,
+    /// File with the secret of a token, for `--at`
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_TOKEN_FILE", global = true,
+        value_hint = ValueHint::FilePath)]
+    pub(crate) token_file: Option<PathBuf>,
+    /// File in PEM with the authority of the daemon's certificate, for `--at` [default: the
+    /// certificates of the system]
+    #[arg(long, value_name = "FILE", global = true, value_hint = ValueHint::FilePath)]
+    pub(crate) ca: Option<PathBuf>,
+    /// File in PEM with a client certificate, for `--at`
+    #[arg(long, value_name = "FILE", global = true, value_hint = ValueHint::FilePath)]
+    pub(crate) cert: Option<PathBuf>,
+    // Not global: `override` has another `--key`.
+    /// File in PEM with the key of `--cert` [default: the file of the certificate]
+    #[arg(long = "key", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) cert_key: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AdminArgs {
     #[command(flatten)]
-    pub(crate) socket: SocketArgs,
+    pub(crate) daemon: DaemonArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text, env = "TIDEGATE_FORMAT",
         global = true)]

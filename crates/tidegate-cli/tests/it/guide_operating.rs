@@ -32,6 +32,12 @@ fn commands_of_the_guide_print_what_it_shows() {
         prelude: "curl() {
             set -- \"${@//127.0.0.1:9090/$TIDEGATE_ADMIN}\"
             command curl \"${@//127.0.0.1:8080/$TIDEGATE_HTTP}\"
+        }
+        tidegate() {
+            set -- \"${@//127.0.0.1:9090/$TIDEGATE_ADMIN}\"
+            # In the background it is in a subshell, which this replaces.
+            if [ \"$1\" = serve ]; then exec tidegate \"$@\"; fi
+            command tidegate \"$@\"
         }",
         without_varying,
     };

@@ -5,6 +5,7 @@
 
 mod admin;
 mod command;
+mod core_dumps;
 mod examples;
 mod explain;
 #[path = "../../../../scripts/guide.rs"]
@@ -18,6 +19,8 @@ mod guides;
 mod ledger;
 mod manual;
 mod policy_tests;
+mod remote;
+mod remote_errors;
 mod run;
 mod schema;
 mod serve;

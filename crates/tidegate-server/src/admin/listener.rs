@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use http::header::{ACCEPT, ALLOW, ORIGIN};
+use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, ORIGIN};
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -14,7 +14,7 @@ use super::{AdminClient, AdminError, AdminRequest, AdminResponse, Payload};
 use crate::access::{AccessDenial, ConnectionAccess, Principal, browser};
 use crate::daemon::SharedDaemon;
 use crate::http::credentials::{SecretHeaders, secret};
-use crate::http::response::{HttpResponse, JSON, PROBLEM, TEXT, typed};
+use crate::http::response::{HttpResponse, JSON, PROBLEM, TEXT, openapi, typed};
 use crate::http::{body_len, serve_connection};
 use crate::listener::Listener;
 use tidegate_listen::http::{ConnectionPhase, PhaseTracker};
@@ -63,6 +63,7 @@ impl AdminHttp {
         let reply = match self.try_handle(client, request).await {
             Ok(AdminBody::Json(reply)) => reply,
             Ok(AdminBody::Text(text)) => return text_response(text),
+            Ok(AdminBody::OpenApi) => return openapi(&self.daemon),
             Err(error) => error.into(),
         };
         if let Some(denial) = &reply.denial {
@@ -91,6 +92,9 @@ impl AdminHttp {
             may_read.or_else(|_| principal.may_everywhere(Scope::Inspect))?;
             return Ok(AdminBody::Text(self.daemon.metrics_text()));
         }
+        if path == "/openapi.json" {
+            return Ok(AdminBody::OpenApi);
+        }
         let (head, body) = request.into_parts();
         let bounds = &self.daemon.settings.bounds;
         let is_policy = principal.may(Scope::Admin).is_ok() && path == "/admin/v1/policy";
@@ -116,7 +120,10 @@ impl AdminHttp {
             method: head.method.as_str(),
             path: &path,
             query: head.uri.query().unwrap_or(""),
-            payload: Payload::of_bytes(&body)?,
+            payload: match is_toml(&head.headers) {
+                true => Payload::of_toml(&body)?,
+                false => Payload::of_bytes(&body)?,
+            },
         };
         let client = AdminClient { principal: &principal, actor: &actor };
         Ok(AdminBody::Json(super::handle(&self.daemon, client, call).await))
@@ -157,6 +164,7 @@ impl AdminHttp {
 enum AdminBody {
     Json(AdminResponse),
     Text(String),
+    OpenApi,
 }
 
 impl Protocol for AdminHttp {
@@ -175,6 +183,13 @@ fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let first = all.next()?.to_str().ok()?;
     // Repeated headers are ambiguous.
     all.next().is_none().then_some(first)
+}
+
+/// Whether the client says that the body is TOML.
+fn is_toml(headers: &HeaderMap) -> bool {
+    let kind = header(headers, CONTENT_TYPE.as_str()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case("application/toml")
 }
 
 /// The author of changes, for the audit log.

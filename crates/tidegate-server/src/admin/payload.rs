@@ -19,8 +19,7 @@ pub(crate) type TomlTable = Map<String, Value>;
 impl Payload {
     /// Decodes a body of HTTP: JSON if it begins with a brace, as no TOML does.
     pub(crate) fn of_bytes(bytes: &[u8]) -> Result<Self, AdminError> {
-        let text = std::str::from_utf8(bytes)
-            .map_err(|_| AdminError::unreadable("the body is not UTF-8"))?;
+        let text = text_of(bytes)?;
         match text.trim_ascii_start() {
             "" => Ok(Self::Nothing),
             json if json.starts_with('{') => serde_json::from_str(json)
@@ -28,6 +27,11 @@ impl Payload {
                 .map_err(|error| AdminError::unreadable(format!("the body is not JSON: {error}"))),
             _ => Ok(Self::Toml(text.into())),
         }
+    }
+
+    /// Decodes a body of HTTP that is TOML, whatever it begins with.
+    pub(crate) fn of_toml(bytes: &[u8]) -> Result<Self, AdminError> {
+        Ok(Self::Toml(text_of(bytes)?.into()))
     }
 
     /// Decodes the field `body` of a frame: a table, or text in TOML.
@@ -57,6 +61,10 @@ impl Payload {
             }
         }
     }
+}
+
+fn text_of(bytes: &[u8]) -> Result<&str, AdminError> {
+    std::str::from_utf8(bytes).map_err(|_| AdminError::unreadable("the body is not UTF-8"))
 }
 
 /// Merges a table into another: null removes, tables merge, everything else replaces.

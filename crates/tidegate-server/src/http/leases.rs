@@ -114,4 +114,4 @@ pub(super) async fn release(call: &BufferedRequest<'_>) -> Result<HttpResponse, 
 }
 
 /// The longest wait: intermediaries drop connections that are silent for longer.
-pub(super) const LONGEST_WAIT_MS: u64 = 60_000;
+pub(crate) const LONGEST_WAIT_MS: u64 = 60_000;

@@ -15,7 +15,7 @@ mod de;
 
 /// A field of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BodyField {
+pub(crate) enum BodyField {
     Domain,
     Attributes,
     Cost,
@@ -28,7 +28,7 @@ pub(super) enum BodyField {
 }
 
 impl BodyField {
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Domain => "domain",
             Self::Attributes => "attributes",
@@ -44,7 +44,7 @@ impl BodyField {
 }
 
 /// The fields of `check`, and of each request of a batch.
-pub(super) const CHECK: &[BodyField] =
+pub(crate) const CHECK: &[BodyField] =
     &[BodyField::Domain, BodyField::Attributes, BodyField::Cost, BodyField::Peek];
 /// The fields of `check/batch`.
 pub(super) const BATCH: &[BodyField] = &[BodyField::Requests];

@@ -10,6 +10,7 @@ use tidegate::{Report, RuleReport, Wait};
 use tidegate_proto::headers::{Dialect, LimitFields};
 
 use crate::body::DecisionBody;
+use crate::daemon::Daemon;
 
 /// A response with its whole body.
 pub(crate) type HttpResponse = Response<Full<Bytes>>;
@@ -37,6 +38,11 @@ pub(crate) fn typed(status: StatusCode, content_type: HeaderValue, text: Bytes) 
 /// A response in plain text.
 pub(crate) fn text(status: StatusCode, text: &'static str) -> HttpResponse {
     typed(status, TEXT, Bytes::from_static(text.as_bytes()))
+}
+
+/// The OpenAPI document.
+pub(crate) fn openapi(daemon: &Daemon) -> HttpResponse {
+    typed(StatusCode::OK, JSON, (daemon.openapi)())
 }
 
 /// A response without a body.

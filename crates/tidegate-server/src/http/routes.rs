@@ -9,7 +9,7 @@ use super::request_body::{ACQUIRE, BATCH, BodyField, CHECK, COMMIT, NOTHING, REF
 
 /// An operation of the HTTP API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Endpoint {
+pub(crate) enum Endpoint {
     Check,
     CheckBatch,
     Reserve,
@@ -37,7 +37,7 @@ pub(super) enum Endpoint {
 
 impl Endpoint {
     /// Whether it concerns limits, and not the daemon itself.
-    pub(super) const fn is_about_limits(self) -> bool {
+    pub(crate) const fn is_about_limits(self) -> bool {
         !matches!(
             self,
             Self::LimitadorStatus
@@ -52,7 +52,7 @@ impl Endpoint {
 
 /// What a client needs for an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Needed {
+pub(crate) enum Needed {
     Nothing,
     /// Any token; the endpoint itself checks the rest.
     Token,
@@ -61,7 +61,7 @@ pub(super) enum Needed {
 
 impl Endpoint {
     /// What a client needs, where tokens are used.
-    pub(super) const fn needs(self) -> Needed {
+    pub(crate) const fn needs(self) -> Needed {
         match self {
             Self::Healthcheck | Self::Healthz | Self::Readyz => Needed::Nothing,
             // A request may be a peek.
@@ -82,27 +82,27 @@ impl Endpoint {
     }
 
     /// Whether proxies send it on behalf of their clients, with headers of theirs.
-    pub(super) const fn is_for_proxies(self) -> bool {
+    pub(crate) const fn is_for_proxies(self) -> bool {
         matches!(self, Self::Forward | Self::Nginx)
     }
 }
 
 /// A path with its methods and endpoint.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Route {
+pub(crate) struct Route {
     /// May have one `{id}` or `{namespace}`.
-    pub(super) path: &'static str,
-    pub(super) methods: Methods,
-    pub(super) act: Endpoint,
+    pub(crate) path: &'static str,
+    pub(crate) methods: Methods,
+    pub(crate) act: Endpoint,
     /// What it does, for the OpenAPI document.
-    pub(super) summary: &'static str,
+    pub(crate) summary: &'static str,
     /// The fields of its request body.
-    pub(super) reads: Option<&'static [BodyField]>,
+    pub(crate) reads: Option<&'static [BodyField]>,
 }
 
 /// The methods that a path allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Methods {
+pub(crate) enum Methods {
     Get,
     Post,
     Delete,
@@ -151,7 +151,7 @@ const fn any(path: &'static str, act: Endpoint, summary: &'static str) -> Route 
 }
 
 /// All routes, the most used first.
-pub(super) const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     post(
         "/v1/check",
         Endpoint::Check,

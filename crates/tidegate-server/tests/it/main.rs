@@ -5,6 +5,7 @@
 mod access;
 mod admin;
 mod admin_edits;
+mod admin_openapi;
 mod byte_budgets;
 mod envoy;
 mod grpc;

@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::leases::LONGEST_WAIT_MS;
-use super::super::request_body::{BodyField, CHECK};
+use super::admin_schemas;
+use crate::http::leases::LONGEST_WAIT_MS;
+use crate::http::request_body::{BodyField, CHECK};
 
 /// An object with these fields and no others.
 pub(super) fn request(name: &str, fields: &[BodyField]) -> Value {
@@ -54,6 +55,14 @@ fn field(field: BodyField) -> Value {
 
 /// The schemas that others refer to.
 pub(super) fn all() -> Value {
+    let mut all = of_http();
+    if let (Value::Object(all), Value::Object(admin)) = (&mut all, admin_schemas::all()) {
+        all.extend(admin);
+    }
+    all
+}
+
+fn of_http() -> Value {
     json!({
         "id": { "type": "string", "pattern": "^[0-9A-Fa-f]{32}$" },
         "text": { "type": "string" },
@@ -66,13 +75,17 @@ pub(super) fn all() -> Value {
             "ready": { "type": "boolean" },
             "store": { "type": "string", "description": "The failure of the store" },
             "policy": { "type": "string", "description": "Why the policy file is not in force" },
-            "tls": { "type": "string", "description": "What is wrong with the certificates" },
+            "tokens": { "type": "string", "description": "Why the token file is not in force" },
+            "tls": {
+                "type": "string",
+                "description": "Why the files of TLS are not in force, or that a certificate has expired",
+            },
             "needs_restart": {
                 "type": "array",
                 "items": { "type": "string" },
                 "description": "Settings of the file that need a restart",
             },
-        }), &["store", "policy", "tls", "needs_restart"]),
+        }), &["store", "policy", "tokens", "tls", "needs_restart"]),
         "decision": object(decision(), &[]),
         "rule-decision": object(rule_decision(), &["retry"]),
         "batch-result": object(json!({
@@ -252,7 +265,7 @@ fn with_decision(mut properties: Value) -> Value {
 
 /// An object of these properties and no others; `optional` ones may be absent, as may `retry`,
 /// `reason` and `outage` of a decision.
-fn object(properties: Value, optional: &[&str]) -> Value {
+pub(super) fn object(properties: Value, optional: &[&str]) -> Value {
     let is_decision = properties.get("decision_id").is_some();
     let is_optional = |name: &str| {
         optional.contains(&name) || (is_decision && matches!(name, "retry" | "reason" | "outage"))
@@ -272,19 +285,19 @@ fn object(properties: Value, optional: &[&str]) -> Value {
     })
 }
 
-fn reference(name: &str) -> Value {
+pub(super) fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-fn nullable(mut schema: Value) -> Value {
+pub(super) fn nullable(mut schema: Value) -> Value {
     schema["type"] = json!([schema["type"], "null"]);
     schema
 }
 
-fn count() -> Value {
+pub(super) fn count() -> Value {
     json!({ "type": "integer", "minimum": 0 })
 }
 
-fn nullable_count() -> Value {
+pub(super) fn nullable_count() -> Value {
     nullable(count())
 }

@@ -1,26 +1,29 @@
-//! The OpenAPI 3.1 document of the HTTP API, made from the tables by which requests are decoded.
+//! The OpenAPI 3.1 document of the HTTP API and of the admin API, made from the tables by which
+//! requests are served.
 
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
+use tidegate::policy::Scope;
 
-use super::response::{self, HttpResponse};
-use super::routes::{Endpoint, Methods, ROUTES, Route};
+use crate::http::routes::{Endpoint, Methods, Needed, ROUTES, Route};
+use security::Credentials;
 
+mod admin;
+mod admin_schemas;
 mod schemas;
+mod security;
 
-/// `GET /openapi.json`
-pub(super) fn served() -> HttpResponse {
+/// The document as text.
+pub(crate) fn text() -> Bytes {
     static TEXT: LazyLock<Bytes> = LazyLock::new(|| {
         // Texts and numbers only: serializing cannot fail.
         let mut text = serde_json::to_vec_pretty(&document()).unwrap_or_default();
         text.push(b'\n');
         text.into()
     });
-    let content_type = HeaderValue::from_static("application/json");
-    response::typed(StatusCode::OK, content_type, TEXT.clone())
+    TEXT.clone()
 }
 
 /// The whole document.
@@ -29,16 +32,23 @@ fn document() -> Value {
     for route in ROUTES {
         paths.insert(route.path.into(), path(route));
     }
+    paths.extend(admin::paths());
     json!({
         "openapi": "3.1.0",
         "info": {
             "title": "tidegate",
-            "description": "Rate limits, quotas and concurrency limits, decided by one policy.",
+            "description": "Rate limits, quotas and concurrency limits, decided by one policy. The \
+                            admin API has a listener of its own.",
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
+        "servers": [{
+            "url": "http://127.0.0.1:8080",
+            "description": "The HTTP listener, by default",
+        }],
         "paths": paths,
         "components": {
+            "securitySchemes": security::schemes(),
             "schemas": schemas::all(),
             "headers": {
                 "RateLimit": header("Remaining units: `\"rule\";r=remaining;t=seconds`"),
@@ -71,6 +81,11 @@ fn operation(route: &Route, method: &str) -> Value {
     let id = if route.methods == Methods::Any { format!("{name}-{method}") } else { name.into() };
     operation.insert("operationId".into(), json!(id));
     operation.insert("summary".into(), json!(route.summary));
+    let (credentials, scopes) = needed(route.act);
+    operation.insert("security".into(), security::requirement(credentials, scopes));
+    if let Some(description) = access_description(route.act) {
+        operation.insert("description".into(), json!(description));
+    }
     let parameters = parameters(route);
     if !parameters.is_empty() {
         operation.insert("parameters".into(), json!(parameters));
@@ -97,6 +112,41 @@ fn operation(route: &Route, method: &str) -> Value {
     }
     operation.insert("responses".into(), responses(route));
     Value::Object(operation)
+}
+
+/// The credentials of an endpoint, and the scopes that they need.
+const fn needed(act: Endpoint) -> (Credentials, &'static [Scope]) {
+    let credentials = match act.is_for_proxies() {
+        true => Credentials::OfProxies,
+        false => Credentials::All,
+    };
+    match act.needs() {
+        Needed::Nothing => (Credentials::None, &[]),
+        Needed::Token => (credentials, &[]),
+        Needed::Scope(Scope::Check) => (credentials, &[Scope::Check]),
+        Needed::Scope(Scope::Settle) => (credentials, &[Scope::Settle]),
+        Needed::Scope(Scope::Lease) => (credentials, &[Scope::Lease]),
+        Needed::Scope(Scope::Read) => (credentials, &[Scope::Read]),
+        Needed::Scope(Scope::Inspect) => (credentials, &[Scope::Inspect]),
+        Needed::Scope(Scope::Admin) => (credentials, &[Scope::Admin]),
+    }
+}
+
+/// What the scopes of an endpoint depend on.
+const fn access_description(act: Endpoint) -> Option<&'static str> {
+    match act {
+        Endpoint::Check => Some("Needs the scope `check`, or `read` with `peek`."),
+        Endpoint::CheckBatch => {
+            Some("Each request needs the scope `check`, or `read` with `peek`.")
+        }
+        Endpoint::Metrics => {
+            Some("The admin listener has them as well, for the scope `read` or `inspect`.")
+        }
+        Endpoint::Healthz | Endpoint::Readyz | Endpoint::OpenApi => {
+            Some("On the admin listener as well.")
+        }
+        _ => None,
+    }
 }
 
 /// The id of an operation.
@@ -206,6 +256,7 @@ const fn response_specs(act: Endpoint) -> &'static [ResponseSpec] {
         Endpoint::Check => &[
             (200, "Allowed, and charged", Some((JSON, "decision"))),
             (429, "Denied, and not charged", Some((JSON, "decision"))),
+            (503, "Denied by `on_error`", Some((JSON, "decision"))),
         ],
         Endpoint::CheckBatch => {
             &[(200, "A decision or problem for each", Some((JSON, "batch-result")))]
@@ -213,6 +264,7 @@ const fn response_specs(act: Endpoint) -> &'static [ResponseSpec] {
         Endpoint::Reserve => &[
             (200, "Reserved", Some((JSON, "reservation"))),
             (429, "Denied", Some((JSON, "reservation"))),
+            (503, "Denied by `on_error`", Some((JSON, "reservation"))),
         ],
         Endpoint::Commit => &[(200, "Charged", Some((JSON, "charged"))), SETTLED, GONE],
         Endpoint::Cancel => &[(204, "Cancelled", None), SETTLED, GONE],
@@ -220,6 +272,7 @@ const fn response_specs(act: Endpoint) -> &'static [ResponseSpec] {
         Endpoint::Acquire => &[
             (200, "Acquired", Some((JSON, "lease"))),
             (429, "No slot became free in time, or denied by another rule", Some((JSON, "lease"))),
+            (503, "Denied by `on_error`", Some((JSON, "lease"))),
         ],
         Endpoint::Renew => &[(200, "Extended", Some((JSON, "renewed"))), GONE],
         Endpoint::Release => &[(204, "Released", None), GONE],
@@ -272,7 +325,20 @@ const BAD_INPUT: &[ResponseSpec] = &[
     OUTAGE,
 ];
 
-const OUTAGE: ResponseSpec = (503, "The request cannot be decided or stored at the moment", None);
+/// The errors of all endpoints that need credentials.
+const NO_ACCESS: &[ResponseSpec] = &[
+    (400, "The credentials are ambiguous", PROBLEM),
+    (401, "The token or client certificate is missing, unknown or over", PROBLEM),
+    (403, "The token lacks the scope, or is not for this domain or these attributes", PROBLEM),
+    (429, "The token's own limit is exceeded", PROBLEM),
+];
+
+/// The same for proxies, which would pass any other status on to their clients.
+const NO_ACCESS_OF_PROXY: &[ResponseSpec] =
+    &[(503, "The proxy has no access: its credentials are missing or not sufficient", PROBLEM)];
+
+const OUTAGE: ResponseSpec =
+    (503, "The request cannot be decided or stored at the moment", PROBLEM);
 const INVALID_ID: ResponseSpec = (404, "The id is malformed", PROBLEM);
 
 /// The errors of Limitador's endpoints with a request body.
@@ -297,26 +363,41 @@ fn responses(route: &Route) -> Value {
         _ if route.reads.is_some() => BAD_INPUT,
         _ => &[],
     };
-    let mut responses = Map::new();
     let of_id: &[ResponseSpec] =
         if route.path.contains("{id}") { &[INVALID_ID, OUTAGE] } else { &[] };
-    for (status, description, content) in
-        response_specs(route.act).iter().chain(bad_input).chain(of_id)
-    {
-        let mut response = Map::new();
-        response.insert("description".into(), json!(description));
-        if let Some((kind, schema)) = content {
-            let schema = json!({ "$ref": format!("#/components/schemas/{schema}") });
-            response.insert("content".into(), json!({ *kind: { "schema": schema } }));
-        }
-        if has_limit_headers && matches!(status, 200 | 204 | 403 | 429) {
+    let no_access = match needed(route.act).0 {
+        Credentials::None => &[],
+        Credentials::All => NO_ACCESS,
+        Credentials::OfProxies => NO_ACCESS_OF_PROXY,
+    };
+    let specs = response_specs(route.act).iter().chain(bad_input).chain(of_id).chain(no_access);
+    let mut responses = responses_of(specs);
+    for status in ["200", "204", "403", "429"] {
+        if has_limit_headers && let Some(response) = responses.get_mut(status) {
             let names = ["RateLimit", "RateLimit-Policy", "Retry-After"];
             let headers = names.map(|name| {
-                (name.into(), json!({ "$ref": format!("#/components/headers/{name}") }))
+                (name.to_owned(), json!({ "$ref": format!("#/components/headers/{name}") }))
             });
-            response.insert("headers".into(), Value::Object(headers.into_iter().collect()));
+            response["headers"] = Value::Object(headers.into_iter().collect());
         }
-        responses.insert(status.to_string(), Value::Object(response));
     }
     Value::Object(responses)
+}
+
+/// The responses of an operation. A status may have several meanings and content types.
+fn responses_of<'s>(specs: impl Iterator<Item = &'s ResponseSpec>) -> Map<String, Value> {
+    let mut responses = Map::new();
+    for (status, description, content) in specs {
+        let status = status.to_string();
+        let response = responses.entry(status).or_insert_with(|| json!({ "description": "" }));
+        let before = response["description"].as_str().unwrap_or_default();
+        if !before.split("; or: ").any(|known| known == *description) {
+            let separator = if before.is_empty() { "" } else { "; or: " };
+            response["description"] = format!("{before}{separator}{description}").into();
+        }
+        if let Some((kind, schema)) = content {
+            response["content"][*kind]["schema"] = schemas::reference(schema);
+        }
+    }
+    responses
 }

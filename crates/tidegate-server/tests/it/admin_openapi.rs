@@ -1,0 +1,308 @@
+//! The admin API in the OpenAPI document, and whether requests and responses conform to it.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use jsonschema::Validator;
+use serde_json::{Value, json};
+use tidegate_server::Listener;
+
+use crate::running::{HttpReply, Running, ask};
+
+const POLICY: &str = r#"
+    [[rule]]
+    name   = "per user/é"
+    domain = "api"
+    key    = ["user"]
+    window = { max = 1, per = "1h" }
+
+    [[rule]]
+    name   = "turns"
+    domain = "game"
+    quota  = { max = 1, per = "round" }
+"#;
+
+/// Tokens with the secrets `admin`, `inspect`, `read` and `one`, by their digests.
+const TOKENS: &str = r#"
+    [[token]]
+    name   = "admin"
+    sha256 = "8c6976e5b5410415bde908bd4dee15dfb167a9c873fc4bb8a81f6f2ab448a918"
+    scopes = ["admin"]
+
+    [[token]]
+    name   = "inspect"
+    sha256 = "14a60637758cb026afd2fe447f3648a07965072eeefaa9ee57734959bce8ae2b"
+    scopes = ["inspect"]
+
+    [[token]]
+    name   = "read"
+    sha256 = "3316348dbadfb7b11c7c2ea235949419e23f9fa898ad2c198f999617912a9925"
+    scopes = ["read"]
+
+    [[token]]
+    name   = "one"
+    sha256 = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
+    scopes = ["inspect"]
+    limit  = "1/h"
+"#;
+
+fn start() -> Running {
+    Running::start_with(POLICY, |settings| {
+        let path = std::env::temp_dir().join(format!("tgo-{}.toml", std::process::id()));
+        fs::write(&path, TOKENS).unwrap();
+        settings.tokens(path)
+    })
+    .unwrap()
+}
+
+/// The document, and the daemon that it is about.
+struct Reference {
+    daemon: Running,
+    document: Value,
+    /// Operations and statuses that were seen.
+    seen: BTreeSet<String>,
+}
+
+impl Reference {
+    fn new() -> Self {
+        let daemon = start();
+        let document = daemon.ask_as("inspect", "GET", "/openapi.json", "").with(200).json();
+        Self { daemon, document, seen: BTreeSet::new() }
+    }
+
+    fn validator(&self, schema: &Value) -> Validator {
+        let mut root = json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "components": self.document["components"],
+        });
+        root.as_object_mut().unwrap().extend(schema.as_object().unwrap().clone());
+        jsonschema::validator_for(&root).unwrap()
+    }
+
+    /// Sends a request, and asserts that the request and its response are in the document.
+    #[track_caller]
+    fn ask(&mut self, token: &str, (method, path): (&str, &str), body: &Value) -> Value {
+        let bearer = format!("Bearer {token}");
+        let text = match body {
+            Value::Null => String::new(),
+            Value::String(toml) => toml.clone(),
+            table => table.to_string(),
+        };
+        let kind = if body.is_string() { "application/toml" } else { "application/json" };
+        let mut headers = vec![("Content-Type", kind)];
+        if !token.is_empty() {
+            headers.push(("Authorization", &bearer));
+        }
+        let target = format!("/admin/v1/{path}");
+        let reply = ask(self.daemon.admin(), method, &target, &headers, &text);
+        self.assert_agrees((method, path), (kind, body), &reply);
+        reply.json()
+    }
+
+    #[track_caller]
+    fn assert_agrees(
+        &mut self,
+        (method, path): (&str, &str),
+        (kind, body): (&str, &Value),
+        reply: &HttpReply,
+    ) {
+        let bare = path.split('?').next().unwrap();
+        let pattern = match bare.strip_prefix("rules/") {
+            Some(_) => "rules/{domain}/{name}",
+            None => bare,
+        };
+        let operation =
+            &self.document["paths"][format!("/admin/v1/{pattern}")][method.to_ascii_lowercase()];
+        assert!(operation.is_object(), "{method} {pattern} is not in the document");
+        if !body.is_null() {
+            let schema = &operation["requestBody"]["content"][kind]["schema"];
+            let is_valid = self.validator(schema).is_valid(body);
+            assert!(is_valid || reply.status == 422, "{method} {path}: {body} got {reply:?}");
+        }
+        if let Some((_, query)) = path.split_once('?') {
+            let name = query.split('=').next().unwrap();
+            let mut known = operation["parameters"].as_array().unwrap().iter();
+            assert!(known.any(|it| it["name"] == name) || reply.status == 422, "{path}");
+        }
+        let response = &operation["responses"][reply.status.to_string()];
+        assert!(response.is_object(), "{method} {path}: {} is not in the document", reply.status);
+        let kind = if reply.status < 400 { "application/json" } else { "application/problem+json" };
+        assert!(reply.head.contains(&format!("content-type: {kind}")), "{reply:?}");
+        let validator = self.validator(&response["content"][kind]["schema"]);
+        let json = reply.json();
+        let errors: Vec<_> = validator.iter_errors(&json).map(|it| it.to_string()).collect();
+        assert!(errors.is_empty(), "{method} {path}: {json:#}: {errors:?}");
+        self.seen.insert(format!("{method} {pattern} {}", reply.status));
+    }
+}
+
+/// Every operation, with requests that are allowed and such that are not.
+#[test]
+fn requests_and_responses_of_the_admin_api_conform_to_the_reference() {
+    let mut it = Reference::new();
+    let check = json!({ "type": "check", "domain": "api", "attributes": { "user": "ada" } });
+    let mut caller = it.daemon.caller();
+    for _ in 0..3 {
+        caller.ask(&check);
+    }
+    let rule = "rules/api/per%20user%2F%C3%A9";
+    let of_rule = json!({ "domain": "api", "rule": "per user/é", "key": { "user": "ada" } });
+    let mut set = of_rule.clone();
+    set["max"] = json!(7);
+    let ban = json!({ "domain": "api", "match": { "user": ["eve", "bob"] } });
+    let mut ban_for = ban.clone();
+    ban_for["for"] = json!("1h");
+    ban_for["reason"] = json!("no");
+    let edits = [
+        (("PUT", "policy"), json!({ "policy": POLICY.replace("max = 1", "max = 2") })),
+        (("PUT", "policy"), json!(format!("[server]\nmax_keys = 1000\n{POLICY}"))),
+        (("PUT", "policy"), json!("[[rule]]\nname = 'x'\nburst = 1\n")),
+        (("PATCH", rule), json!({ "window": { "max": 3 } })),
+        (("PATCH", rule), json!({ "name": "y" })),
+        (("PATCH", "rules/api/unknown"), json!({ "mode": "shadow" })),
+        (("PUT", "overrides"), set),
+        (("PUT", "overrides"), json!({ "rule": 7 })),
+        (("DELETE", "overrides"), of_rule.clone()),
+        (("DELETE", "overrides"), of_rule),
+        (("PATCH", rule), json!("cooldown = '1h'")),
+        (("POST", "bans"), ban_for),
+        (("POST", "bans"), json!({ "match": 7 })),
+    ];
+    let reads = ["status", "policy", "rules", "overrides", "bans", "audit", "top"];
+    for ((method, path), body) in &edits {
+        it.ask("admin", (method, path), body);
+        for path in reads {
+            it.ask("admin", ("GET", path), &Value::Null);
+        }
+    }
+    for ((method, path), body) in [
+        (("GET", "bans"), Value::Null),
+        (("DELETE", "bans"), ban.clone()),
+        (("DELETE", "bans"), ban),
+        (("POST", "keys/reset"), json!({ "domain": "api", "attributes": { "user": "ada" } })),
+        (("POST", "keys/reset"), json!({ "all": true })),
+        (("POST", "keys/reset"), json!({ "all": 1 })),
+        (("POST", "rounds/close"), json!({ "domain": "game" })),
+        (("POST", "rounds/close"), json!({ "domain": "nowhere" })),
+        (("POST", "rounds/close"), json!("domain = 'game'")),
+        (("POST", "rounds/close"), Value::Null),
+        (("DELETE", "overlay"), Value::Null),
+        (("GET", "audit?since=2"), Value::Null),
+        (("GET", "audit?since=x"), Value::Null),
+        (("GET", "top?count=1"), Value::Null),
+        (("GET", "top?size=1"), Value::Null),
+        (("GET", "audit"), Value::Null),
+    ] {
+        it.ask("admin", (method, path), &body);
+    }
+    for (token, path, status) in [
+        ("", "status", 401),
+        ("wrong", "status", 401),
+        ("read", "status", 403),
+        ("one", "top", 200),
+    ] {
+        it.ask(token, ("GET", path), &Value::Null);
+        assert!(it.seen.contains(&format!("GET {path} {status}")), "{:?}", it.seen);
+    }
+    it.ask("one", ("GET", "status"), &Value::Null);
+    assert!(it.seen.contains("GET status 429"));
+    assert_all_seen(&it);
+}
+
+/// Every operation of the document has succeeded, and every one with a body has failed.
+fn assert_all_seen(it: &Reference) {
+    for (path, item) in it.document["paths"].as_object().unwrap() {
+        let Some(path) = path.strip_prefix("/admin/v1/") else { continue };
+        for (method, operation) in item.as_object().unwrap() {
+            if method == "servers" {
+                continue;
+            }
+            let method = method.to_ascii_uppercase();
+            assert!(it.seen.contains(&format!("{method} {path} 200")), "{method} {path}");
+            let may_fail = operation["requestBody"].is_object();
+            let has_failed = [404, 422]
+                .iter()
+                .any(|it_is| it.seen.contains(&format!("{method} {path} {it_is}")));
+            assert!(has_failed || !may_fail, "{method} {path}");
+        }
+    }
+}
+
+#[test]
+fn the_scope_in_the_document_is_the_one_that_is_needed() {
+    let it = Reference::new();
+    let mut operations = 0;
+    for (path, item) in it.document["paths"].as_object().unwrap() {
+        if !path.starts_with("/admin/") {
+            continue;
+        }
+        for (method, operation) in item.as_object().unwrap().iter().filter(|it| it.0 != "servers") {
+            let path = path.replace("{domain}", "api").replace("{name}", "x");
+            let method = method.to_ascii_uppercase();
+            let scope = match operation["security"].as_array().unwrap().as_slice() {
+                [bearer, token, certificate] => {
+                    assert_eq!(bearer["bearer"], token["token"]);
+                    assert_eq!(bearer["bearer"], certificate["certificate"]);
+                    bearer["bearer"][0].as_str().unwrap()
+                }
+                other => panic!("{other:?}"),
+            };
+            let denied = |token: &str| it.daemon.ask_as(token, &method, &path, "").status == 403;
+            assert!(denied("read"), "{method} {path}");
+            assert_eq!(denied("inspect"), scope == "admin", "{method} {path}");
+            assert!(!denied("admin"), "{method} {path}");
+            operations += 1;
+        }
+    }
+    assert_eq!(operations, 16);
+}
+
+#[test]
+fn scopes_of_the_http_api_are_in_the_document() {
+    let it = Reference::new();
+    let http = it.daemon.server().address(Listener::Http).unwrap();
+    // The secret of `inspect`, which has no scope that any of these operations needs.
+    let inspect = [("Tidegate-Token", "inspect"), ("Content-Type", "application/json")];
+    for (path, item) in it.document["paths"].as_object().unwrap() {
+        if path.starts_with("/admin/") {
+            continue;
+        }
+        for (method, operation) in item.as_object().unwrap() {
+            let method = method.to_ascii_uppercase();
+            let target = path.replace("{id}", &"0".repeat(32)).replace("{namespace}", "x");
+            let body = if method == "POST" { "{}" } else { "" };
+            let reply = ask(http, &method, &target, &inspect, body);
+            let anonymous = ask(http, &method, &target, &inspect[1..], body);
+            let security = operation["security"].as_array().unwrap();
+            let is_for_proxies = path.starts_with("/check/");
+            let (no_token, no_scope) = if is_for_proxies { (503, 503) } else { (401, 403) };
+            match security.first() {
+                None => assert!(![401, 403].contains(&anonymous.status), "{method} {path}"),
+                Some(first) => {
+                    assert_eq!(anonymous.status, no_token, "{method} {path}");
+                    assert_eq!(first.get("bearer").is_none(), is_for_proxies, "{method} {path}");
+                    let scopes = first.as_object().unwrap().values().next().unwrap();
+                    if scopes.as_array().is_some_and(|scopes| !scopes.is_empty()) {
+                        assert_eq!(reply.status, no_scope, "{method} {path}: {reply:?}");
+                    }
+                }
+            }
+            for reply in [reply, anonymous] {
+                let status = reply.status.to_string();
+                assert!(operation["responses"][&status].is_object(), "{method} {path} {status}");
+            }
+        }
+    }
+}
+
+#[test]
+fn both_listeners_serve_the_same_document_to_clients_with_a_token() {
+    let it = Reference::new();
+    let http = it.daemon.server().address(Listener::Http).unwrap();
+    let token = [("Authorization", "Bearer read")];
+    let of_http = ask(http, "GET", "/openapi.json", &token, "").with(200);
+    let of_admin = it.daemon.ask_as("read", "GET", "/openapi.json", "").with(200);
+    assert!(of_admin.head.contains("content-type: application/json"), "{}", of_admin.head);
+    assert_eq!(of_http.body, of_admin.body);
+    let _ = it.daemon.ask("GET", "/openapi.json", "").with(401);
+}
