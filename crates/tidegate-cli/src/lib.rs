@@ -9,7 +9,9 @@ mod admin;
 mod args;
 mod cases;
 mod diagnostics;
+mod diff;
 mod explain;
+mod explanation;
 mod format;
 mod input;
 mod io;
@@ -17,6 +19,7 @@ mod ledger;
 mod manual;
 mod ping;
 mod reference;
+mod replay;
 mod rule_index;
 mod serve;
 mod similar;
@@ -94,6 +97,8 @@ fn dispatch(
             io.stdout.write_all(tidegate::policy::schema().as_bytes())?;
             Ok(Exit::Success)
         }
+        Command::Replay(args) => replay::run(&args, io),
+        Command::Diff(args) => diff::run(&args, io),
         Command::Ledger(args) => ledger::run(&args, io),
         Command::Completions(args) => manual::completions(&args, io),
         Command::Man(args) => manual::pages(&args, io),

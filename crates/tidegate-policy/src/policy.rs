@@ -184,6 +184,15 @@ impl Policy {
         self
     }
 
+    /// The same policy, in which rules with slots deny nothing: for requests of which only the start is
+    /// known, such as those in a log.
+    #[must_use]
+    pub fn without_slots(mut self) -> Self {
+        let with_slots = self.rules.iter_mut().filter(|it| matches!(it.limit, Limit::Slots(_)));
+        with_slots.for_each(|rule| rule.mode = Mode::Shadow);
+        self
+    }
+
     /// Whether requests may bring their own limit.
     #[doc(hidden)]
     #[must_use]
