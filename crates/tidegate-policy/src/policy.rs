@@ -19,6 +19,7 @@ mod cost;
 mod describe;
 mod descriptors;
 mod diagnostic;
+mod difference;
 mod fields;
 mod key;
 pub(crate) mod limit;
@@ -50,6 +51,7 @@ use check::Finding;
 
 pub use cost::CostTable;
 pub use descriptors::DescriptorNames;
+pub use difference::{FieldChange, PolicyDifference, RuleChange, RuleDifference};
 pub use diagnostic::{Diagnostic, PolicyErrors, Severity};
 pub use key::{Key, KeyPart};
 pub use limit::{Cycle, Limit, Slots};

@@ -125,7 +125,8 @@ fn write_rules(rules: &[RuleCount], out: &mut dyn Write) -> io::Result<()> {
 
 /// A number, and its share of a whole in percent.
 fn share(part: u64, whole: u64) -> String {
-    match (u128::from(part) * 1_000).checked_div(u128::from(whole)) {
+    let (part_wide, whole_wide) = (u128::from(part), u128::from(whole));
+    match (part_wide * 1_000 + whole_wide / 2).checked_div(whole_wide) {
         Some(per_mille) => {
             format!("{} ({}.{} %)", thousands(part), per_mille / 10, per_mille % 10)
         }
