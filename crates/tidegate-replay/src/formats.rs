@@ -152,3 +152,6 @@ fn request_line(request: &[u8]) -> Option<(&[u8], &[u8])> {
     let is_whole = !method.is_empty() && method.iter().all(is_of_token) && !target.is_empty();
     is_whole.then_some((method, target))
 }
+
+#[cfg(test)]
+mod tests;

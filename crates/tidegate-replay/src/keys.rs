@@ -199,12 +199,14 @@ impl KeyTable {
     }
 }
 
-/// A hash that differs from scope to scope.
+/// A hash that differs from scope to scope. Each of its bits depends on all bits, as estimates need it.
 #[inline]
 fn in_scope(scope: u32, hash: u64) -> u64 {
-    (hash ^ u64::from(scope).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-        .wrapping_mul(0xd6e8_feb8_6659_fd93)
-        .rotate_left(29)
+    let mut hash = hash ^ u64::from(scope).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for _ in 0..2 {
+        hash = (hash ^ (hash >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    }
+    hash ^ (hash >> 32)
 }
 
 /// The hash of a hash is the hash.

@@ -12,6 +12,8 @@ pub(crate) struct Lines<R> {
     is_at_end: bool,
     /// Whether the rest of a line that was too long is skipped.
     is_skipping: bool,
+    /// An error that was met too early: the lines before it come first.
+    error: Option<io::Error>,
 }
 
 /// A line without its end.
@@ -25,14 +27,14 @@ pub(crate) enum Line<'a> {
 impl<R: Read> Lines<R> {
     pub(crate) fn new(stream: R) -> Self {
         let buffer = vec![0; BUFFER_BYTES];
-        Self { stream, buffer, start: 0, end: 0, is_at_end: false, is_skipping: false }
+        Self { stream, buffer, start: 0, end: 0, is_at_end: false, is_skipping: false, error: None }
     }
 
     /// The first bytes of the stream: at most [`BUFFER_BYTES`], up to the first error.
     pub(crate) fn first_bytes(&mut self) -> &[u8] {
         while !self.is_at_end && self.end < GUESS_BYTES {
-            // An error is reported when the lines are read; those before it come first.
-            if self.fill().is_err() {
+            if let Err(error) = self.fill() {
+                self.error = Some(error);
                 break;
             }
         }
@@ -92,6 +94,9 @@ impl<R: Read> Lines<R> {
 
     /// Reads more behind what is unread.
     fn fill(&mut self) -> io::Result<()> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
