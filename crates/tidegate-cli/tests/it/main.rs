@@ -5,6 +5,7 @@
 
 mod admin;
 mod command;
+mod diff;
 mod examples;
 mod explain;
 #[path = "../../../../scripts/guide.rs"]
@@ -16,6 +17,8 @@ mod guides;
 mod ledger;
 mod manual;
 mod policy_tests;
+mod replay;
+mod replay_page;
 mod run;
 mod schema;
 mod serve;

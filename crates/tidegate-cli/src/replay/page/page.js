@@ -34,11 +34,14 @@
     const count = s / length;
     return count === 1 ? name : `${count} ${name}s`;
   };
-  const table = (caption, heads, rows) => element("table", {}, element("caption", {}, caption),
+  // On a narrow screen a region scrolls, also by keyboard.
+  const scrolling = (label, child) =>
+    element("div", { class: "scrolling", tabindex: "0", role: "group", "aria-label": label }, child);
+  const table = (caption, heads, rows) => scrolling(caption, element("table", {}, element("caption", {}, caption),
     element("thead", {}, element("tr", {}, ...heads.map(([head, kind]) =>
       element("th", { scope: "col", class: kind ?? "" }, head)))),
     element("tbody", {}, ...rows.map((cells) => element("tr", {}, ...cells.map((cell, index) =>
-      element("td", { class: heads[index][1] ?? "" }, ...[cell].flat()))))));
+      element("td", { class: heads[index][1] ?? "" }, ...[cell].flat())))))));
 
   const about = () => {
     const span = data.first ? `, ${text(data.first)} to ${text(data.last)} UTC` : "";
@@ -120,7 +123,7 @@
     const legend = (name, colour) => element("span", { style: `--swatch: var(--${colour})` }, name);
     into("traffic", element("p", { class: "legend" }, legend("allowed", "allowed"), legend("denied", "denied"),
       ...(data.shadow_denied > 0 ? [legend("denied in shadow mode", "shadow")] : []),
-      `requests per ${duration(width)}`), chart);
+      `requests per ${duration(width)}`), scrolling("Traffic over time", chart));
   };
 
   const heat = () => {
@@ -158,7 +161,7 @@
       chart.append(svg("text", { x: at, y: keys.length * row + 18 }, label));
     }
     into("heat", element("p", { class: "legend" },
-      `denials per ${duration(width)}; the strongest colour is ${number(most)}`), chart);
+      `denials per ${duration(width)}; the strongest colour is ${number(most)}`), scrolling("When keys are denied", chart));
   };
 
   const keys = () => {
