@@ -49,11 +49,7 @@ pub(crate) fn run(args: &DiffArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     Ok(exit)
 }
 
-fn policy(
-    path: &std::path::Path,
-    args: &DiffArgs,
-    io: &mut Io<'_>,
-) -> io::Result<Option<Parsed>> {
+fn policy(path: &std::path::Path, args: &DiffArgs, io: &mut Io<'_>) -> io::Result<Option<Parsed>> {
     match input::policy(path, args.yaml.options(), io.stdin) {
         Ok(parsed) => Ok(Some(parsed)),
         Err(why) => {

@@ -29,9 +29,7 @@ impl ExplainedRequest<'_> {
                 writeln!(out, "allowed; lowest remaining: rule `{rule}`")?;
             }
             (true, None) => writeln!(out, "allowed; no rule limits it")?,
-            (false, Some(rule)) => {
-                writeln!(out, "denied by rule `{rule}`{}", self.why(&decision))?
-            }
+            (false, Some(rule)) => writeln!(out, "denied by rule `{rule}`{}", self.why(&decision))?,
             (false, None) => writeln!(out, "denied{}", self.why(&decision))?,
         }
         writeln!(out, "next allowed: {}", self.next(&decision))?;

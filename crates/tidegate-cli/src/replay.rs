@@ -172,6 +172,5 @@ pub(crate) fn note_bounds(replay: &Replay, max_keys: usize, io: &mut Io<'_>) -> 
     Ok(())
 }
 
-
 /// The most keys, unless the command line sets it.
 const MOST_KEYS: u64 = 1 << 22;

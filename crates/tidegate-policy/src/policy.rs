@@ -51,8 +51,8 @@ use check::Finding;
 
 pub use cost::CostTable;
 pub use descriptors::DescriptorNames;
-pub use difference::{FieldChange, PolicyDifference, RuleChange, RuleDifference};
 pub use diagnostic::{Diagnostic, PolicyErrors, Severity};
+pub use difference::{FieldChange, PolicyDifference, RuleChange, RuleDifference};
 pub use key::{Key, KeyPart};
 pub use limit::{Cycle, Limit, Slots};
 pub use load::{PolicyFile, YamlOptions};

@@ -164,12 +164,7 @@ impl Replay {
 }
 
 impl RequestMaker {
-    fn new(
-        policy: &Policy,
-        domain: &str,
-        plan: &AttributePlan,
-        cost_index: Option<usize>,
-    ) -> Self {
+    fn new(policy: &Policy, domain: &str, plan: &AttributePlan, cost_index: Option<usize>) -> Self {
         let descriptors = policy
             .reads_descriptors(domain)
             .then(|| DescriptorNames::new(plan.names().filter(|name| !name.is_empty())));

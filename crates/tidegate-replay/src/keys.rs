@@ -190,7 +190,10 @@ impl KeyTable {
     /// How many of them were denied at least once.
     pub(crate) fn denied(&self, scope: u32) -> u64 {
         let scope = &self.scopes[scope as usize];
-        scope.estimates.as_ref().map_or(scope.denied, |[_, denied]| denied.count().max(scope.denied))
+        scope
+            .estimates
+            .as_ref()
+            .map_or(scope.denied, |[_, denied]| denied.count().max(scope.denied))
     }
 
     /// How many requests a key had; `None` if it is not known.

@@ -9,9 +9,9 @@
 mod attributes;
 mod counts;
 mod decide;
+mod denied;
 mod estimate;
 mod formats;
-mod denied;
 mod input;
 mod keys;
 mod lines;
@@ -28,9 +28,10 @@ pub use counts::{Counts, DeniedKey, RuleCount, Totals};
 pub use decide::{FirstDenial, Replay, ReplayOptions};
 pub use formats::{LogFormat, UnknownField};
 pub use input::Source;
-pub use reader::{
-    FormatGuess, InputReport, LineOrder, LogOptions, LogReader, Progress, ReadError, ReadSummary, UnreadableLine,
-};
 pub use minutes::WorstMinute;
+pub use reader::{
+    FormatGuess, InputReport, LineOrder, LogOptions, LogReader, Progress, ReadError, ReadSummary,
+    UnreadableLine,
+};
 pub use series::{Bucket, Series};
 pub use times::time_from_text;

@@ -194,8 +194,10 @@ impl RunReader {
             return Ok(None);
         }
         self.time_ns = u64::from_le_bytes(self.array()?);
-        self.position =
-            Position { line: u64::from_le_bytes(self.array()?), input: u32::from_le_bytes(self.array()?) };
+        self.position = Position {
+            line: u64::from_le_bytes(self.array()?),
+            input: u32::from_le_bytes(self.array()?),
+        };
         let ends = u32::from_le_bytes(self.array()?) as usize;
         let text = u32::from_le_bytes(self.array()?) as usize;
         self.ends.clear();

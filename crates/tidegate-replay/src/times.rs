@@ -1,9 +1,5 @@
 //! Times in logs: of the Common Log Format, RFC 3339 and its relatives, numbers since 1970.
 
-
-
-
-
 /// The time of a text, in nanoseconds since 1970; `None` if it is none, or is not between 1970 and 2262. Without a zone it is
 /// in UTC.
 #[must_use]
@@ -41,8 +37,7 @@ pub(crate) fn clf(text: &[u8]) -> Option<u64> {
 /// A date with dashes or slashes, and a time of day: `2024-05-12T00:00:17.25Z`.
 fn calendar(text: &[u8]) -> Option<u64> {
     let [y1, y2, y3, y4, _, m1, m2, _, d1, d2, rest @ ..] = text else { return None };
-    let date =
-        (two(*y1, *y2)? * 100 + two(*y3, *y4)?, two(*m1, *m2)?, two(*d1, *d2)?);
+    let date = (two(*y1, *y2)? * 100 + two(*y3, *y4)?, two(*m1, *m2)?, two(*d1, *d2)?);
     let (clock, rest) = match rest {
         [] => (Clock::default(), rest),
         [b'T' | b't' | b' ' | b'_', rest @ ..] => clock_of(rest)?,
@@ -142,7 +137,8 @@ fn unix_ns((year, month, day): (u64, u64, u64), clock: Clock, offset_s: i64) -> 
 /// Days from 1970-01-01 to a date of the Gregorian calendar: years begin in March here, so that the
 /// leap day is the last of its year.
 fn days_since_1970(year: u64, month: u64, day: u64) -> Option<i64> {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
+    let (year, month) =
+        if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
     let day_of_year = (153 * month + 2) / 5 + day - 1;
     let days = year * 365 + year / 4 - year / 100 + year / 400 + day_of_year;
     Some(i64::try_from(days).ok()? - 719_468)

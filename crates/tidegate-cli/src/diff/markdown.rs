@@ -7,7 +7,7 @@ use tidegate::policy::RuleChange;
 use super::Diff;
 use super::effect::{Effect, KeyChange, change};
 use super::text::STARTS_FRESH;
-use crate::format::{thousands, visible};
+use crate::format::{self, thousands, visible};
 
 impl Diff {
     pub(crate) fn write_markdown(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -54,7 +54,7 @@ fn write_effect(effect: &Effect, top: usize, out: &mut dyn Write) -> io::Result<
         if count == 0 {
             continue;
         }
-        writeln!(out, "\n**{}: {} keys**\n", kind.text(), thousands(count as u64))?;
+        writeln!(out, "\n**{}: {}**\n", kind.text(), format::count(count, "key"))?;
         writeln!(out, "| key | denied |\n|---|---|")?;
         for key in effect.keys(kind).take(top) {
             let denied = change(key.old_denied, key.new_denied);

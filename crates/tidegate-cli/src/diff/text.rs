@@ -6,7 +6,7 @@ use tidegate::policy::{RuleChange, RuleDifference};
 
 use super::Diff;
 use super::effect::{Effect, KeyChange, change};
-use crate::format::{thousands, visible};
+use crate::format::{self, thousands, visible};
 
 impl Diff {
     pub(crate) fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -63,7 +63,7 @@ fn write_effect(effect: &Effect, top: usize, out: &mut dyn Write) -> io::Result<
         if count == 0 {
             continue;
         }
-        writeln!(out, "\n{}: {} keys", kind.text(), thousands(count as u64))?;
+        writeln!(out, "\n{}: {}", kind.text(), format::count(count, "key"))?;
         for key in effect.keys(kind).take(top) {
             let denied = change(key.old_denied, key.new_denied);
             writeln!(out, "  {}  {denied}", key.text())?;
@@ -73,7 +73,10 @@ fn write_effect(effect: &Effect, top: usize, out: &mut dyn Write) -> io::Result<
         }
     }
     if effect.is_estimate {
-        writeln!(out, "\nnote: there were too many keys to count all; --max-keys raises the bound")?;
+        writeln!(
+            out,
+            "\nnote: there were too many keys to count all; --max-keys raises the bound"
+        )?;
     }
     Ok(())
 }

@@ -79,9 +79,7 @@ impl Replayed<'_> {
     }
 
     fn undecided(&self) -> Value {
-        let line = |(position, why): &(Position, String)| {
-            json!({ "input": self.input_name(*position), "line": position.line, "reason": why })
-        };
+        let line = |(position, why): &(Position, String)| json!({ "input": self.input_name(*position), "line": position.line, "reason": why });
         self.replay.first_errors().iter().map(line).collect()
     }
 
@@ -167,4 +165,3 @@ pub(crate) fn key_json(key: &DeniedKey) -> Value {
 pub(super) fn time(ns: u64) -> String {
     format::exact_time(Timestamp::from_nanos(ns))
 }
-

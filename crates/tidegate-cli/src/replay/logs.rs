@@ -72,7 +72,10 @@ pub(crate) fn read_logs(
             writeln!(io.stderr, "error: {}", format::visible(&error.to_string()))?;
             if matches!(error, tidegate_replay::ReadError::Field { .. }) {
                 let fields = STANDARD_FIELDS.join(", ");
-                writeln!(io.stderr, "  = hint: it has {fields}; --log-format names another format")?;
+                writeln!(
+                    io.stderr,
+                    "  = hint: it has {fields}; --log-format names another format"
+                )?;
             }
             Ok(None)
         }
@@ -147,7 +150,9 @@ fn progress_bar(bytes: Option<u64>) -> ProgressBar {
         None => "{spinner} {bytes}, {bytes_per_sec}  {msg}",
     };
     let bar = ProgressBar::with_draw_target(bytes, ProgressDrawTarget::stderr());
-    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+    bar.with_style(
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+    )
 }
 
 fn show(progress: &Progress<'_>, bar: &ProgressBar, stderr: &mut dyn io::Write) -> io::Result<()> {

@@ -34,7 +34,10 @@ impl Replayed<'_> {
             row("shadow denied", share(totals.shadow_denied, totals.requests))?;
         }
         let (keys, denied) = (counts.keys(), counts.keys_denied());
-        row("keys", format!("{about}{}, {about}{} of them denied", thousands(keys), thousands(denied)))?;
+        row(
+            "keys",
+            format!("{about}{}, {about}{} of them denied", thousands(keys), thousands(denied)),
+        )?;
         for (name, number) in [
             ("unmatched", totals.unmatched),
             ("undecided", totals.undecided),
@@ -112,7 +115,11 @@ fn write_rules(rules: &[RuleCount], out: &mut dyn Write) -> io::Result<()> {
     for rule in rules {
         let name = visible(rule.rule.name());
         if rule.is_left_out {
-            writeln!(out, "{:>12}               {name} (left out: it limits requests in flight)", "-")?;
+            writeln!(
+                out,
+                "{:>12}               {name} (left out: it limits requests in flight)",
+                "-"
+            )?;
             continue;
         }
         let mode = if rule.mode == Mode::Shadow { " (shadow mode)" } else { "" };

@@ -32,7 +32,8 @@ missing = \"skip\"
 
 /// Two requests of each address, but three of the last; the last but one is in another network.
 fn log() -> String {
-    let ips = ["192.0.2.1", "192.0.2.2", "198.51.100.3", "198.51.100.3", "198.51.100.3", "192.0.2.2"];
+    let ips =
+        ["192.0.2.1", "192.0.2.2", "198.51.100.3", "198.51.100.3", "198.51.100.3", "192.0.2.2"];
     let line = |(second, ip): (usize, &&str)| {
         format!("{ip} - - [12/May/2024:00:00:{second:02} +0000] \"GET / HTTP/1.1\" 200 5\n")
     };
@@ -70,13 +71,14 @@ requests        6
 denied          1
 keys denied     1
 
-newly denied: 1 keys
+newly denied: 1 key
   ip=192.0.2.2  0 → 1 (+1)
 
-no longer denied: 1 keys
+no longer denied: 1 key
   ip=198.51.100.3  1 → 0 (-1)
 ";
-    let ended = ended.out(&["rule `gone` of domain `default` removed\n  `gone` applies to all requests"]);
+    let ended =
+        ended.out(&["rule `gone` of domain `default` removed\n  `gone` applies to all requests"]);
     let shadow = ended.out.replace("shadow denied   5 → 0 (-5)\n", "");
     assert!(shadow.ends_with(effect), "{}", ended.out);
 }
@@ -90,9 +92,12 @@ fn json_and_markdown_have_the_same() {
     assert_eq!(json["rules"][0]["fields"][0]["line"], "window.max 2 → 1");
     assert_eq!(json["rules"][0]["starts_fresh"], false);
     assert_eq!(json["rules"][1]["change"], "added");
-    assert_eq!(json["effect"]["newly_denied"]["top"][0], json!({
-        "key": { "ip": "192.0.2.2" }, "old_denied": 0, "new_denied": 1,
-    }));
+    assert_eq!(
+        json["effect"]["newly_denied"]["top"][0],
+        json!({
+            "key": { "ip": "192.0.2.2" }, "old_denied": 0, "new_denied": 1,
+        })
+    );
     assert_eq!(json["effect"]["no_longer_denied"]["keys"], 1);
     let args = ["diff", "old.toml", "new.toml", "a.log", "--format", "markdown"];
     let _ = tidegate_in(&folder, &args, b"").with(1).out(&[
@@ -105,7 +110,10 @@ fn json_and_markdown_have_the_same() {
 #[test]
 fn a_change_of_the_key_or_the_algorithm_starts_fresh_and_says_so() {
     let folder = files("diff-fresh");
-    for (name, change) in [("key", OLD.replace("[\"ip\"]", "[\"user\"]")), ("algorithm", OLD.replace("window", "sliding"))] {
+    for (name, change) in [
+        ("key", OLD.replace("[\"ip\"]", "[\"user\"]")),
+        ("algorithm", OLD.replace("window", "sliding")),
+    ] {
         std::fs::write(folder.join("new.toml"), change).unwrap();
         let ended = tidegate_in(&folder, &["diff", "old.toml", "new.toml"], b"").with(1);
         assert!(ended.out.contains("its keys start fresh"), "{name}: {}", ended.out);
@@ -115,7 +123,8 @@ fn a_change_of_the_key_or_the_algorithm_starts_fresh_and_says_so() {
 #[test]
 fn errors_exit_with_2_and_stdin_is_a_policy() {
     let folder = files("diff-errors");
-    let _ = tidegate_in(&folder, &["diff", "old.toml", "no.toml"], b"").with(2).err(&["no such file"]);
+    let _ =
+        tidegate_in(&folder, &["diff", "old.toml", "no.toml"], b"").with(2).err(&["no such file"]);
     let _ = tidegate_in(&folder, &["diff", "old.toml", "new.toml", "no.log"], b"").with(2);
     let _ = tidegate_in(&folder, &["diff", "-", "-"], b"").with(2).err(&["only once"]);
     let _ = tidegate_in(&folder, &["diff", "-", "old.toml"], OLD.as_bytes()).with(0);

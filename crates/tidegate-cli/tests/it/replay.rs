@@ -52,9 +52,15 @@ fn json_has_the_promised_fields() {
     assert_eq!(json["top_denied"][0]["requests"], 4);
     assert_eq!(json["worst_minutes"][0]["minute"], "2024-05-12T00:00:00Z");
     let first = &json["first_denials"][0];
-    assert_eq!(some(first, &["input", "line", "time"]), json!(["a.log", 4, "2024-05-12T00:00:03Z"]));
+    assert_eq!(
+        some(first, &["input", "line", "time"]),
+        json!(["a.log", 4, "2024-05-12T00:00:03Z"])
+    );
     // The same structure as `tidegate explain`.
-    assert_eq!(some(first, &["allowed", "rule", "retry_after_ms"]), json!([false, "per-ip", 57_000]));
+    assert_eq!(
+        some(first, &["allowed", "rule", "retry_after_ms"]),
+        json!([false, "per-ip", 57_000])
+    );
     assert_eq!(first["rules"][0]["key"], json!({ "ip": "192.0.2.1/32" }));
     assert_eq!(json["over_time"]["denied"], json!([0, 0, 0, 1, 1]));
 }
@@ -101,10 +107,25 @@ fn every_format_and_compression_gives_the_same_numbers() {
             .map(|(second, ip)| make(second, ip))
             .concat()
     };
-    let caddy = of(|second, ip| format!("{{\"ts\":{}.5,\"request\":{{\"remote_ip\":\"{ip}\"}}}}\n", 1_715_472_000 + second));
-    let envoy = of(|second, ip| format!("{{\"start_time\":\"2024-05-12T00:00:0{second}.000Z\",\"response_code\":200,\"downstream_remote_address\":\"{ip}:99\"}}\n"));
-    let traefik = of(|second, ip| format!("{{\"StartUTC\":\"2024-05-12T00:00:0{second}Z\",\"RequestMethod\":\"GET\",\"ClientHost\":\"{ip}\"}}\n"));
-    let json = of(|second, ip| format!("{{\"timestamp\":{},\"remote_addr\":\"{ip}\"}}\n", 1_715_472_000_000 + second * 1_000));
+    let caddy = of(|second, ip| {
+        format!("{{\"ts\":{}.5,\"request\":{{\"remote_ip\":\"{ip}\"}}}}\n", 1_715_472_000 + second)
+    });
+    let envoy = of(|second, ip| {
+        format!(
+            "{{\"start_time\":\"2024-05-12T00:00:0{second}.000Z\",\"response_code\":200,\"downstream_remote_address\":\"{ip}:99\"}}\n"
+        )
+    });
+    let traefik = of(|second, ip| {
+        format!(
+            "{{\"StartUTC\":\"2024-05-12T00:00:0{second}Z\",\"RequestMethod\":\"GET\",\"ClientHost\":\"{ip}\"}}\n"
+        )
+    });
+    let json = of(|second, ip| {
+        format!(
+            "{{\"timestamp\":{},\"remote_addr\":\"{ip}\"}}\n",
+            1_715_472_000_000 + second * 1_000
+        )
+    });
     let csv = format!("time,ip\n{}", of(|second, ip| format!("2024-05-12 00:00:0{second},{ip}\n")));
     let common = log().replace(" \"-\" \"x\"", "");
     let folder = folder("replay-formats", &[("policy.toml", POLICY)]);
@@ -174,7 +195,8 @@ fn empty_logs_and_garbage_are_no_errors() {
     let ended = replay(&folder, &["empty.log"], b"").with(0);
     assert_eq!(some(&ended.json(), &SUMS), json!([0, 0, 0, 0, 0, 0, 0]));
     let _ = ended.err(&["note: `empty.log` is empty"]);
-    let garbage: Vec<u8> = (0..100_000_u32).map(|it| (it.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let garbage: Vec<u8> =
+        (0..100_000_u32).map(|it| (it.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let ended = replay(&folder, &["-"], &garbage).with(0);
     assert_eq!(ended.json()["requests"], 0);
     let _ = ended.err(&["none of its first lines can be; --log-format names another format"]);
@@ -184,7 +206,9 @@ fn empty_logs_and_garbage_are_no_errors() {
 
 #[test]
 fn a_truncated_log_is_an_error_and_what_was_read_is_reported() {
-    let text: String = (0..20_000).map(|it| line(it / 10, &format!("192.0.2.{}", it * 7 % 251))).collect();
+    // Several times the window of zstd, which holds back what is in it.
+    let text: String =
+        (0..60_000).map(|it| line(it / 10, &format!("192.0.2.{}", it * 7 % 251))).collect();
     let folder = folder("replay-truncated", &[("policy.toml", POLICY)]);
     for tool in ["gzip", "zstd"] {
         let whole = packed(tool, text.as_bytes());
@@ -193,7 +217,7 @@ fn a_truncated_log_is_an_error_and_what_was_read_is_reported() {
         let json = ended.json();
         assert_eq!(json["cut_short"], true, "{tool}");
         let requests = json["requests"].as_u64().unwrap();
-        assert!((1..20_000).contains(&requests), "{tool}: {requests}");
+        assert!((1..60_000).contains(&requests), "{tool}: {requests}");
         let _ = ended.err(&["error: `a.log` was cut short after "]);
     }
 }
@@ -220,7 +244,9 @@ fn lines_out_of_order_are_put_into_order_or_late() {
 #[test]
 fn sorting_spills_to_files_that_are_gone_afterwards() {
     let count = 40_000;
-    let text: String = (0..count).map(|it| line(it * 7_919 % count / 2, &format!("10.0.{}.{}", it % 7, it % 251))).collect();
+    let text: String = (0..count)
+        .map(|it| line(it * 7_919 % count / 2, &format!("10.0.{}.{}", it % 7, it % 251)))
+        .collect();
     let folder = folder("replay-spill", &[("policy.toml", POLICY), ("a.log", &text)]);
     let temporary = folder.join("tmp");
     std::fs::create_dir(&temporary).unwrap();
@@ -241,7 +267,10 @@ fn sorting_spills_to_files_that_are_gone_afterwards() {
     stdin.write_all(text.as_bytes()).unwrap();
     let open = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
     let is_temporary = |path: &Path| path.starts_with(temporary.canonicalize().unwrap());
-    let files = open.filter_map(|it| std::fs::read_link(it.unwrap().path()).ok()).filter(|it| is_temporary(it)).count();
+    let files = open
+        .filter_map(|it| std::fs::read_link(it.unwrap().path()).ok())
+        .filter(|it| is_temporary(it))
+        .count();
     assert!(files > 0, "no temporary file is open");
     assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
     let pid = child.id().to_string();
@@ -259,7 +288,10 @@ fn attributes_time_and_cost_are_read_from_given_fields() {
     let args = ["a.csv", "--attr", "team=who", "--time", "began", "--cost", "tokens"];
     let json = json_of(&folder, &args, b"");
     // The only domain of the policy is that of the requests.
-    assert_eq!(some(&json, &["domain", "requests", "denied", "undecided"]), json!(["llm", 4, 1, 1]));
+    assert_eq!(
+        some(&json, &["domain", "requests", "denied", "undecided"]),
+        json!(["llm", 4, 1, 1])
+    );
     let json = json_of(&folder, &[&args[..], &["--domain", "other"]].concat(), b"");
     assert_eq!(some(&json, &["domain", "denied", "unmatched"]), json!(["other", 0, 3]));
 }
@@ -270,7 +302,10 @@ fn errors_have_a_reason_and_exit_with_2() {
     for (args, message) in [
         (&["nothing.log"][..], "error: cannot read `nothing.log`: no such file"),
         (&["."], "error: cannot read `.`: it is a directory"),
-        (&["a.log", "--attr", "ip=client"], "error: cannot read `a.log`: a log in the Combined Log Format has no field `client`"),
+        (
+            &["a.log", "--attr", "ip=client"],
+            "error: cannot read `a.log`: a log in the Combined Log Format has no field `client`",
+        ),
         (&["a.log", "--window", "soon"], "invalid value 'soon'"),
         (&["a.log", "--html", "no/such/folder.html"], "error: cannot write `no/such/folder.html`"),
         (&["-", "-"], "stdin can be read only once"),
@@ -286,7 +321,8 @@ fn errors_have_a_reason_and_exit_with_2() {
 fn rules_with_slots_are_left_out_with_a_warning_and_descriptors_are_named() {
     let policy = "[[rule]]\nname = 'flight'\nslots = { max = 1 }\n\n[[rule]]\nname = 'r'\nkey = ['ip']\nquota = { max = 1, per = 'round' }\n";
     let yaml = "domain: edge\ndescriptors:\n  - key: remote_address\n    rate_limit: { unit: hour, requests_per_unit: 2 }\n";
-    let folder = folder("replay-slots", &[("policy.toml", policy), ("a.log", &log()), ("rl.yaml", yaml)]);
+    let folder =
+        folder("replay-slots", &[("policy.toml", policy), ("a.log", &log()), ("rl.yaml", yaml)]);
     let ended = replay(&folder, &["a.log"], b"").with(0).err(&[
         "warning: rule `flight` is left out: it limits requests in flight",
         "warning: the round of rule `r` never ends here",
@@ -301,7 +337,8 @@ fn rules_with_slots_are_left_out_with_a_warning_and_descriptors_are_named() {
 
 #[test]
 fn the_number_of_keys_is_bounded() {
-    let text: String = (0..5_000).map(|it| line(it / 100, &format!("10.0.{}.{}", it / 250, it % 250))).collect();
+    let text: String =
+        (0..5_000).map(|it| line(it / 100, &format!("10.0.{}.{}", it / 250, it % 250))).collect();
     let folder = folder("replay-bound", &[("policy.toml", POLICY), ("a.log", &text)]);
     let ended = replay(&folder, &["a.log", "--max-keys", "100"], b"").with(0);
     let json = ended.json();

@@ -189,10 +189,7 @@ impl Rule {
 }
 
 /// Pairs earlier and later values of fields.
-fn paired(
-    earlier: Vec<(String, String)>,
-    mut later: Vec<(String, String)>,
-) -> Vec<FieldChange> {
+fn paired(earlier: Vec<(String, String)>, mut later: Vec<(String, String)>) -> Vec<FieldChange> {
     let mut changes = Vec::with_capacity(earlier.len());
     for (field, before) in earlier {
         let at = later.iter().position(|(known, _)| *known == field);

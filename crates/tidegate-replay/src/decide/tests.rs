@@ -37,7 +37,8 @@ fn run_with(policy: &str, log: &str, max_keys: usize) -> Run {
 fn requests(count: u64, users: u64) -> Vec<(u64, u64)> {
     let (mut random, mut second) = (1_u64, 1_700_000_000);
     let mut next = move |most: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) % most
     };
     (0..count)
@@ -49,7 +50,8 @@ fn requests(count: u64, users: u64) -> Vec<(u64, u64)> {
 }
 
 fn log(requests: &[(u64, u64)]) -> String {
-    let line = |(second, user): &(u64, u64)| format!("{{\"time\":{second},\"user\":\"u{user}\"}}\n");
+    let line =
+        |(second, user): &(u64, u64)| format!("{{\"time\":{second},\"user\":\"u{user}\"}}\n");
     requests.iter().map(line).collect()
 }
 
@@ -141,7 +143,9 @@ fn slots_are_left_out_and_missing_attributes_and_costs_are_counted() {
     assert_eq!(replay.counts().rules().next().map(|it| it.denied), Some(2));
 
     let cost = format!("{WINDOW}\ncost = {{ by = 'bytes', '..=10' = 1, '11..' = 4 }}");
-    let line = |second: u64, bytes: &str| format!("{{\"time\":{second},\"user\":\"a\",\"bytes\":{bytes}}}\n");
+    let line = |second: u64, bytes: &str| {
+        format!("{{\"time\":{second},\"user\":\"a\",\"bytes\":{bytes}}}\n")
+    };
     let log = [line(1, "50"), line(2, "5"), line(21, "5"), line(22, "null")].concat();
     let Run { replay, .. } = run(&cost, &log);
     let totals = replay.counts().totals();

@@ -82,7 +82,8 @@ impl Header {
         let separator = separator(line);
         let mut row = Row::default();
         row.read(line, separator);
-        let names: Vec<&str> = (0..row.ends.len()).filter_map(|it| row.get(it)).map(str::trim).collect();
+        let names: Vec<&str> =
+            (0..row.ends.len()).filter_map(|it| row.get(it)).map(str::trim).collect();
         let exact = |name: &str| names.iter().position(|known| *known == name);
         let any_case = |name: &str| names.iter().position(|known| known.eq_ignore_ascii_case(name));
         let column = |name: &str| exact(name).or_else(|| any_case(name));
@@ -125,7 +126,8 @@ fn looks_like_time(text: &str) -> bool {
 
 impl Row {
     fn get(&self, column: usize) -> Option<&str> {
-        let start = column.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied())?;
+        let start =
+            column.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied())?;
         self.text.get(start..*self.ends.get(column)?)
     }
 

@@ -155,9 +155,12 @@ const fn generic(field: StandardField) -> &'static [(&'static str, Holds)] {
             ("size", Value),
             ("response_size", Value),
         ],
-        StandardField::Agent => {
-            &[("agent", Value), ("user_agent", Value), ("http_user_agent", Value), ("userAgent", Value)]
-        }
+        StandardField::Agent => &[
+            ("agent", Value),
+            ("user_agent", Value),
+            ("http_user_agent", Value),
+            ("userAgent", Value),
+        ],
         StandardField::Referer => {
             &[("referer", Value), ("http_referer", Value), ("referrer", Value)]
         }

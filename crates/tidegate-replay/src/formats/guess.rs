@@ -80,7 +80,8 @@ fn is_csv(header: &str, row: Option<&[u8]>, time_field: Option<&str>) -> bool {
     if csv::has_time_column(header, time_field) {
         return separators > 0 || row.is_none_or(|row| count(row) == 0);
     }
-    separators > 0 && row.is_some_and(|row| count(row) >= separators && csv::has_time(row, separator))
+    separators > 0
+        && row.is_some_and(|row| count(row) >= separators && csv::has_time(row, separator))
 }
 
 const MOST_LINES: usize = 50;

@@ -45,13 +45,14 @@ impl JsonParser {
             encoded_slash: plan.encoded_slash,
         };
         let usual = time_candidates(format);
-        let times = time_field.as_slice().iter().chain(usual.iter().filter(|_| time_field.is_none()));
+        let times =
+            time_field.as_slice().iter().chain(usual.iter().filter(|_| time_field.is_none()));
         parser.times = times.flat_map(|name| parser.cells_of(name)).collect();
         for attribute in &plan.attributes {
             let of_field = candidates(format, attribute);
-            let cells = of_field.iter().flat_map(|it| {
-                parser.cells_of(&it.name).into_iter().map(|cell| (cell, it.holds))
-            });
+            let cells = of_field
+                .iter()
+                .flat_map(|it| parser.cells_of(&it.name).into_iter().map(|cell| (cell, it.holds)));
             let cells = cells.collect();
             parser.planned.push((attribute.clone(), cells));
         }

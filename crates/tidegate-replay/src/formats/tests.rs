@@ -12,8 +12,13 @@ pub(super) type Values = Vec<Option<String>>;
 /// A policy that reads all attributes that there are, and some more.
 pub(super) fn plan(given: &[(&str, &str)]) -> AttributePlan {
     let names: Vec<_> = STANDARD_FIELDS.iter().map(|name| format!("'{name}'")).collect();
-    let more: String = given.iter().filter(|it| !STANDARD_FIELDS.contains(&it.0)).map(|it| format!(", '{}'", it.0)).collect();
-    let policy = format!("[[rule]]\nname = 'a'\nkey = [{}{more}]\ncooldown = '1s'", names.join(", "));
+    let more: String = given
+        .iter()
+        .filter(|it| !STANDARD_FIELDS.contains(&it.0))
+        .map(|it| format!(", '{}'", it.0))
+        .collect();
+    let policy =
+        format!("[[rule]]\nname = 'a'\nkey = [{}{more}]\ncooldown = '1s'", names.join(", "));
     let policy = Policy::from_toml(&policy).unwrap_or_else(|error| panic!("{error}"));
     let given: Vec<_> = given.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
     AttributePlan::new(&[(&policy, "default")], &given)

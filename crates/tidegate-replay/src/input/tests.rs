@@ -21,7 +21,9 @@ fn zstd(text: &str) -> Vec<u8> {
 /// What is read before the end or an error, and whether there is one.
 fn read(bytes: &[u8]) -> (String, bool) {
     let count = Arc::new(AtomicU64::new(0));
-    let Ok(mut stream) = decompressed(Box::new(bytes), &count) else { return (String::new(), true) };
+    let Ok(mut stream) = decompressed(Box::new(bytes), &count) else {
+        return (String::new(), true);
+    };
     let (mut text, mut buffer) = (Vec::new(), [0; 1_000]);
     let is_error = loop {
         match stream.read(&mut buffer) {

@@ -57,7 +57,10 @@ fn counts_are_exact_up_to_the_bound_and_estimates_beyond() {
         assert_eq!(table.is_full(), most < 20_000);
         let (keys, denied) = (table.keys(0) + table.keys(1), table.denied(0) + table.denied(1));
         if table.is_full() {
-            assert!(keys.abs_diff(20_000) < 1_500 && denied.abs_diff(2_000) < 200, "{keys} {denied}");
+            assert!(
+                keys.abs_diff(20_000) < 1_500 && denied.abs_diff(2_000) < 200,
+                "{keys} {denied}"
+            );
             assert!(table.keys.len() <= most);
         } else {
             assert_eq!((keys, denied), (20_000, 2_000));

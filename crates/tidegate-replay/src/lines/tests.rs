@@ -8,7 +8,9 @@ struct Trickle<'a>(&'a [u8], usize, Option<io::ErrorKind>);
 impl Read for Trickle<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = self.1.min(buffer.len()).min(self.0.len());
-        if most == 0 && let Some(kind) = self.2.take() {
+        if most == 0
+            && let Some(kind) = self.2.take()
+        {
             return Err(kind.into());
         }
         buffer[..most].copy_from_slice(&self.0[..most]);
@@ -46,7 +48,11 @@ fn lines_end_with_a_line_feed_or_the_stream() {
         ("\u{feff}a\n\u{feff}b\n", &["a", "\u{feff}b"]),
     ] {
         for step in [1, 2, 1_000] {
-            assert_eq!(all(Trickle(text.as_bytes(), step, None)), (texts(expected), false), "{text:?}");
+            assert_eq!(
+                all(Trickle(text.as_bytes(), step, None)),
+                (texts(expected), false),
+                "{text:?}"
+            );
         }
     }
 }

@@ -13,7 +13,9 @@ fn lines(old: &str, new: &str) -> Vec<String> {
             RuleChange::Added(_) => lines.push(format!("{} added{fresh}", it.rule.name())),
             RuleChange::Removed(_) => lines.push(format!("{} removed{fresh}", it.rule.name())),
             RuleChange::Changed(fields) => {
-                lines.extend(fields.iter().map(|field| format!("{} {field}{fresh}", it.rule.name())));
+                lines.extend(
+                    fields.iter().map(|field| format!("{} {field}{fresh}", it.rule.name())),
+                );
             }
         }
     }
@@ -63,9 +65,6 @@ fn every_changed_field_is_one_line() {
 #[test]
 fn a_quota_that_the_host_closes_has_other_states_than_one_of_a_calendar() {
     let day = "[[rule]]\nname = 'a'\nquota = { max = 3, per = 'day' }\n";
-    assert_eq!(
-        lines(day, &day.replace("day", "round")),
-        [r#"a quota.per "day" → "round", fresh"#]
-    );
+    assert_eq!(lines(day, &day.replace("day", "round")), [r#"a quota.per "day" → "round", fresh"#]);
     assert_eq!(lines(day, &day.replace("day", "month")), [r#"a quota.per "day" → "month""#]);
 }

@@ -25,7 +25,9 @@ fn what_is_there_is_read_and_the_rest_is_left_out() {
             all(["192.0.2.1", "", "", "", "", "400", "157", "", ""]),
         ),
         (
-            format!(r#"192.0.2.1 - ada lovelace {TIME} "GET / HTTP/1.1" x -5 "-" "a \"b\" \\ \x41""#),
+            format!(
+                r#"192.0.2.1 - ada lovelace {TIME} "GET / HTTP/1.1" x -5 "-" "a \"b\" \\ \x41""#
+            ),
             all(["192.0.2.1", "ada lovelace", "GET", "/", "", "", "", r#"a "b" \ A"#, ""]),
         ),
         (
@@ -33,7 +35,10 @@ fn what_is_there_is_read_and_the_rest_is_left_out() {
             all(["192.0.2.1", "", "GET", "", "", "200", "5", "x", ""]),
         ),
         (format!("192.0.2.1 {TIME}"), all(["192.0.2.1", "", "", "", "", "", "", "", ""])),
-        (format!("192.0.2.1 - - {TIME} 200 7"), all(["192.0.2.1", "", "", "", "", "200", "7", "", ""])),
+        (
+            format!("192.0.2.1 - - {TIME} 200 7"),
+            all(["192.0.2.1", "", "", "", "", "200", "7", "", ""]),
+        ),
         (
             format!(r#"192.0.2.1 - [x] {TIME} "GET / HTTP/1.1" 200 "#),
             all(["192.0.2.1", "[x]", "GET", "/", "", "200", "", "", ""]),
@@ -72,7 +77,8 @@ fn lines_without_an_address_or_a_time_are_unreadable() {
 
 #[test]
 fn bytes_that_are_not_text_are_replaced() {
-    let line = b"192.0.2.1 - - [12/May/2024:00:00:17 +0000] \"GET /\xff HTTP/1.1\" 200 1 \"-\" \"\xfe\"";
+    let line =
+        b"192.0.2.1 - - [12/May/2024:00:00:17 +0000] \"GET /\xff HTTP/1.1\" 200 1 \"-\" \"\xfe\"";
     let (parsed, found) = values(LogFormat::Combined, line);
     assert_eq!(parsed, ParsedLine::Request(AT));
     assert_eq!(found, all(["192.0.2.1", "", "GET", "/%FF", "", "200", "1", "\u{fffd}", ""]));

@@ -9,8 +9,16 @@ fn formats_are_guessed_by_the_first_lines() {
         (format!("{clf} \"-\" \"curl\""), LogFormat::Combined, true),
         (format!(" \"curl\"\n\n{clf} \"-\" \"curl\"\nx"), LogFormat::Combined, true),
         (r#"{"ts":1715472017,"request":{"remote_ip":"192.0.2.1"}}"#.into(), LogFormat::Caddy, true),
-        (r#"{"start_time":"2024-05-12T00:00:17Z","response_code":200}"#.into(), LogFormat::Envoy, true),
-        (r#"{"StartUTC":"2024-05-12T00:00:17Z","RequestMethod":"GET"}"#.into(), LogFormat::Traefik, true),
+        (
+            r#"{"start_time":"2024-05-12T00:00:17Z","response_code":200}"#.into(),
+            LogFormat::Envoy,
+            true,
+        ),
+        (
+            r#"{"StartUTC":"2024-05-12T00:00:17Z","RequestMethod":"GET"}"#.into(),
+            LogFormat::Traefik,
+            true,
+        ),
         (r#"{"time":"2024-05-12T00:00:17Z","ip":"192.0.2.1"}"#.into(), LogFormat::Json, true),
         (r#"{"when":"2024-05-12T00:00:17Z"}"#.into(), LogFormat::Json, false),
         ("\u{feff}TIMESTAMP,ContextTokens\n2023-11-16 18:17:03.97,48".into(), LogFormat::Csv, true),

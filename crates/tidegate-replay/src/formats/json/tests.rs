@@ -5,8 +5,9 @@ const AT: u64 = 1_715_472_017_000_000_000;
 
 #[test]
 fn fields_of_every_server_are_known() {
-    let expected =
-        || all(["192.0.2.1", "ada", "GET", "/a", "example.com", "200", "51", "curl/8", "http://x/"]);
+    let expected = || {
+        all(["192.0.2.1", "ada", "GET", "/a", "example.com", "200", "51", "curl/8", "http://x/"])
+    };
     let caddy = r#"{"level":"info","ts":1715472017,"logger":"http.log.access","msg":"handled request",
         "request":{"remote_ip":"198.51.100.1","remote_port":"1","client_ip":"192.0.2.1","proto":"HTTP/2.0",
         "method":"GET","host":"example.com","uri":"/a?b=c","headers":{"User-Agent":["curl/8"],
@@ -32,7 +33,11 @@ fn fields_of_every_server_are_known() {
         (LogFormat::Json, nginx),
     ] {
         let line = line.replace('\n', " ");
-        assert_eq!(values(format, line.as_bytes()), (ParsedLine::Request(AT), expected()), "{line}");
+        assert_eq!(
+            values(format, line.as_bytes()),
+            (ParsedLine::Request(AT), expected()),
+            "{line}"
+        );
     }
 }
 
@@ -77,8 +82,15 @@ fn a_time_that_does_not_parse_gives_way_to_another_field() {
 #[test]
 fn what_is_no_object_with_a_time_is_unreadable() {
     for line in [
-        "{", "[]", "17", "{}", r#"{"time":"x"}"#, r#"{"time":null}"#, r#"{"time":1715472017} x"#,
-        r#"{"time":1715472017,}"#, "null",
+        "{",
+        "[]",
+        "17",
+        "{}",
+        r#"{"time":"x"}"#,
+        r#"{"time":null}"#,
+        r#"{"time":1715472017} x"#,
+        r#"{"time":1715472017,}"#,
+        "null",
     ] {
         let (parsed, _) = values(LogFormat::Json, line.as_bytes());
         assert!(matches!(parsed, ParsedLine::Unreadable(_)), "{line}: {parsed:?}");
