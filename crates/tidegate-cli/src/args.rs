@@ -10,12 +10,16 @@ use tidegate::policy::YamlOptions;
 
 pub(crate) use access::{Access, AccessArgs};
 pub(crate) use admin::{AdminArgs, AdminCommand, DaemonArgs, KeyArgs, PingArgs, RemoteArgs};
+pub(crate) use diff::{DiffArgs, DiffFormat};
+pub(crate) use replay::{LogArgs, LogFormatArg, ReplayArgs};
 pub(crate) use store::StoreArgs;
 pub(crate) use tls::TlsArgs;
 pub(crate) use token::{CredentialArgs, TokenArgs, TokenCommand};
 
 mod access;
 mod admin;
+mod diff;
+mod replay;
 mod store;
 mod tls;
 mod token;
@@ -46,6 +50,7 @@ Examples:
   tidegate validate policy.toml --explain
   tidegate explain policy.toml --domain api --attr ip=192.0.2.1 --attr method=GET
   tidegate test policy.toml policy.test.toml
+  tidegate replay policy.toml access.log
   tidegate ledger ./state totals"
 )]
 pub(crate) struct Tidegate {
@@ -219,6 +224,46 @@ Examples:
   tidegate test policy.toml tests/*.toml --format json"
     )]
     Test(TestArgs),
+    /// Run access logs through a policy: which requests would it deny?
+    #[command(
+        long_about = "Run access logs through a policy: which requests would it deny?\n\n\
+            Decides every request of the logs as the daemon would, on the clock of the logs, and \
+            prints how many are denied: in total, per rule and per key, the worst minutes, and the \
+            first denials with their explanation.\n\n\
+            Reads the Common and Combined Log Formats (nginx's default), JSON lines of Caddy, Envoy \
+            and Traefik, other JSON lines, and CSV with a header; plain, in gzip or in zstd. The \
+            format is guessed and reported. The attributes of a request are ip, user, method, path \
+            (in its normal form, without the query), host, status, bytes, agent and referer; --attr \
+            names others. Times without a zone are in UTC. Lines that cannot be read are counted and \
+            shown.\n\n\
+            Lines that are out of order by at most --window are put into order. Others are late: \
+            they are decided at the newest time, and counted. --sort sorts all lines.\n\n\
+            Exits with 0 whatever is denied, and with 2 if the policy has errors or a log cannot be \
+            read, or not to its end.",
+        after_long_help = "\
+Examples:
+  tidegate replay policy.toml access.log
+  tidegate replay policy.toml access.log.2.gz access.log.1 access.log --html report.html
+  zcat access.log.*.gz | tidegate replay policy.toml - --sort --format json
+  tidegate replay policy.toml requests.csv --attr user=account --time started --cost tokens"
+    )]
+    Replay(Box<ReplayArgs>),
+    /// Compare two policies, also by what they would do to logged requests
+    #[command(
+        long_about = "Compare two policies, also by what they would do to logged requests.\n\n\
+            Lists the rules that were added, removed and changed, with one line for each number, \
+            and says where a change makes keys start fresh. With logs, runs both policies over them \
+            at once, and lists which keys are newly denied, which no longer are, and by how \
+            much.\n\n\
+            Exits with 0 if the policies are the same, with 1 if they differ, with 2 if a policy has \
+            errors or a log cannot be read, or not to its end.",
+        after_long_help = "\
+Examples:
+  tidegate diff old.toml new.toml
+  tidegate diff old.toml new.toml access.log
+  git show main:policy.toml | tidegate diff - policy.toml access.log.gz --format markdown"
+    )]
+    Diff(Box<DiffArgs>),
     /// Inspect and repair an on-disk ledger
     #[command(
         long_about = "Inspect and repair an on-disk ledger.\n\n\
@@ -270,17 +315,19 @@ Examples:
 impl Command {
     /// The files that the command reads.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
-        let (first, more): (Option<&PathBuf>, &[PathBuf]) = match self {
-            Self::Validate(args) => (None, &args.policies),
-            Self::Explain(args) => (Some(&args.policy), &[]),
-            Self::Test(args) => (Some(&args.policy), &args.cases),
-            Self::Serve(args) => (args.policy.as_ref(), &[]),
+        let (first, more): (Vec<&PathBuf>, &[PathBuf]) = match self {
+            Self::Validate(args) => (vec![], &args.policies),
+            Self::Explain(args) => (vec![&args.policy], &[]),
+            Self::Test(args) => (vec![&args.policy], &args.cases),
+            Self::Replay(args) => (vec![&args.policy], &args.logs),
+            Self::Diff(args) => (vec![&args.old, &args.new], &args.logs),
+            Self::Serve(args) => (args.policy.iter().collect(), &[]),
             Self::Admin(AdminArgs { command: AdminCommand::Policy { apply, .. }, .. }) => {
-                (apply.as_ref(), &[])
+                (apply.iter().collect(), &[])
             }
-            Self::Token(args) => (Some(&args.file), &[]),
-            Self::Ping(_) | Self::Admin(_) => (None, &[]),
-            Self::Schema | Self::Completions(_) | Self::Man(_) | Self::Ledger(_) => (None, &[]),
+            Self::Token(args) => (vec![&args.file], &[]),
+            Self::Ping(_) | Self::Admin(_) => (vec![], &[]),
+            Self::Schema | Self::Completions(_) | Self::Man(_) | Self::Ledger(_) => (vec![], &[]),
         };
         first.into_iter().chain(more).map(PathBuf::as_path)
     }

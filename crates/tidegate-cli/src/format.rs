@@ -84,5 +84,18 @@ pub(crate) fn count(number: usize, one: &str) -> String {
     format!("{number} {one}{s}")
 }
 
+/// A number with its digits in groups of three: `1 234 567`.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            grouped.push(' ');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
 #[cfg(test)]
 mod tests;

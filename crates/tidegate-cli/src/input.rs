@@ -81,7 +81,7 @@ pub(crate) fn name_of(path: &Path) -> String {
     if is_stdin(path) { "<stdin>".into() } else { path.display().to_string() }
 }
 
-fn unreadable(path: &Path, name: String, error: &io::Error) -> ReadError {
+pub(crate) fn unreadable(path: &Path, name: String, error: &io::Error) -> ReadError {
     let (message, hint) = match error.kind() {
         ErrorKind::NotFound if path.is_dir() => (error.to_string(), None),
         ErrorKind::NotFound => ("no such file".into(), similar_path(path)),

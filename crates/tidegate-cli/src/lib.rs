@@ -11,7 +11,9 @@ mod call_error;
 mod cases;
 mod daemon_client;
 mod diagnostics;
+mod diff;
 mod explain;
+mod explanation;
 mod format;
 mod input;
 mod io;
@@ -20,6 +22,7 @@ mod manual;
 mod ping;
 mod reference;
 mod remote;
+mod replay;
 mod rule_index;
 mod serve;
 mod similar;
@@ -99,6 +102,8 @@ fn dispatch(
             io.stdout.write_all(tidegate::policy::schema().as_bytes())?;
             Ok(Exit::Success)
         }
+        Command::Replay(args) => replay::run(&args, io),
+        Command::Diff(args) => diff::run(&args, io),
         Command::Ledger(args) => ledger::run(&args, io),
         Command::Completions(args) => manual::completions(&args, io),
         Command::Man(args) => manual::pages(&args, io),

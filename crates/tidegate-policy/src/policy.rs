@@ -19,6 +19,7 @@ mod cost;
 mod describe;
 mod descriptors;
 mod diagnostic;
+mod difference;
 mod fields;
 mod key;
 pub(crate) mod limit;
@@ -53,6 +54,7 @@ use check::Finding;
 pub use cost::CostTable;
 pub use descriptors::DescriptorNames;
 pub use diagnostic::{Diagnostic, PolicyErrors, Severity};
+pub use difference::{FieldChange, PolicyDifference, RuleChange, RuleDifference};
 pub use key::{Key, KeyPart};
 pub use limit::{Cycle, Limit, Slots};
 pub use load::{PolicyFile, YamlOptions};
@@ -185,6 +187,15 @@ impl Policy {
     #[must_use]
     pub fn enforced_for_all(mut self) -> Self {
         self.settings.enforce_ppm = EngineSettings::ENFORCE_ALL_PPM;
+        self
+    }
+
+    /// The same policy, in which rules with slots deny nothing: for requests of which only the start is
+    /// known, such as those in a log.
+    #[must_use]
+    pub fn without_slots(mut self) -> Self {
+        let with_slots = self.rules.iter_mut().filter(|it| matches!(it.limit, Limit::Slots(_)));
+        with_slots.for_each(|rule| rule.mode = Mode::Shadow);
         self
     }
 

@@ -63,3 +63,9 @@ fn moving_from_ratelimit() {
 fn moving_from_limitador() {
     follow("limitador", include_str!("../../../../docs/guides/moving-from-limitador.md"));
 }
+
+#[test]
+fn before_you_switch_a_limit_on() {
+    let guide = include_str!("../../../../docs/guides/before-you-switch-a-limit-on.md");
+    follow("replay", guide);
+}

@@ -6,6 +6,7 @@
 mod admin;
 mod command;
 mod core_dumps;
+mod diff;
 mod examples;
 mod explain;
 #[path = "../../../../scripts/guide.rs"]
@@ -21,6 +22,8 @@ mod manual;
 mod policy_tests;
 mod remote;
 mod remote_errors;
+mod replay;
+mod replay_page;
 mod run;
 mod schema;
 mod serve;

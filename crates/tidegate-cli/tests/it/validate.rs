@@ -40,6 +40,28 @@ fn yaml_of_envoy_and_limitador_is_validated() {
 }
 
 #[test]
+fn explain_speaks_of_the_limits_in_an_imported_file() {
+    let tree = "domain: edge\ndescriptors:\n  - key: path\n    value: /login\n    descriptors:\n      - key: user\n        \
+                rate_limit: { unit: minute, requests_per_unit: 5 }\n  - key: plan\n    value: gold\n    rate_limit: \
+                { unlimited: true }\n  - key: all\n    value: all\n    rate_limit: { unit: hour, requests_per_unit: 9 }\n";
+    let folder = folder("explain-imported", &[("a.yaml", tree), ("b.yaml", LIMITADOR)]);
+    let ended = tidegate_in(&folder, &["validate", "--explain", "a.yaml", "b.yaml"], b"").with(0);
+    let words = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for expected in [
+        "applies to descriptors of domain `edge` with the entries path = /login, user (any value), in this \
+         order. Each value of user has its own limit. At most 5 in each window of 1m;",
+        "whose only entry is plan = gold. They are not limited.",
+        "whose only entry is all = all. All of them share one limit. At most 9 in each window of 1h;",
+        "Each user has its own limit. At most 1 in each window of 1m;",
+    ] {
+        assert!(words.contains(expected), "{expected}: {words}");
+    }
+    for private in ["1.path", "entries of the descriptor", "group"] {
+        assert!(!words.contains(private), "{private}: {words}");
+    }
+}
+
+#[test]
 fn explain_describes_each_rule() {
     let ended = tidegate(&["validate", "--explain", "examples/policies/api.toml"]).with(0);
     let words = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");

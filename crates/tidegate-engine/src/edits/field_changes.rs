@@ -1,27 +1,15 @@
 //! What an edit changed in a rule: the fields that differ, as in a policy file.
 
-use std::collections::HashSet;
-
-use tidegate_policy::internal::override_table;
-use tidegate_policy::policy::Rule;
-use toml::de::{DeTable, DeValue};
+use tidegate_policy::policy::{FieldChange, Rule};
 
 /// The fields of two versions of a rule that differ, one in each line: `window.max = 3`.
 pub(crate) fn between(before: &Rule, after: &Rule) -> (String, String) {
-    let (old, new) = (fields(before), fields(after));
-    let (mut earlier, mut later) = (missing_in(&old, &new), missing_in(&new, &old));
-    let overrides = |rule: &Rule| -> Vec<String> {
-        let table = |it| format!("override = {}", override_table(rule, it));
-        rule.overrides().iter().map(table).collect()
+    let changes = before.changed_fields(after);
+    let of = |value: fn(&FieldChange) -> Option<&String>| {
+        let line = |it: &FieldChange| value(it).map(|value| format!("{} = {value}", it.field));
+        lines(changes.iter().filter_map(line).collect())
     };
-    let (old, new) = (overrides(before), overrides(after));
-    earlier.extend(missing_in(&old, &new));
-    later.extend(missing_in(&new, &old));
-    if earlier.is_empty() && later.is_empty() {
-        // The same overrides in another order.
-        (earlier, later) = (old, new);
-    }
-    (lines(earlier), lines(later))
+    (of(|it| it.before.as_ref()), of(|it| it.after.as_ref()))
 }
 
 /// The differences in one line: `window.max 3 → 30`.
@@ -34,44 +22,15 @@ pub(super) fn describe(before: &str, after: &str) -> String {
     let (Some(old), Some(mut new)) = (split(before), split(after)) else {
         return format!("{before} → {after}");
     };
-    let mut parts = Vec::new();
+    let mut changes = Vec::new();
     for (name, value) in old {
-        match new.iter().position(|(known, _)| *known == name) {
-            Some(at) => parts.push(format!("{name} {value} → {}", new.remove(at).1)),
-            None => parts.push(format!("{name} {value} removed")),
-        }
+        let at = new.iter().position(|(known, _)| *known == name);
+        let later = at.map(|at| new.remove(at).1);
+        changes.push(FieldChange::new(name, Some(value), later).to_string());
     }
-    parts.extend(new.into_iter().map(|(name, value)| format!("{name} {value} added")));
-    parts.join(", ")
-}
-
-/// The fields of a rule but its overrides, with their tables in front: `window.max = 3`.
-fn fields(rule: &Rule) -> Vec<String> {
-    let text = rule.clone().with_overrides(Vec::new()).to_toml();
-    let text = text.strip_prefix("[[rule]]\n").unwrap_or(&text);
-    let mut fields = Vec::new();
-    if let Ok(table) = DeTable::parse(text) {
-        add_fields("", (table.get_ref(), text), &mut fields);
-    }
-    fields
-}
-
-fn add_fields(prefix: &str, (table, text): (&DeTable<'_>, &str), fields: &mut Vec<String>) {
-    for (name, value) in table {
-        let name = format!("{prefix}{}", name.get_ref().escape_debug());
-        match value.get_ref() {
-            DeValue::Table(inner) => add_fields(&format!("{name}."), (inner, text), fields),
-            _ => {
-                let value = text.get(value.span()).unwrap_or_default().replace('\n', " ");
-                fields.push(format!("{name} = {value}"));
-            }
-        }
-    }
-}
-
-fn missing_in(lines: &[String], others: &[String]) -> Vec<String> {
-    let others: HashSet<&String> = others.iter().collect();
-    lines.iter().filter(|line| !others.contains(line)).cloned().collect()
+    let added = new.into_iter().map(|(name, value)| FieldChange::new(name, None, Some(value)));
+    changes.extend(added.map(|change| change.to_string()));
+    changes.join(", ")
 }
 
 /// The lines as one text, of a bounded size.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tidegate_core::{Bucket, Carry, Debt, Quota};
 
+mod descriptor;
+
 use super::text::format_duration;
 use super::{Condition, CostTable, Cycle, Grant, Limit, Mode, Override, Pattern, Rule, Slots};
 
@@ -12,6 +14,9 @@ impl Rule {
     /// A description of the rule: what it applies to, how much it allows, what happens beyond.
     #[must_use]
     pub fn describe(&self) -> String {
+        if self.reads_descriptors() {
+            return descriptor::describe(self);
+        }
         let mut text = format!("`{}` applies to {}.", self.id.name, requests(self));
         let _ = write!(text, " {}.", keys(self));
         let _ = write!(text, " {}", limit(&self.limit));
@@ -27,19 +32,24 @@ impl Rule {
                 let _ = write!(text, " And {more} more overrides.");
             }
         }
-        if let Some(group) = &self.group {
+        // An imported limit has a group of its own, which says nothing.
+        if let Some(group) = self.group.as_ref().filter(|group| **group != self.id.name) {
             let _ = write!(text, " It applies only if no earlier rule of group `{group}` does.");
         }
         if !self.replaces.is_empty() {
             let _ = write!(text, " It replaces `{}`.", self.replaces.join("`, `"));
         }
-        if self.quota_mode {
-            text += " It is in quota mode: of the descriptors of a call with such rules all have to \
-                     be denied.";
-        } else if self.mode == Mode::Shadow {
-            text += " It is in shadow mode: a denial is counted, and the request is allowed.";
-        }
-        text
+        text + mode(self)
+    }
+}
+
+fn mode(rule: &Rule) -> &'static str {
+    if rule.quota_mode {
+        " It is in quota mode: of the descriptors of a call with such rules all have to be denied."
+    } else if rule.mode == Mode::Shadow {
+        " It is in shadow mode: a denial is counted, and the request is allowed."
+    } else {
+        ""
     }
 }
 

@@ -169,7 +169,7 @@ fn write_name(name: &mut String, position: usize, key: &str) {
 }
 
 /// The key of an entry in its name by position.
-fn key_by_position(name: &str) -> Option<&str> {
+pub(super) fn key_by_position(name: &str) -> Option<&str> {
     let (position, key) = name.split_once('.')?;
     let is_position = matches!(position.as_bytes(), [b'1'..=b'9', rest @ ..]
         if rest.iter().all(u8::is_ascii_digit));

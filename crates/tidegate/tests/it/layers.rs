@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each crate may use of the others. What is not listed is not allowed.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 13] = [
     ("tidegate-core", &[]),
     ("tidegate-table", &["tidegate-core"]),
     ("tidegate-policy", &["tidegate-core", "tidegate-table"]),
@@ -25,9 +25,17 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("tidegate-listen", &["tidegate"]),
     ("tidegate-tower", &["tidegate", "tidegate-proto", "tidegate-listen"]),
     ("tidegate-server", &["tidegate", "tidegate-proto", "tidegate-listen"]),
+    ("tidegate-replay", &["tidegate"]),
     (
         "tidegate-cli",
-        &["tidegate", "tidegate-table", "tidegate-proto", "tidegate-listen", "tidegate-server"],
+        &[
+            "tidegate",
+            "tidegate-replay",
+            "tidegate-table",
+            "tidegate-proto",
+            "tidegate-listen",
+            "tidegate-server",
+        ],
     ),
     ("tidegate-redis-servers", &[]),
 ];

@@ -12,7 +12,7 @@ use tokens::{Token, tokens};
 
 mod tokens;
 
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 13] = [
     "tidegate",
     "tidegate-cli",
     "tidegate-core",
@@ -22,6 +22,7 @@ const CRATES: [&str; 12] = [
     "tidegate-proto",
     "tidegate-redis",
     "tidegate-redis-servers",
+    "tidegate-replay",
     "tidegate-server",
     "tidegate-table",
     "tidegate-tower",
