@@ -3,13 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use tidegate_redis_servers::{Certificate, Program, Server, TlsFiles};
-
-/// A new certificate that signs itself, for 127.0.0.1.
-fn certificate(folder: &Path) -> TlsFiles {
-    let Certificate { path, key } = Certificate::self_signed(folder, "tls");
-    TlsFiles { authority: path.clone(), certificate: path, key }
-}
+use tidegate_redis_servers::{Program, Server, TlsFiles};
 
 #[test]
 fn a_server_with_tls_is_served_by_a_port_of_its_own() {
