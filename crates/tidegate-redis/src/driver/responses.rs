@@ -55,6 +55,12 @@ impl Driver {
             self.keep_uncertain(group, &mut sent.batch.pending, sent.now_ms);
             return self.refused(sent.lane, error, key);
         }
+        if sent.is_resend && committed == Committed::NoScript {
+            if let Some(lane) = self.lanes.all.get_mut(sent.lane) {
+                lane.scripts_are_gone = true;
+            }
+            return self.keep_uncertain(group, &mut sent.batch.pending, sent.now_ms);
+        }
         for key in &group.keys {
             self.busy.remove(key);
         }

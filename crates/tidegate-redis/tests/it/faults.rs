@@ -59,6 +59,33 @@ fn a_lost_commit_that_another_node_wrote_over_is_unknown_and_not_charged_again()
     assert_eq!(other.left(), 496, "it is charged once");
 }
 
+/// Scripts are loaded with each connection; here they are gone before the commit is sent again.
+#[test]
+fn a_lost_commit_that_finds_no_script_when_it_is_sent_again_is_charged_once() {
+    let server = Server::start(Program::Redis7);
+    let proxy = Proxy::start(server.address());
+    let node = Node::new(&proxy.url(), WINDOW);
+    let (tally, is_over) = (Tally::default(), AtomicBool::new(false));
+    node.count(&tally);
+    thread::scope(|scope| {
+        let flushing = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let _ = server.command(&["SCRIPT", "FLUSH"]).success();
+                // Slowly enough that scripts are found now and then.
+                thread::park_timeout(Duration::from_millis(1));
+            }
+        });
+        for _ in 0..40 {
+            proxy.lose_replies("EVALSHA", 1);
+            node.count(&tally);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        flushing.join().unwrap();
+    });
+    assert!(node.redis.stats().resends > 0, "{:?}", node.redis.stats());
+    check_books(&node, &tally, 500);
+}
+
 #[test]
 fn cut_connections_never_admit_too_much() {
     let server = Server::start(Program::Valkey9);
