@@ -7,7 +7,7 @@ use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Value, json};
 use tidegate::Timestamp;
-use tidegate::policy::{Credential, Scope, Token, TokenFile};
+use tidegate::policy::{Credential, Scope, Token};
 
 use crate::args::{Attribute, CredentialArgs, Format, TokenArgs, TokenCommand};
 use crate::format;
@@ -66,8 +66,7 @@ fn create(args: &TokenArgs, io: &mut Io<'_>) -> Result<Exit, CommandError> {
     }
     text.push_str(&entry);
     // The new entry is checked in a file of its own first, so that positions make sense.
-    TokenFile::parse("the new token", entry.as_bytes())
-        .map_err(|errors| TokenFileError::new(&errors))?;
+    file::parse("the new token", &entry)?;
     file.replace(text)?;
     let is_first = !before.tokens().iter().any(|token| token.name() == name);
     match (args.format, &secret) {

@@ -111,7 +111,8 @@ impl LockedFile {
     }
 }
 
-fn parse(name: &str, text: &str) -> Result<TokenFile, TokenFileError> {
+/// The tokens in a text, or all of its errors.
+pub(super) fn parse(name: &str, text: &str) -> Result<TokenFile, TokenFileError> {
     TokenFile::parse(name, text.as_bytes()).map_err(|errors| TokenFileError(errors.to_string()))
 }
 

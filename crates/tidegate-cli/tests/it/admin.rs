@@ -271,7 +271,7 @@ fn listed_users_have_read_access_and_others_none() {
     let _ = daemon.tidegate_as(20_001, &["ping"]).with(0);
     daemon.tidegate_as(20_001, &["admin", "rules"]).with(0).out(&["api/search"]);
     let ban = ["admin", "ban", "--match", "user=x"];
-    daemon.tidegate_as(20_001, &ban).with(1).err(&["read-only access"]);
+    daemon.tidegate_as(20_001, &ban).with(1).err(&["lacks the scope `admin`"]);
     daemon.tidegate_as(20_002, &["ping"]).with(1).err(&["Access denied"]);
     daemon.tidegate_as(20_002, &["admin", "rules"]).with(1).silent_out().err(&["Access denied"]);
     let _ = daemon.admin(&ban[1..]).with(0);

@@ -177,7 +177,7 @@ fn the_password_in_an_address_is_shown_by_no_interface() {
     let with = |more: &str| {
         format!(
             "[server]\nstore = '{store}'{more}\nstore_secret = '{PASSWORD}-secret'\n\
-             store_sentinel_password = '{PASSWORD}'\n{RULE}"
+             {RULE}"
         )
     };
     let policy = folder.file("policy.toml", &with(""));

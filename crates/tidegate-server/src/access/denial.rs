@@ -108,7 +108,7 @@ impl fmt::Display for AccessDenial {
             Self::Unknown => f.write_str("the token or client certificate is not known"),
             Self::Expired => f.write_str("the token has ended"),
             Self::Ambiguous(what) => f.write_str(what),
-            Self::Scope(scope) => write!(f, "the token lacks the scope `{scope}`"),
+            Self::Scope(scope) => write!(f, "the client lacks the scope `{scope}`"),
             Self::Domain => f.write_str("the token is not for this domain"),
             Self::Attribute(name) => {
                 write!(f, "the token is not for requests with this value of the attribute {name:?}")

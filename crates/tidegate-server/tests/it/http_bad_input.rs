@@ -80,7 +80,7 @@ fn bodies_too_large_or_too_deep_are_rejected() {
     assert_eq!(daemon.post("/v1/check", &padded(10_001)).problem().0, 413);
     assert_eq!(daemon.post("/v1/check", &padded(15_000)).problem().0, 413);
     let mut client = daemon.client();
-    client.send(b"POST /v1/check HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n");
+    client.send(b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n");
     while client.send(b"5\r\n     \r\n") {}
     for open in ["[", "{\"attributes\":", "{\"attributes\":{\"a\":[", "{\"requests\":[["] {
         let nested = open.repeat(9_000 / open.len());
@@ -143,9 +143,9 @@ fn keys_with_special_characters_are_kept_apart() {
     }
     assert_eq!(daemon.post("/v1/check", r#"{"domain":"strict"}"#).status, 200, "shared");
     let mut client = daemon.client();
-    client.send(b"GET /check/forward?domain=strict HTTP/1.1\r\nhost: t\r\nx-forwarded-uri: /\xff\xfe\r\nx-forwarded-for: \xff\r\n\r\n");
+    client.send(b"GET /check/forward?domain=strict HTTP/1.1\r\nhost: localhost\r\nx-forwarded-uri: /\xff\xfe\r\nx-forwarded-for: \xff\r\n\r\n");
     assert_eq!(client.receive().unwrap().status, 429, "shared, and consumed");
-    let response = response(&daemon, b"GET /%00%0d%0a\xff HTTP/1.1\r\nhost: t\r\n\r\n");
+    let response = response(&daemon, b"GET /%00%0d%0a\xff HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert!(response.starts_with("HTTP/1.1 4"), "{response}");
     assert_serves(&daemon);
 }
@@ -162,7 +162,7 @@ fn mutated_requests_never_break_the_daemon() {
         request("POST", "/v1/reserve", &[], br#"{"attributes":{"user":"b"}}"#),
         request("POST", "/v1/refund", &[], br#"{"attributes":{"user":"b"},"amount":1}"#),
         request("GET", "/check/forward?domain=strict", &forwarded, b""),
-        b"POST /v1/check HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+        b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
             .to_vec(),
     ];
     let mut chance = Chance(RandomState::new().hash_one(0));

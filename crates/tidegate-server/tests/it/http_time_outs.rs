@@ -29,7 +29,7 @@ fn an_incomplete_head_times_out() {
 fn an_incomplete_body_times_out() {
     let daemon = Running::with(POLICY, |bounds| bounds.request_time = SOON);
     let mut client = daemon.client();
-    client.send(b"POST /v1/check HTTP/1.1\r\nhost: t\r\ncontent-length: 100\r\n\r\n{");
+    client.send(b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{");
     assert_eq!(client.rest(), b"");
 }
 
@@ -47,7 +47,7 @@ fn an_idle_connection_is_closed() {
 fn a_client_that_reads_nothing_is_disconnected() {
     let daemon = Running::with(POLICY, |bounds| bounds.write_time = SOON);
     let mut client = daemon.client();
-    while client.send(b"GET /openapi.json HTTP/1.1\r\nhost: t\r\n\r\n") {}
+    while client.send(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n") {}
     assert_eq!(daemon.post("/v1/check", "{}").status, 200);
 }
 
@@ -58,7 +58,7 @@ fn an_incomplete_head_does_not_delay_shutdown() {
     });
     let mut client = daemon.client();
     assert_eq!(client.post("/v1/check", "{}").status, 200);
-    client.send(b"POST /v1/check HTTP/1.1\r\nhost: t\r\n");
+    client.send(b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\n");
     let stopped = daemon.stop();
     assert_eq!(client.rest(), b"");
     daemon.wait(stopped).unwrap();
@@ -70,7 +70,7 @@ fn requests_in_flight_are_finished_at_shutdown() {
     let mut begun = daemon.client();
     // The head has arrived, and half of the body.
     begun.send(
-        b"POST /v1/check HTTP/1.1\r\nhost: t\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n",
+        b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n",
     );
     assert_eq!(begun.receive().unwrap().status, 100);
     begun.send(b"{");
