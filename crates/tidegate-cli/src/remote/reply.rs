@@ -96,7 +96,7 @@ mod tests {
     fn a_rejection_has_the_reason_of_the_daemon_and_a_hint() {
         for (status, detail, hint) in [
             (401, "a token or a client certificate is needed", Some("--token-file")),
-            (403, "the token lacks the scope `admin`", Some("`inspect`")),
+            (403, "the client lacks the scope `admin`", Some("`inspect`")),
             (404, "no such path; see /openapi.json", Some("admin listener")),
             (422, "`x` is missing", None),
         ] {

@@ -312,7 +312,7 @@ fn the_scope_inspect_may_look_and_not_change() {
         &["round", "game"],
     ] {
         let ended = daemon.run(&[&["admin"], args].concat(), &at).with(1).silent_out();
-        ended.err(&["error: the token lacks the scope `admin`", "hint", "`inspect`"]);
+        ended.err(&["error: the client lacks the scope `admin`", "hint", "`inspect`"]);
     }
     let audit = daemon.run(&["admin", "audit", "--format", "json"], &at).with(0).json();
     assert_eq!(audit["version"], 0);

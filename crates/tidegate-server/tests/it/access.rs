@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::{Value, json};
 use tidegate::policy::Policy;
+use tidegate_redis_servers::{Authority, Certificate};
 use tidegate_server::{Listener, Server, Settings, StartError};
 
 use crate::grpc_client;
@@ -518,4 +519,68 @@ fn a_listener_that_other_machines_reach_is_closed_by_default() {
         assert_eq!(open.is_ok(), listener != Listener::Admin, "{listener}: {open:?}");
         assert!(start(everywhere("127.0.0.1:0")).is_ok());
     }
+}
+
+#[test]
+fn a_certificate_identifies_its_client() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let own = servers.server("tidegate");
+    let folder = Folder::new();
+    let tokens = folder.path().join("tokens.toml");
+    let entry = |name: &str, subject: &str, scopes: &str| {
+        format!("[[token]]\nname = '{name}'\nsubject = '{subject}'\nscopes = {scopes}\n")
+    };
+    let data = "['check', 'settle', 'read']";
+    let entries = [
+        entry("envoy", "spiffe://example/envoy", data),
+        entry("other", "other.example", data),
+        entry("plain", "plain name", "['check']"),
+    ];
+    std::fs::write(&tokens, entries.concat()).unwrap();
+    let with_tls = |settings: Settings| {
+        settings
+            .tls_certificate(Some(&own.path), Some(&own.key))
+            .tls_client_ca(Some(clients.path()))
+            .listen(Listener::Http, Some("0.0.0.0:0"))
+            .listen(Listener::Admin, Some("0.0.0.0:0"))
+    };
+    let running = Running::start_in(folder, POLICY, |it| with_tls(it).tokens(tokens))
+        .expect("it is protected");
+    let certificates = [
+        clients.issue("x").names(&["URI:spiffe://example/envoy", "DNS:envoy.example"]).write(),
+        clients.issue("x").names(&["DNS:other.example"]).write(),
+        clients.issue("plain name").write(),
+        clients.issue("spiffe://example/envoy").names(&["DNS:evil.example"]).write(),
+    ];
+    let curl =
+        |running: &Running, listener, certificate: &Certificate, path: &str, body: Option<&str>| {
+            let port = running.server().address(listener).unwrap().port();
+            let mut curl = std::process::Command::new("curl");
+            curl.args(["-s", "-w", "\n%{http_code}", "--cacert"]).arg(servers.path());
+            curl.arg("--cert").arg(&certificate.path).arg("--key").arg(&certificate.key);
+            body.iter().for_each(|body| drop(curl.args(["-d", body])));
+            let output = curl.arg(format!("https://localhost:{port}{path}")).output();
+            let text =
+                String::from_utf8(output.expect("curl: run scripts/install").stdout).unwrap();
+            let (body, status) = text.rsplit_once('\n').unwrap();
+            (status.parse::<u16>().unwrap(), body.to_owned())
+        };
+    let check = customer("x").to_string();
+    let post = |certificate: usize, path: &str| {
+        curl(&running, Listener::Http, &certificates[certificate], path, Some(&check))
+    };
+    let statuses = |path: &str| [0, 1, 2, 3].map(|certificate| post(certificate, path).0);
+    assert_eq!(statuses("/v1/check"), [200, 200, 200, 401], "by name, and by no other");
+    assert_eq!(statuses("/v1/reserve"), [200, 200, 403, 401]);
+    let reserved: Value = serde_json::from_str(&post(0, "/v1/reserve").1).unwrap();
+    let cancel = format!("/v1/reservations/{}/cancel", reserved["reservation"].as_str().unwrap());
+    let cancel = |certificate: usize| {
+        curl(&running, Listener::Http, &certificates[certificate], &cancel, Some("")).0
+    };
+    assert_eq!((cancel(1), cancel(0)), (410, 204), "each has its own reservations");
+    // Without tokens a certificate of the authority is enough, also for admins.
+    let alone = Running::start_with(POLICY, with_tls).expect("it is protected");
+    let status = |listener, path| curl(&alone, listener, &certificates[3], path, None).0;
+    assert_eq!(status(Listener::Admin, "/admin/v1/status"), 200);
+    assert_eq!(status(Listener::Http, "/metrics"), 200);
 }

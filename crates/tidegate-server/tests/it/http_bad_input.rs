@@ -80,7 +80,8 @@ fn bodies_too_large_or_too_deep_are_rejected() {
     assert_eq!(daemon.post("/v1/check", &padded(10_001)).problem().0, 413);
     assert_eq!(daemon.post("/v1/check", &padded(15_000)).problem().0, 413);
     let mut client = daemon.client();
-    client.send(b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n");
+    client
+        .send(b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n");
     while client.send(b"5\r\n     \r\n") {}
     for open in ["[", "{\"attributes\":", "{\"attributes\":{\"a\":[", "{\"requests\":[["] {
         let nested = open.repeat(9_000 / open.len());
