@@ -43,6 +43,7 @@ mod keys;
 mod lease;
 mod local;
 mod options;
+mod owned_requests;
 mod plain;
 mod planning;
 mod report;

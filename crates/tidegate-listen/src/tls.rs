@@ -43,7 +43,8 @@ pub struct TlsListener {
     time: Duration,
     config: RwLock<Arc<TlsConfig>>,
     counts: HandshakeCounts,
-    warnings: Warnings,
+    /// Of certificates, of plain text, and of all else: one does not hide the other.
+    warnings: [Warnings; 3],
 }
 
 impl TlsListener {
@@ -51,7 +52,7 @@ impl TlsListener {
     #[must_use]
     pub fn new(name: &'static str, time: Duration, config: TlsConfig) -> Self {
         let config = RwLock::new(Arc::new(config));
-        let (counts, warnings) = (HandshakeCounts::default(), Warnings::new());
+        let (counts, warnings) = (HandshakeCounts::default(), Default::default());
         Self { name, time, config, counts, warnings }
     }
 
@@ -79,7 +80,7 @@ impl TlsListener {
         let error = error.map(tracing::field::display);
         if matches!(outcome, HandshakeOutcome::Complete | HandshakeOutcome::Closed) {
             tracing::debug!(listener, %peer, reason, error, "{}", outcome.message());
-        } else if let Some(left_out) = self.warnings.next() {
+        } else if let Some(left_out) = self.warnings[outcome.kind() as usize].next() {
             tracing::warn!(listener, %peer, reason, error, left_out, "{}", outcome.message());
         }
     }
@@ -253,3 +254,6 @@ const HANDSHAKE_RECORD: u8 = 0x16;
 const FIRST_BYTES: usize = 16;
 /// How long handshakes that have begun may take once the process stops.
 const SHUTDOWN_TIME: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests;

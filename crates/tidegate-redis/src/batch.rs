@@ -4,18 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use redis::Cmd;
 use smallvec::SmallVec;
 use tidegate_engine::shared::{RecordKey, Records, Step, Transaction, Write};
 use tidegate_policy::policy::Durability;
 
 use crate::cache::Cache;
-use crate::frame::{self, Cell};
+use crate::frame::{self, Cell, Head};
 use crate::intent::Intent;
 use crate::key_map::{KeyMap, KeySet};
 
-/// A transaction on its way.
+/// A transaction on its way. It is moved often, so it stays in one place in memory.
+pub(crate) type Job = Box<JobBody>;
+
+/// What is known of a transaction on its way.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct JobBody {
     pub(crate) transaction: Transaction,
     /// The records that its next step needs.
     pub(crate) needs: Needs,
@@ -61,16 +65,6 @@ pub(crate) struct Pending {
     pub(crate) intent: Option<Arc<Intent>>,
 }
 
-/// A value to be put on the server.
-#[derive(Debug)]
-pub(crate) struct NewValue {
-    /// What it begins with, which scripts compare.
-    pub(crate) head: Vec<u8>,
-    pub(crate) value: Vec<u8>,
-    /// In milliseconds since 1970, if it expires.
-    pub(crate) expires_ms: Option<u64>,
-}
-
 impl Pending {
     pub(crate) const fn new(expected: Cell, change: Option<Change>) -> Self {
         Self { expected, change, intent: None }
@@ -81,15 +75,34 @@ impl Pending {
         self.change.is_some() || self.intent.is_some()
     }
 
-    /// What is written, with a stamp.
-    pub(crate) fn new_value(&self, stamp: u64, times: Times) -> Option<NewValue> {
-        if let Some(intent) = &self.intent {
-            let expires_ms = (intent.expires_ms > 0).then_some(intent.expires_ms);
-            return Some(NewValue { head: intent.head(), value: intent.value(), expires_ms });
+    /// What the new value begins with, which scripts compare; `None` if nothing is written.
+    pub(crate) fn new_head(&self, stamp: u64) -> Option<Head> {
+        match (&self.intent, &self.change) {
+            (Some(intent), _) => Some(intent.head()),
+            (None, Some(_)) => Some(frame::head(frame::RECORD, stamp)),
+            (None, None) => None,
         }
-        let cell = self.change.as_ref()?.cell(stamp, times);
-        let expires_ms = (cell.expires_ms > 0).then_some(cell.expires_ms);
-        Some(NewValue { head: cell.head(), value: cell.value(), expires_ms })
+    }
+
+    /// Adds the new value as an argument of a command, empty if nothing is written. Returns when it
+    /// expires, in milliseconds since 1970, if it does.
+    pub(crate) fn write(&self, command: &mut Cmd, stamp: u64, times: Times) -> Option<u64> {
+        let expires_ms = match (&self.intent, &self.change) {
+            (Some(intent), _) => {
+                command.arg(intent.value());
+                intent.expires_ms
+            }
+            (None, Some(change)) => {
+                let cell = change.cell(stamp, times);
+                cell.write(command);
+                cell.expires_ms
+            }
+            (None, None) => {
+                command.arg("");
+                0
+            }
+        };
+        (expires_ms > 0).then_some(expires_ms)
     }
 }
 
@@ -131,11 +144,14 @@ impl Times {
     }
 }
 
+/// The keys of a group: mostly one.
+pub(crate) type GroupKeys = SmallVec<[RecordKey; 2]>;
+
 /// Transactions over common keys, decided one after the other, and committed at once.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) jobs: Vec<Job>,
-    pub(crate) keys: Vec<RecordKey>,
+    pub(crate) keys: GroupKeys,
     /// The stamp of the values that it writes.
     pub(crate) stamp: u64,
     /// The commit over several servers that it is a part of.
@@ -144,7 +160,7 @@ pub(crate) struct Group {
 
 impl Group {
     pub(crate) fn new(stamp: u64) -> Self {
-        Self { jobs: Vec::new(), keys: Vec::new(), stamp, part_of: None }
+        Self { jobs: Vec::new(), keys: GroupKeys::new(), stamp, part_of: None }
     }
 }
 
@@ -208,6 +224,16 @@ pub(crate) enum Readiness {
 }
 
 impl Batch {
+    /// With room for so many keys.
+    pub(crate) fn with_capacity(keys: usize) -> Self {
+        let keys = keys.min(MOST_KEYS_OF_BATCH);
+        let mut batch = Self::default();
+        batch.pending.reserve(keys);
+        batch.group_of.reserve(keys);
+        batch.groups.reserve(keys);
+        batch
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.reads.is_empty() && self.groups.is_empty()
     }

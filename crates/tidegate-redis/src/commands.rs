@@ -7,7 +7,7 @@ use redis::{Cmd, Pipeline, RedisWrite, ServerError, Value};
 use smallvec::SmallVec;
 use tidegate_engine::shared::RecordKey;
 
-use crate::batch::{Batch, Group, NewValue, Pending, Times};
+use crate::batch::{Batch, Group, Pending, Times};
 use crate::frame::{Cell, Foreign};
 use crate::intent::Found;
 use crate::key_map::KeySet;
@@ -234,13 +234,13 @@ impl Dialect {
         if expected.stamp.is_some() && !self.has_ifeq {
             return None;
         }
-        let NewValue { value, expires_ms, .. } = pending.new_value(group.stamp, times)?;
         let mut command = Cmd::with_capacity(8, SET_BYTES);
         command.arg("SET");
         self.add_name(&mut command, key);
-        command.arg(&value[..]);
+        let expires_ms = pending.write(&mut command, group.stamp, times);
         if expected.stamp.is_some() {
-            command.arg("IFEQ").arg(expected.value());
+            command.arg("IFEQ");
+            expected.write(&mut command);
         } else {
             command.arg("NX");
         }
@@ -310,7 +310,7 @@ impl Dialect {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.read_sha).arg(1);
         self.add_name(&mut command, key);
-        command.arg(known.head());
+        command.arg(&known.head()[..]);
         command
     }
 }
@@ -318,16 +318,12 @@ impl Dialect {
 impl Dialect {
     /// The arguments of the script for a group.
     fn add_group(&self, command: &mut Cmd, group: &Group, (batch, times): (&Batch, Times)) {
-        let pending = group.keys.iter().filter_map(|key| batch.pending.get(key));
-        let values: Vec<_> =
-            pending.map(|it| (it.expected.head(), it.new_value(group.stamp, times))).collect();
-        let head = values.iter().find_map(|(_, new)| Some(new.as_ref()?.head.clone()));
-        command.arg(group.keys.len()).arg(head.unwrap_or_default());
-        for (expected, new) in values {
-            command.arg(expected);
-            let expires_ms = new.as_ref().and_then(|new| new.expires_ms);
-            command.arg(new.map(|new| new.value).unwrap_or_default());
-            match expires_ms {
+        let pending = || group.keys.iter().filter_map(|key| batch.pending.get(key));
+        let head = pending().find_map(|it| it.new_head(group.stamp));
+        command.arg(group.keys.len()).arg(&head.unwrap_or_default()[..]);
+        for pending in pending() {
+            command.arg(&pending.expected.head()[..]);
+            match pending.write(command, group.stamp, times) {
                 Some(at_ms) => command.arg(at_ms),
                 None => command.arg(""),
             };

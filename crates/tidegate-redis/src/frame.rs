@@ -1,13 +1,20 @@
 //! The form of a value on the server: a mark of what it is, a stamp that no other value has, when it
 //! expires, and the record.
 
+use std::io::Write;
 use std::sync::Arc;
+
+use redis::{Cmd, RedisWrite};
+use smallvec::SmallVec;
 
 /// What every record begins with: what it is, and the version of the form.
 pub(crate) const RECORD: [u8; 4] = *b"tgr1";
 
 /// The length of the part that scripts compare: what it is, and the stamp.
 pub(crate) const HEAD: usize = 12;
+
+/// What scripts compare; empty where there is no value.
+pub(crate) type Head = SmallVec<[u8; HEAD]>;
 
 /// A value as it was last seen on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,24 +62,35 @@ impl Cell {
         })
     }
 
+    /// Adds the value on the server as an argument of a command.
+    pub(crate) fn write(&self, command: &mut Cmd) {
+        let mut argument = command.writer_for_next_arg();
+        let Some(stamp) = self.stamp else { return };
+        let record = self.record.as_deref().unwrap_or_default();
+        for part in [&RECORD[..], &stamp.to_le_bytes(), &self.expires_ms.to_le_bytes(), record] {
+            // It is memory, so it does not fail.
+            let _ = argument.write_all(part);
+        }
+    }
+
     /// The part of the value that scripts compare; empty if there is none.
-    pub(crate) fn head(&self) -> Vec<u8> {
-        self.stamp.map_or_else(Vec::new, |stamp| head(RECORD, stamp))
+    pub(crate) fn head(&self) -> Head {
+        self.stamp.map_or_else(Head::new, |stamp| head(RECORD, stamp))
     }
 }
 
 /// A value with this stamp; without a record, one that says that it was removed.
 pub(crate) fn value(stamp: u64, expires_ms: u64, record: Option<&[u8]>) -> Vec<u8> {
-    let mut value = head(RECORD, stamp);
+    let mut value = Vec::with_capacity(HEAD + 64);
+    value.extend_from_slice(&head(RECORD, stamp));
     value.extend_from_slice(&expires_ms.to_le_bytes());
     value.extend_from_slice(record.unwrap_or_default());
     value
 }
 
 /// What a value with this mark and stamp begins with.
-pub(crate) fn head(magic: [u8; 4], stamp: u64) -> Vec<u8> {
-    let mut head = Vec::with_capacity(HEAD + 64);
-    head.extend_from_slice(&magic);
+pub(crate) fn head(magic: [u8; 4], stamp: u64) -> Head {
+    let mut head = Head::from_slice(&magic);
     head.extend_from_slice(&stamp.to_le_bytes());
     head
 }

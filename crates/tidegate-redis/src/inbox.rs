@@ -9,7 +9,7 @@ use tidegate_policy::policy::Durability;
 use tidegate_table::{Clock, MonotonicClock};
 use tokio::sync::{Notify, oneshot};
 
-use crate::batch::{Job, Needs, Permit};
+use crate::batch::{Job, JobBody, Needs, Permit};
 use crate::cache::Cache;
 use crate::control::ControlCopy;
 use crate::facts::ServerFacts;
@@ -88,7 +88,8 @@ impl Inbox {
         };
         let needs = transaction.first_reads().into();
         let (lost_rounds, _permit) = (0, permit);
-        let job = Job { transaction, needs, submitted_ns, due_ns, lost_rounds, _permit };
+        let job =
+            Box::new(JobBody { transaction, needs, submitted_ns, due_ns, lost_rounds, _permit });
         let mut submitted = lock(&self.submitted);
         let is_first = submitted.is_empty();
         submitted.push(job);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tidegate_engine::shared::RecordKey;
 
-use crate::frame::{self, Cell, Foreign};
+use crate::frame::{self, Cell, Foreign, Head};
 
 /// What is at a key of a group until the group is settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Found {
     }
 
     /// What scripts compare.
-    pub(crate) fn head(&self) -> Vec<u8> {
+    pub(crate) fn head(&self) -> Head {
         match self {
             Self::Cell(cell) => cell.head(),
             Self::Intent(intent) => intent.head(),
@@ -160,13 +160,13 @@ impl Intent {
     }
 
     /// What scripts compare.
-    pub(crate) fn head(&self) -> Vec<u8> {
+    pub(crate) fn head(&self) -> Head {
         frame::head(self.phase.magic(), self.stamp)
     }
 
     /// The value on the server.
     pub(crate) fn value(&self) -> Vec<u8> {
-        let mut value = self.head();
+        let mut value = self.head().to_vec();
         value.extend_from_slice(&self.expires_ms.to_le_bytes());
         let count = u16::try_from(self.members.len()).unwrap_or(u16::MAX);
         value.extend_from_slice(&count.to_le_bytes());

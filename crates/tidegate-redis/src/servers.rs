@@ -8,7 +8,7 @@ use redis::{Cmd, RedisError, Value};
 use tidegate_engine::shared::RecordKey;
 
 use crate::commands::{ReadFailure, found, refusal};
-use crate::frame::Cell;
+use crate::frame::{Cell, Head};
 use crate::intent::{Found, Intent};
 use crate::link::Link;
 use crate::slots;
@@ -71,12 +71,12 @@ impl Servers {
     async fn replace(
         &self,
         key: &RecordKey,
-        expected: Vec<u8>,
-        (head, value, expires_ms): (Vec<u8>, Vec<u8>, u64),
+        expected: Head,
+        (head, value, expires_ms): (Head, Vec<u8>, u64),
     ) -> Result<Replaced, CommandFailure> {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&*self.commit_sha).arg(1).arg(self.name(key)).arg(1).arg(head);
-        command.arg(expected).arg(value);
+        command.arg(&*self.commit_sha).arg(1).arg(self.name(key)).arg(1).arg(&head[..]);
+        command.arg(&expected[..]).arg(value);
         match expires_ms {
             0 => command.arg(""),
             at_ms => command.arg(at_ms),

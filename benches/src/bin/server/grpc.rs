@@ -139,35 +139,40 @@ fn load(address: SocketAddr, options: &Options) -> Result<(u32, f64), String> {
     })
 }
 
-async fn calls(channel: Channel, seed: u32, keys: u32, ends: Instant) -> Result<u32, String> {
-    let mut client = Client::new(channel);
+pub async fn calls(channel: Channel, seed: u32, keys: u32, ends: Instant) -> Result<u32, String> {
     let mut random = seed.wrapping_mul(0x9e37_79b9) | 1;
     let mut count = 0;
     while Instant::now() < ends {
         random ^= random << 13;
         random ^= random >> 17;
         random ^= random << 5;
-        let entry =
-            Entry { key: "user".into(), value: format!("user:{:07}", random % keys).into() };
-        let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
-        let request = RateLimitRequest {
-            domain: "default".into(),
-            descriptors: vec![descriptor],
-            ..Default::default()
-        };
-        client.ready().await.map_err(|error| error.to_string())?;
-        let codec: ProstCodec<RateLimitRequest, RateLimitResponse> = ProstCodec::default();
-        let path = http::uri::PathAndQuery::from_static(SHOULD_RATE_LIMIT);
-        let response = client.unary(Request::new(request), path, codec).await;
-        let response = response.map_err(|status| status.to_string())?;
-        if response.get_ref().overall_code != 1 {
-            return Err(format!("denied: {:?}", response.get_ref()));
-        }
+        call(&channel, random % keys).await?;
         count += 1;
     }
     Ok(count)
 }
 
-fn runtime() -> Runtime {
+/// One call, which must be allowed.
+pub async fn call(channel: &Channel, key: u32) -> Result<(), String> {
+    let mut client = Client::new(channel.clone());
+    let entry = Entry { key: "user".into(), value: format!("user:{key:07}").into() };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
+    let request = RateLimitRequest {
+        domain: "default".into(),
+        descriptors: vec![descriptor],
+        ..Default::default()
+    };
+    client.ready().await.map_err(|error| error.to_string())?;
+    let codec: ProstCodec<RateLimitRequest, RateLimitResponse> = ProstCodec::default();
+    let path = http::uri::PathAndQuery::from_static(SHOULD_RATE_LIMIT);
+    let response = client.unary(Request::new(request), path, codec).await;
+    let response = response.map_err(|status| status.to_string())?;
+    if response.get_ref().overall_code != 1 {
+        return Err(format!("denied: {:?}", response.get_ref()));
+    }
+    Ok(())
+}
+
+pub fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }

@@ -6,6 +6,7 @@ mod grpc;
 mod load;
 mod parts;
 mod servers;
+mod tls;
 
 const HELP: &str = "\
 Measures the daemon and other servers, on this machine: medians of interleaved rounds.
@@ -14,7 +15,7 @@ Servers run on processor 0 and the load on processor 1. The peers are redis-serv
 scripts/install installs) and, for HTTP, throttlecrab-server (scripts/install peers). The daemon is
 the `tidegate` of `cargo build --release -p tidegate-cli`.
 
-usage: server [--part resp|http|grpc|start] [--quick] [--assert]
+usage: server [--part resp|http|grpc|tls|start] [--quick] [--assert]
 
   --part     only this one; may be given more than once
   --quick    fewer and shorter rounds, for a first impression
@@ -73,6 +74,8 @@ fn main() -> ExitCode {
             "--part" => options.parts.extend(args.next()),
             // This program as the server to compare with; see `grpc`.
             "--bare-grpc" => return grpc::serve_bare(args.next()),
+            // This program as many clients; see `tls`.
+            "--flood" => return tls::flood(args.next(), args.next()),
             "--quick" => options.is_quick = true,
             "--assert" => options.is_assert = true,
             _ => {
@@ -86,10 +89,11 @@ fn main() -> ExitCode {
     }
     let mut targets = Vec::new();
     type Part = fn(&Options) -> Result<Vec<Target>, String>;
-    let parts: [(&str, Part); 4] = [
+    let parts: [(&str, Part); 5] = [
         ("resp", parts::resp),
         ("http", parts::http),
         ("grpc", grpc::measure),
+        ("tls", tls::measure),
         ("start", parts::start),
     ];
     for (name, part) in parts {

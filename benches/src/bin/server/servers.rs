@@ -76,8 +76,14 @@ pub fn free_address() -> SocketAddr {
 
 /// The daemon with a single listener.
 pub fn tidegate(listener: &str, policy: &Path) -> Result<Server, String> {
+    tidegate_with(listener, policy, &[])
+}
+
+/// The same with more arguments.
+pub fn tidegate_with(listener: &str, policy: &Path, more: &[String]) -> Result<Server, String> {
     let address = free_address();
     let mut args = vec!["serve".to_owned(), policy.display().to_string()];
+    args.extend_from_slice(more);
     for other in ["http", "grpc", "resp", "unix", "admin"] {
         args.push(format!("--{other}"));
         args.push(if other == listener { address.to_string() } else { "off".into() });

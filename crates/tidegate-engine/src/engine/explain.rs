@@ -6,10 +6,10 @@ use tidegate_policy::policy::{Missing, Mode, Rule, RuleId};
 use tidegate_table::clock::Clock;
 
 use super::error::CheckError;
+use super::owned_requests::OwnedRequests;
 use super::planning::Charged;
 use super::report::{Report, describe_wait};
 use super::ruleset::{CompiledRule, Ruleset};
-use super::shared::OwnedRequests;
 use super::{Engine, Verb, When};
 use crate::request::Request;
 use crate::store::{NowOrLater, Store};

@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use tidegate_core::Timestamp;
 use tidegate_table::clock::Clock;
 
+use super::owned_requests::OwnedRequests;
 use super::report::EarlyDenialReport;
 use super::ruleset::Ruleset;
-use super::shared::{OwnedRequests, Planning};
+use super::shared::Planning;
 use super::{CheckError, Engine, Note};
 use crate::any_limit::Operation;
 use crate::cycle::Times;

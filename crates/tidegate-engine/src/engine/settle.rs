@@ -4,11 +4,12 @@ use tidegate_core::Timestamp;
 use tidegate_table::clock::Clock;
 
 use super::decide::RequestIdentity;
-use super::shared::{OwnedRequests, Planning};
+use super::owned_requests::OwnedRequests;
+use super::shared::Planning;
 use super::{CheckError, Commit, Engine, Note, Refund, SettleError};
 use crate::plan::Settlement;
 use crate::request::Request;
-use crate::store::{HoldId, NowOrLater, RefundFailure, Settled, Store};
+use crate::store::{HoldId, NowOrLater, RefundFailure, SettleFailure, Settled, Store};
 
 /// What a commit came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,8 +141,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         id: HoldId,
         now: Option<Timestamp>,
     ) -> NowOrLater<'_, Result<Timestamp, SettleError>> {
-        let (_, times) = self.begin(now);
-        let settled = self.shared.store.settle(id, (Settlement::Renew, None), times);
+        let settled = self.settle_in_store(id, (Settlement::Renew, None), now);
         settled.map(|settled| Ok(settled?.expires))
     }
 
@@ -183,8 +183,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         settlement: (Settlement, Option<&str>),
         now: Option<Timestamp>,
     ) -> NowOrLater<'_, Result<Settled, SettleError>> {
-        let (_, times) = self.begin(now);
-        let settled = self.shared.store.settle(id, settlement, times);
+        let settled = self.settle_in_store(id, settlement, now);
         let waiting = &self.shared.waiting;
         if let NowOrLater::Later(_) = &settled {
             // It has happened already, even if the result is never awaited.
@@ -196,5 +195,27 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             settled.queues.wake(waiting);
             Ok(settled)
         })
+    }
+
+    /// Settles a hold. The clock of a store that other engines share is known once it has answered.
+    fn settle_in_store(
+        &self,
+        id: HoldId,
+        (settlement, note): (Settlement, Option<&str>),
+        now: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
+        let store = &self.shared.store;
+        let has_answered = store.shared().is_none_or(|shared| shared.control().version > 0);
+        if now.is_some() || has_answered {
+            let (_, times) = self.begin(now);
+            return store.settle(id, (settlement, note), times);
+        }
+        let (engine, answer) = (self.clone(), self.synchronize());
+        self.submit_future(Box::pin(async move {
+            answer.await.map_err(SettleFailure::Outage)?;
+            let (_, times) = engine.begin(None);
+            // No shared store writes notes.
+            engine.shared.store.settle(id, (settlement, None), times).await
+        }))
     }
 }

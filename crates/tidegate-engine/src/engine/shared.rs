@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use tidegate_core::{Timestamp, Wait};
 
 use super::change::{differences, numbered};
 use super::decide::{DecideProgress, LaterDecision, Verb, When};
 use super::domain::DomainName;
+use super::owned_requests::OwnedRequests;
 use super::report::{Report, TicketEnd};
 use super::ruleset::{Ruleset, RulesetEdit, RulesetSource};
 use super::waits::WaitStep;
@@ -18,104 +18,17 @@ use super::{CheckError, EditError, Engine};
 use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
 use crate::history::History;
-use crate::hold_id::Owner;
 use crate::plan::Settlement;
 use crate::request::Request;
-use crate::request_limit::RequestLimit;
 use crate::store::later::{BoxFuture, Submitted};
 use crate::store::shared::{Control, SharedStore};
 use crate::store::{
     DecideError, EnrolFailure, LaterDecided, NowOrLater, Outage, RefundFailure, Store,
 };
-use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Effective, Policy};
 use tidegate_table::clock::Clock;
 use tidegate_table::hash::KeyedHash;
 use tidegate_table::locks::lock;
-
-/// Requests that outlive the call that they came with.
-#[derive(Clone, Debug)]
-pub(super) struct OwnedRequests(SmallVec<[OwnedRequest; 1]>);
-
-#[derive(Clone, Debug)]
-struct OwnedRequest {
-    /// Its texts, one after the other: the domain, the attributes, the idempotency key, the note.
-    text: Box<str>,
-    /// Where each of them ends.
-    ends: SmallVec<[usize; 6]>,
-    attributes: usize,
-    has_idempotency_key: bool,
-    has_note: bool,
-    owner: Option<Owner>,
-    cost: u64,
-    request_limit: Option<RequestLimit>,
-}
-
-impl OwnedRequest {
-    fn new(request: &Request<'_>) -> Self {
-        let texts = || {
-            let attributes = request.attributes.iter();
-            let texts = [request.domain].into_iter();
-            let texts = texts.chain(attributes.flat_map(|(name, value)| [name, value]));
-            texts.chain(request.idempotency_key).chain(request.note)
-        };
-        let mut text = String::with_capacity(texts().map(str::len).sum());
-        let ends = texts().map(|it| {
-            text.push_str(it);
-            text.len()
-        });
-        Self {
-            ends: ends.collect(),
-            text: text.into_boxed_str(),
-            attributes: request.attributes.iter().count(),
-            has_idempotency_key: request.idempotency_key.is_some(),
-            has_note: request.note.is_some(),
-            owner: request.owner,
-            cost: request.cost,
-            request_limit: request.request_limit.copied(),
-        }
-    }
-
-    /// Its texts.
-    fn texts(&self) -> impl Iterator<Item = &str> {
-        let begins = [0].into_iter().chain(self.ends.iter().copied());
-        begins.zip(&self.ends).map(|(begin, end)| &self.text[begin..*end])
-    }
-
-    /// Its attributes.
-    fn attributes(&self) -> Vec<(&str, &str)> {
-        let mut texts = self.texts().skip(1);
-        (0..self.attributes).filter_map(|_| Some((texts.next()?, texts.next()?))).collect()
-    }
-
-    /// The request, with attributes that are in a list.
-    fn request<'r>(&'r self, attributes: &'r [(&'r str, &'r str)]) -> Request<'r> {
-        let mut rest = self.texts().skip(1 + 2 * self.attributes);
-        Request {
-            domain: self.texts().next().unwrap_or_default(),
-            attributes: Attributes::new(attributes),
-            cost: self.cost,
-            idempotency_key: if self.has_idempotency_key { rest.next() } else { None },
-            note: if self.has_note { rest.next() } else { None },
-            owner: self.owner,
-            request_limit: self.request_limit.as_ref(),
-        }
-    }
-}
-
-impl OwnedRequests {
-    pub(super) fn new(requests: &[Request<'_>]) -> Self {
-        Self(requests.iter().map(OwnedRequest::new).collect())
-    }
-
-    /// Calls a function with the requests.
-    pub(super) fn with<R>(&self, then: impl FnOnce(&[Request<'_>]) -> R) -> R {
-        let attributes: Vec<_> = self.0.iter().map(OwnedRequest::attributes).collect();
-        let requests = self.0.iter().zip(&attributes);
-        let requests: Vec<Request<'_>> = requests.map(|(it, list)| it.request(list)).collect();
-        then(&requests)
-    }
-}
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// The decision of a store that answers later.
@@ -525,7 +438,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 
     /// Submits an operation: the first poll does.
-    fn submit_future<T: Send + 'static>(&self, mut future: BoxFuture<T>) -> NowOrLater<'static, T> {
+    pub(super) fn submit_future<T: Send + 'static>(
+        &self,
+        mut future: BoxFuture<T>,
+    ) -> NowOrLater<'static, T> {
         let mut context = Context::from_waker(Waker::noop());
         if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
             return NowOrLater::Now(result);

@@ -160,6 +160,9 @@ impl RuleHistory {
         let in_force_at = |at: Position| limits.of_version(at.version, self.wall_at(at));
         let mut in_force = in_force_at(from);
         let mut limit = *in_force.limit;
+        if from == to {
+            return Current { tag: self.tag(to), limit, state, stuck: None };
+        }
         let mut last = self.last_change(from, in_force_at);
         let mut stuck: Option<(Position, AnyState, Stuck)> = None;
         for (position, moment) in self.changes(from, to) {

@@ -22,24 +22,30 @@ impl History {
         now: Timestamp,
         ends: Timestamp,
     ) -> bool {
-        let Some(rule) = self.rule_of(stored.tag) else { return true };
-        if rule.is_gone_at(now) {
+        self.rule_of(stored.tag).is_none_or(|rule| rule.is_idle(stored, hash, (now, ends)))
+    }
+}
+
+impl RuleHistory {
+    /// Whether a state of this rule is as good as fresh from `now` on.
+    fn is_idle(&self, stored: StoredState, hash: u64, (now, ends): (Timestamp, Timestamp)) -> bool {
+        if self.is_gone_at(now) {
             return true;
         }
         match stored.state {
             AnyState::Quota(state) => {
-                let is_over = rule.is_over(stored.tag, state.period, (now, ends));
+                let is_over = self.is_over(stored.tag, state.period, (now, ends));
                 let is_used = state.used > 0 && !is_over;
-                !rule.may_carry() && !is_used && state.held == 0 && !rule.owes(&state, is_over)
+                !self.may_carry() && !is_used && state.held == 0 && !self.owes(&state, is_over)
             }
             AnyState::Window(state) => {
                 state.held == 0 && (state.used == 0 || state.ends_ns <= now.as_nanos())
             }
-            state if rule.cut_tag(stored.tag).is_some() => rule.is_idle_since_cut(&state, now),
-            _ if rule.has_patterns() => rule.is_idle_by_any_limit(stored, now),
+            state if self.cut_tag(stored.tag).is_some() => self.is_idle_since_cut(&state, now),
+            _ if self.has_patterns() => self.is_idle_by_any_limit(stored, now),
             _ => {
                 let key = KeyRef { hash, meets: &|_| false };
-                let current = rule.advance(stored, key, rule.tag_by_clock(now), now);
+                let current = self.advance(stored, key, self.tag_by_clock(now), now);
                 current.stuck.is_none() && current.limit.is_idle(&current.state, now)
             }
         }
@@ -59,7 +65,7 @@ impl History {
         let ends = rule.newest().decided_at(times).period.ends;
         let ends = ends.unwrap_or(Timestamp::from_nanos(u64::MAX));
         let is_fresh_after =
-            |after: &Duration| self.is_idle(stored, hash, times.now.saturating_add(*after), ends);
+            |after: &Duration| rule.is_idle(stored, hash, (times.now.saturating_add(*after), ends));
         (0..POWERS).map(|power| Duration::from_secs(1 << power)).find(is_fresh_after)
     }
 }

@@ -113,6 +113,19 @@ impl HandshakeOutcome {
         }
     }
 
+    /// Its kind, for the log.
+    pub(super) const fn kind(self) -> FailureKind {
+        match self {
+            Self::NoCertificate
+            | Self::CertificateExpired
+            | Self::CertificateNotYetValid
+            | Self::CertificateUnknownIssuer
+            | Self::CertificateInvalid => FailureKind::Certificate,
+            Self::PlainText => FailureKind::PlainText,
+            _ => FailureKind::Other,
+        }
+    }
+
     /// What a log says of it.
     pub(super) const fn message(self) -> &'static str {
         match self {
@@ -150,6 +163,14 @@ impl fmt::Display for HandshakeOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// Failures whose log lines are limited together.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FailureKind {
+    Certificate,
+    PlainText,
+    Other,
 }
 
 /// How many handshakes ended in each way.

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Server;
+use crate::certificates::Certificate;
 use crate::program::Program;
 
 /// When the log of a server is synced.
@@ -37,6 +38,15 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// The certificates that client certificates are checked against.
     pub authority: PathBuf,
+}
+
+impl TlsFiles {
+    /// A new certificate for 127.0.0.1 that is its own authority, and its key, in a folder.
+    #[must_use]
+    pub fn generate(folder: &Path, name: &str) -> Self {
+        let Certificate { path, key } = Certificate::self_signed(folder, name);
+        Self { authority: path.clone(), certificate: path, key }
+    }
 }
 
 /// What kind of process it is.

@@ -1,6 +1,6 @@
 //! TLS.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use tidegate_redis_servers::{Certificate, Program, Server, TlsFiles};
@@ -15,7 +15,7 @@ fn certificate(folder: &Path) -> TlsFiles {
 fn a_server_with_tls_is_served_by_a_port_of_its_own() {
     // Its folder holds the files.
     let other = Server::start(Program::Redis7);
-    let files = certificate(other.folder());
+    let files = TlsFiles::generate(other.folder(), "tls");
     let server = Server::builder(Program::Redis7).tls(files.clone()).start();
     let address = server.tls_address().unwrap();
     assert_eq!(server.tls_url().unwrap(), format!("rediss://{address}"));
@@ -31,13 +31,13 @@ fn a_server_with_tls_is_served_by_a_port_of_its_own() {
     };
     assert_eq!(ping(&files.authority), "PONG\n");
     let stranger = Server::start(Program::Redis7);
-    assert_ne!(ping(&certificate(stranger.folder()).authority), "PONG\n");
+    assert_ne!(ping(&TlsFiles::generate(stranger.folder(), "tls").authority), "PONG\n");
 }
 
 #[test]
 fn only_programs_that_were_built_with_tls_have_it() {
     let other = Server::start(Program::Redis7);
-    let files = certificate(other.folder());
+    let files = TlsFiles::generate(other.folder(), "tls");
     for program in Program::ALL {
         let output = Command::new("timeout")
             .args(["0.5", program.path().to_str().unwrap(), "--port", "0", "--save", ""])

@@ -1,5 +1,6 @@
 //! Changes of the policy's record: one at a time, each ahead of the time from which it is in force.
 
+use smallvec::smallvec;
 use tidegate_core::Timestamp;
 use tidegate_engine::shared::{RecordKey, Write};
 use tidegate_table::Clock;
@@ -54,7 +55,7 @@ impl Driver {
         batch.pending.insert(key, Pending::new(copy.cell, Some(change)));
         let mut group = Group::new(frame::new_stamp());
         self.edits.on_its_way = Some(group.stamp);
-        (group.jobs, group.keys) = (vec![job], vec![key]);
+        (group.jobs, group.keys) = (vec![job], smallvec![key]);
         batch.groups.push(group);
         let now_ms = latest.as_nanos() / 1_000_000;
         self.send(batch, Sending { lane, now_ms, is_resend: false });

@@ -41,8 +41,9 @@ impl Driver {
     /// Sends what can be sent.
     pub(super) fn send_all(&mut self) {
         self.resend();
-        while self.lanes.any_is_ready() && !self.several.is_full() {
-            let batch = self.fill();
+        while self.lanes.any_is_ready() {
+            // The record of the policy is read also while no more can be committed.
+            let batch = if self.several.is_full() { Batch::default() } else { self.fill() };
             let poll = self.control_lane_to_poll();
             if batch.is_empty() && poll.is_none() {
                 return;
@@ -66,7 +67,7 @@ impl Driver {
 
     /// A batch of what waits.
     fn fill(&mut self) -> Batch {
-        let mut batch = Batch::default();
+        let mut batch = Batch::with_capacity(self.waiting.len());
         let mut taken = std::mem::take(&mut self.busy);
         let mut claimed: Vec<RecordKey> = Vec::new();
         let (mut edits, mut complete) = (Vec::new(), Vec::new());
@@ -149,6 +150,9 @@ impl Driver {
         let now_ms = self.now_ms();
         for (number, job, missing) in std::mem::take(&mut batch.readers) {
             self.readers.insert(number, Reader { job, missing, failure: None });
+        }
+        if self.lanes.cluster.is_none() {
+            return self.send(batch, Sending { lane: 0, now_ms, is_resend: false });
         }
         let mut lanes: BTreeMap<usize, Batch> = BTreeMap::new();
         if let Some(number) = poll {

@@ -1,23 +1,27 @@
 //! Commits over several servers: begins them, counts their parts, and ends them.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
 
+use smallvec::smallvec;
 use tidegate_engine::Outage;
 use tidegate_engine::shared::RecordKey;
 
 use super::send::Sending;
-use super::{Driver, Event, Sent, extract, local_ns};
+use super::{Driver, Sent, extract};
 use crate::batch::{Batch, Group, Job, Pending, Times};
 use crate::cache::Seen;
 use crate::commands::{Committed, is_redirection};
-use crate::frame::Cell;
-use crate::intent::{After, Found, Intent, Member, Phase};
+use crate::intent::Found;
 use crate::key_map::{KeyMap, KeySet};
 use crate::locks::lock;
-use crate::servers::CommandFailure;
-use crate::settle::{Laid, Left, Withdrawal, Withdrawn, finish, visit, withdraw};
+use crate::settle::{Laid, Withdrawal};
+
+mod parts;
+mod settling;
+
+use parts::{Part, PartState, parts};
+use settling::{End, Settling};
+pub(super) use settling::{Settled, Visited};
 
 /// Commits over several servers, by the stamps of their intents.
 #[derive(Default)]
@@ -42,60 +46,6 @@ struct Commit {
     is_uncertain: bool,
     /// How many connections there had been when it began.
     connects: u64,
-}
-
-struct Part {
-    key: RecordKey,
-    expected: Cell,
-    /// `None` if the value is only compared.
-    intent: Option<Arc<Intent>>,
-    state: PartState,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PartState {
-    Unsent,
-    /// Its response is awaited, or it is to be sent again.
-    Sent,
-    Laid,
-    /// It is not there, and never will be.
-    Lost,
-}
-
-/// A commit that has an outcome, whose intents are being replaced.
-struct Settling {
-    laid: Laid,
-    /// All keys that no other transaction may use until then.
-    keys: Vec<RecordKey>,
-    end: End,
-    attempts: u32,
-    /// When it began, by the local clock.
-    began_ns: u64,
-}
-
-impl Settling {
-    fn new(laid: Laid, keys: Vec<RecordKey>, end: End) -> Self {
-        Self { laid, keys, end, attempts: 0, began_ns: local_ns() }
-    }
-}
-
-enum End {
-    Commit,
-    Withdraw { jobs: Vec<Job>, how: Withdrawal, failure: Option<Outage> },
-}
-
-/// The intents of a commit were replaced, as far as it goes.
-pub(super) struct Settled {
-    stamp: u64,
-    result: Result<(bool, Left), CommandFailure>,
-}
-
-/// An intent of another writer was replaced, or not.
-pub(super) struct Visited {
-    key: RecordKey,
-    /// By the local clock.
-    began_ns: u64,
-    result: Result<Cell, CommandFailure>,
 }
 
 impl Several {
@@ -181,7 +131,7 @@ impl Driver {
             };
             part.state = PartState::Sent;
             let mut group = Group::new(stamp);
-            (group.keys, group.part_of) = (vec![part.key], Some(stamp));
+            (group.keys, group.part_of) = (smallvec![part.key], Some(stamp));
             let mut pending = Pending::new(part.expected.clone(), None);
             pending.intent.clone_from(&part.intent);
             to_send.push((lane, group, pending));
@@ -359,73 +309,6 @@ impl Driver {
         }
     }
 
-    /// Replaces the intents of a commit.
-    fn settle(&mut self, stamp: u64, settling: Settling) {
-        let servers = self.lanes.servers(self.at_least_ms());
-        let laid = settling.laid.clone();
-        let how = match settling.end {
-            End::Commit => None,
-            End::Withdraw { how, .. } => Some(how),
-        };
-        let pause = match settling.attempts {
-            0 => Duration::ZERO,
-            attempts => Duration::from_millis(10 << attempts.min(6)),
-        };
-        self.several.settling.insert(stamp, settling);
-        self.events.push(Box::pin(async move {
-            if !pause.is_zero() {
-                tokio::time::sleep(pause).await;
-            }
-            let result = match how {
-                None => finish(&servers, &laid).await.map(|left| (true, left)),
-                Some(how) => match withdraw(&servers, &laid, how).await {
-                    Withdrawn { failure: Some(failure), is_certain: false, .. } => Err(failure),
-                    Withdrawn { is_certain, left, .. } => Ok((is_certain, left)),
-                },
-            };
-            Event::Settled(Settled { stamp, result })
-        }));
-    }
-
-    /// Values that expire do so no earlier than this, in milliseconds since 1970.
-    fn at_least_ms(&self) -> u64 {
-        let kept_longer = self.inbox.settings.kept_longer;
-        Times { now_ms: self.now_ms(), kept_longer }.after(Duration::ZERO)
-    }
-
-    /// The intents of a commit are replaced, or cannot be for now.
-    pub(super) fn settled(&mut self, settled: Settled) {
-        let Settled { stamp, result } = settled;
-        let Some(mut settling) = self.several.settling.remove(&stamp) else { return };
-        let (is_certain, left) = match result {
-            Ok(result) => result,
-            Err(failure) => {
-                self.note_failure(&failure);
-                settling.attempts += 1;
-                if settling.attempts < MOST_ATTEMPTS {
-                    return self.settle(stamp, settling);
-                }
-                // Who meets the intents settles them.
-                (false, Left::new())
-            }
-        };
-        {
-            let at_ns = settling.began_ns;
-            let mut known = lock(&self.inbox.known);
-            for key in &settling.keys {
-                self.busy.remove(key);
-                known.cache.remove(key);
-            }
-            for (key, cell) in left {
-                known.cache.insert(key, Seen { cell, at_ns });
-            }
-        }
-        if let End::Withdraw { jobs, failure, .. } = settling.end {
-            let failure = failure.or((!is_certain).then_some(Outage::Unknown));
-            self.end_jobs(jobs, failure);
-        }
-    }
-
     /// Ends transactions whose time is over. A commit that none of them waits for is given up.
     pub(super) fn expire_several(&mut self, now_ns: u64) {
         let mut late = Vec::new();
@@ -466,105 +349,10 @@ impl Driver {
         let end = End::Withdraw { jobs: Vec::new(), how, failure: None };
         self.settle(stamp, Settling::new(laid, keys, end));
     }
-
-    /// Settles the group of an intent of another writer; until then nothing else is done at its key.
-    pub(super) fn meet(&mut self, key: RecordKey, intent: Intent) {
-        lock(&self.inbox.known).cache.remove(&key);
-        if self.several.visits.len() >= MOST_VISITS {
-            // It is read again.
-            return;
-        }
-        self.several.visits.insert(key);
-        self.busy.insert(key);
-        self.inbox.counters.intents_met.add(1);
-        let servers = self.lanes.servers(self.at_least_ms());
-        let began_ns = local_ns();
-        self.events.push(Box::pin(async move {
-            let result = visit(&servers, &key, intent).await;
-            if result.is_err() {
-                tokio::time::sleep(VISIT_AGAIN).await;
-            }
-            Event::Visited(Visited { key, began_ns, result })
-        }));
-    }
-
-    pub(super) fn visited(&mut self, visited: Visited) {
-        let Visited { key, began_ns, result } = visited;
-        self.several.visits.remove(&key);
-        self.busy.remove(&key);
-        match result {
-            Ok(cell) => {
-                lock(&self.inbox.known).cache.insert(key, Seen { cell, at_ns: began_ns });
-            }
-            Err(failure) => self.note_failure(&failure),
-        }
-    }
-
-    fn note_failure(&mut self, CommandFailure(error): &CommandFailure) {
-        self.complain(|| tracing::warn!(error, "cannot settle a commit over several servers"));
-        if is_redirection(error) {
-            self.refresh_soon(0);
-        }
-    }
-}
-
-/// The parts of a commit over these keys, which are in order; the first is the primary.
-fn parts(pending: Vec<(RecordKey, Pending)>, stamp: u64, times: Times) -> Vec<Part> {
-    let member = |(key, pending): &(RecordKey, Pending)| Member {
-        key: *key,
-        expected: pending.expected.stamp,
-    };
-    let members: Arc<[Member]> = pending.iter().map(member).collect();
-    let is_write = pending.iter().any(|(_, pending)| pending.writes());
-    let after = |pending: &Pending| match &pending.change {
-        None => After::Unchanged,
-        Some(change) => {
-            let Cell { expires_ms, record, .. } = change.cell(stamp, times);
-            After::Changed { expires_ms, record }
-        }
-    };
-    let afters: Vec<After> = pending.iter().map(|(_, pending)| after(pending)).collect();
-    let expires_ms = expiry(&pending, &afters, times);
-    let parts = pending.into_iter().zip(afters);
-    let part = |((key, pending), after): ((RecordKey, Pending), After)| {
-        let before = pending.expected.clone();
-        let members = Arc::clone(&members);
-        let intent = is_write.then(|| {
-            Arc::new(Intent { phase: Phase::Laid, stamp, expires_ms, members, before, after })
-        });
-        Part { key, expected: pending.expected, intent, state: PartState::Unsent }
-    };
-    parts.map(part).collect()
-}
-
-/// When the intents expire: not before any value that was or will be there.
-fn expiry(pending: &[(RecordKey, Pending)], afters: &[After], times: Times) -> u64 {
-    let before = pending.iter().filter(|(_, pending)| pending.expected.stamp.is_some());
-    let before = before.map(|(_, pending)| pending.expected.expires_ms);
-    let after = afters.iter().filter_map(|after| match after {
-        After::Unchanged => None,
-        After::Changed { expires_ms, .. } => Some(*expires_ms),
-    });
-    let least = std::iter::once(times.after(Duration::ZERO));
-    before.chain(after).chain(least).reduce(later).unwrap_or(0)
-}
-
-/// The later of two expiries; 0 is never.
-fn later(first: u64, second: u64) -> u64 {
-    if first == 0 || second == 0 { 0 } else { first.max(second) }
 }
 
 /// How many commits over several servers there are at once.
 const MOST_COMMITS: usize = 1_024;
 
-/// How many intents of other writers are settled at once.
-const MOST_VISITS: usize = 64;
-
 /// After so many lost rounds a commit takes its keys one after the other.
 const ORDERED_AFTER: u8 = 2;
-
-/// How often it is attempted to settle a commit.
-const MOST_ATTEMPTS: u32 = 6;
-
-/// How long after a failure an intent is read again.
-const VISIT_AGAIN: Duration = Duration::from_millis(20);

@@ -269,6 +269,18 @@ fn a_clock_set_back_refills_nothing_and_one_set_forward_counts_as_time() {
     }
 }
 
+/// An hour ago a reservation of ten minutes is over for the system's clock, and not for the server's.
+#[test]
+fn a_settlement_is_the_first_thing_that_a_node_does_and_counts_by_the_clock_of_the_server() {
+    let server = Server::builder(Program::Valkey9).steppable_clock().start();
+    server.step_clock(-3_600);
+    let first = Node::new(&server.url(), WINDOW);
+    let id = first.engine.reserve(&ADA.cost(7)).block().unwrap().hold().unwrap();
+    let second = Node::new(&server.url(), WINDOW);
+    assert_eq!(second.engine.commit(id, Some(3)).block().unwrap().charged, 3);
+    assert_eq!(first.left(), 497);
+}
+
 /// The rights that the README documents.
 pub(crate) const RIGHTS: &str = "ACL SETUSER app on >pw ~tidegate:* +get +mget +set +del \
                                  +evalsha +eval +script|load +time +info +wait +waitaof +blpop \

@@ -8,6 +8,7 @@ use tidegate::Request;
 use tidegate::redis::RedisBuilder;
 use tidegate_redis_servers::{Cluster, Program, Server, until};
 
+use crate::faults::RIGHTS;
 use crate::support::{Node, Tally, builder, eventually};
 
 /// Three limits with common keys.
@@ -353,4 +354,28 @@ fn connections_that_are_cut_never_charge_twice_or_in_part() {
     let stats: Vec<_> = nodes.iter().map(|node| node.redis.stats()).collect();
     assert!(stats.iter().any(|it| it.resends > 0), "{stats:?}");
     until_settled(&cluster, "cut");
+}
+
+#[test]
+fn spread_over_a_cluster_it_needs_no_more_rights_than_documented() {
+    let cluster = Cluster::start(Program::Valkey9);
+    let rights: Vec<&str> = RIGHTS.split_whitespace().chain(["+cluster|slots"]).collect();
+    for node in cluster.nodes() {
+        let _ = node.command(&rights).success();
+    }
+    let url = url(&cluster).replace("://", "://app:pw@");
+    let nodes: Vec<Node> = (0..2).map(|_| Node::new(&url, LIMITS)).collect();
+    for node in &nodes {
+        assert_eq!(eventually("it decides", || node.allows(&RED)), Some(true));
+    }
+    let id = nodes[0].engine.reserve(&RED).block().unwrap().hold().unwrap();
+    nodes[1].engine.cancel(id, None).block().unwrap();
+    // Both at once, so that each meets intents of the other.
+    thread::scope(|scope| {
+        for node in &nodes {
+            scope.spawn(|| (0..20).for_each(|_| assert_eq!(node.allows(&RED), Some(true))));
+        }
+    });
+    assert_eq!(left(&nodes[0], &RED), [90 - 42, 150 - 42, 250 - 42]);
+    assert!(nodes.iter().all(|node| node.redis.stats().spread_commits > 0));
 }

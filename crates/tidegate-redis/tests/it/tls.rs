@@ -125,8 +125,9 @@ fn a_wrong_authority_is_an_outage_that_says_so() {
     for builder in [builder(&url).ca_file(&wrong.path), builder(&url)] {
         let node = Node::with(builder.deadline(Duration::from_millis(200)), WINDOW);
         assert_eq!(node.allows(&ADA), None);
-        let failure = eventually("it has failed", || node.redis.failure()).unwrap();
-        assert!(failure.contains("certificate"), "{failure}");
+        // An attempt to connect may take too long, but not all of them.
+        eventually("it says so", || node.redis.failure().filter(|it| it.contains("certificate")));
+        assert_eq!(node.allows(&ADA), None);
     }
 }
 

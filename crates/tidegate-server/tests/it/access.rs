@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tidegate::policy::Policy;
 use tidegate_server::{Listener, Server, Settings, StartError};
 
+use crate::grpc_client;
 use crate::running::{Folder, HttpReply, PATIENCE, Running, ask, until};
 
 const POLICY: &str = r#"
@@ -322,6 +323,39 @@ fn resp_clients_have_the_scopes_of_their_token() {
     assert!(may("s-acme", &["TG.CHECK", "api", "ATTR", "customer", "acme"]));
     assert!(!may("s-acme", &["TG.CHECK", "other"]));
     assert!(may("s-check", &["HELLO", "3", "AUTH", "check", "s-check"]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grpc_calls_have_the_scopes_of_their_token() {
+    let folder = Folder::new();
+    let file = Policy::parse("policy.toml", POLICY.as_bytes()).unwrap();
+    let tokens = folder.tokens(TOKENS);
+    let server = Server::start(Settings::on_free_ports(file).tokens(tokens)).await.unwrap();
+    let mut client = grpc_client::Client::new(&server).await;
+    let acme = grpc_client::call("api", &[&[("customer", "acme")]]);
+    let both = grpc_client::call("api", &[&[("customer", "acme")], &[("customer", "x")]]);
+    let mut status = async |token, call: &_| {
+        client.token = token;
+        client.ask(call).await.map_or_else(|(status, _)| status, |_| 0)
+    };
+    assert_eq!(status(None, &acme).await, 16);
+    assert_eq!(status(Some("wrong"), &acme).await, 16);
+    assert_eq!(status(Some("s-read"), &acme).await, 7);
+    assert_eq!(status(Some("s-check"), &acme).await, 0);
+    assert_eq!(status(Some("s-acme"), &acme).await, 0);
+    assert_eq!(status(Some("s-acme"), &both).await, 7, "one of the descriptors");
+    let mut back = acme.clone();
+    back.descriptors[0].is_negative_hits = true;
+    assert_eq!(status(Some("s-check"), &back).await, 7);
+    assert_eq!(status(Some("s-ada"), &back).await, 0);
+    client.token = None;
+    assert!(
+        client.call("/grpc.health.v1.Health/Check", b"").await.is_ok(),
+        "health is for everyone"
+    );
+    let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    assert_eq!(client.call(reflection, b"").await.unwrap_err().0, 16);
+    server.stop().await;
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tidegate::policy::Policy;
+use tidegate_redis_servers::{Authority, Certificate};
 use tidegate_server::{Listener, Server, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -142,13 +143,19 @@ struct Envoy {
 
 impl Envoy {
     async fn start(name: &str, upstream: u16, server: &Server) -> Self {
+        Self::start_with(name, upstream, server, "").await
+    }
+
+    /// Starts with more settings for the cluster of the daemon.
+    async fn start_with(name: &str, upstream: u16, server: &Server, cluster: &str) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let binary = root.join("target/tools/envoy-1.40.0/envoy");
         assert!(binary.exists(), "{} is missing: run scripts/install", binary.display());
         let folder = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let tidegate = server.address(Listener::Grpc).unwrap().port();
-        let configuration = CONFIGURATION
+        let configuration = [CONFIGURATION, cluster]
+            .concat()
             .replace("UPSTREAM", &upstream.to_string())
             .replace("TIDEGATE", &tidegate.to_string());
         fs::write(folder.join("envoy.yaml"), configuration).unwrap();
@@ -362,5 +369,45 @@ descriptors:
         "metadata": {"pool": {"name": "blue", "size": 3}, "kind": "user"},
     });
     assert_eq!(metadata, expected);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn envoy_and_the_daemon_verify_each_other() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let own = servers.server("tidegate");
+    let file = Policy::load("edge.yaml", LIMITS.as_bytes()).unwrap();
+    let settings = Settings::on_free_ports(file)
+        .tls_certificate(Some(&own.path), Some(&own.key))
+        .tls_client_ca(Some(clients.path()));
+    let server = Server::start(settings).await.unwrap();
+    let cluster = |certificate: &Certificate| {
+        format!(
+            r#"    transport_socket:
+      name: envoy.transport_sockets.tls
+      typed_config:
+        "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
+        sni: localhost
+        common_tls_context:
+          tls_certificates:
+          - certificate_chain: {{filename: {}}}
+            private_key: {{filename: {}}}
+          validation_context:
+            trusted_ca: {{filename: {}}}
+            match_typed_subject_alt_names: [{{san_type: DNS, matcher: {{exact: localhost}}}}]
+"#,
+            certificate.path.display(),
+            certificate.key.display(),
+            servers.path().display()
+        )
+    };
+    let envoy = clients.issue("envoy").names(&["URI:spiffe://example/envoy"]).write();
+    let front = Envoy::start_with("envoy-mtls", upstream().await, &server, &cluster(&envoy)).await;
+    assert_eq!(front.statuses(&[("x-user", "ada")]).await, [200, 200, 429]);
+    // The daemon does not accept it, and Envoy lets requests pass without it.
+    let stranger = servers.issue("envoy").write();
+    let front =
+        Envoy::start_with("envoy-denied", upstream().await, &server, &cluster(&stranger)).await;
+    assert_eq!(front.statuses(&[("x-user", "ada")]).await, [200, 200]);
     server.stop().await;
 }

@@ -16,6 +16,7 @@ use tidegate_proto::rls::{
     self, Message, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
 };
 use tidegate_server::{Bounds, Listener, Server, Settings};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -37,6 +38,8 @@ pub(crate) async fn daemon_with(policy: &str, change: impl FnOnce(&mut Bounds)) 
 #[derive(Clone)]
 pub(crate) struct Client {
     sender: SendRequest<AnyBody>,
+    /// The secret that it sends with each call.
+    pub(crate) token: Option<&'static str>,
 }
 
 pub(crate) type AnyBody = BoxBody<Bytes, Infallible>;
@@ -60,10 +63,18 @@ impl Client {
     ) -> (Self, JoinHandle<hyper::Result<()>>) {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
+        Self::over(stream, change).await
+    }
+
+    /// The same over any stream.
+    pub(crate) async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        change: impl FnOnce(&mut http2::Builder<TokioExecutor>),
+    ) -> (Self, JoinHandle<hyper::Result<()>>) {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         change(&mut builder);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
-        (Self { sender }, tokio::spawn(connection))
+        (Self { sender, token: None }, tokio::spawn(connection))
     }
 
     pub(crate) async fn ask(
@@ -106,11 +117,13 @@ impl Client {
         kind: &str,
         body: AnyBody,
     ) -> Response<Incoming> {
-        let request = Request::post(format!("http://tidegate{path}"))
+        let mut request = Request::post(format!("http://tidegate{path}"))
             .header("content-type", kind)
-            .header("te", "trailers")
-            .body(body)
-            .unwrap();
+            .header("te", "trailers");
+        if let Some(token) = self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request.body(body).unwrap();
         self.sender.ready().await.unwrap();
         self.sender.send_request(request).await.unwrap()
     }

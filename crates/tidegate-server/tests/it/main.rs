@@ -31,4 +31,5 @@ mod resp;
 mod rls_outages;
 mod running;
 mod shared_store;
+mod tls;
 mod wire_forms;

@@ -22,7 +22,7 @@ use generate::Sequence;
 use run::{Backend, Run};
 
 /// Sequences in memory and on disk, where the environment does not say otherwise.
-const CASES: u32 = 10_000;
+const CASES: u32 = 4_000;
 const DISK_CASES: u32 = 1_000;
 const LONG_CASES: u32 = 1_000_000;
 
