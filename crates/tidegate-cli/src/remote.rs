@@ -269,3 +269,39 @@ const MOST_ADDRESSES: usize = 16;
 const MOST_HEAD_BYTES: usize = 64 << 10;
 /// The policy and its rules, as JSON with descriptions, may be several times as large as the file.
 const MOST_BODY_BYTES: usize = 256 << 20;
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::Request;
+    use http_body_util::Full;
+    use tokio::io::AsyncWriteExt;
+    use tokio::time::Instant;
+
+    use super::errors::Peer;
+    use super::url::DaemonUrl;
+    use super::{RESPONSE_TIMEOUT, exchange};
+
+    /// What the client says after a server has sent this and nothing more.
+    async fn error_after(sent: &[u8]) -> String {
+        let url = DaemonUrl::parse("http://127.0.0.1:9090").unwrap();
+        let peer = Peer { url: &url, ca: None, has_certificate: false, token_file: None };
+        let (client, mut server) = tokio::io::duplex(64 << 10);
+        server.write_all(sent).await.unwrap();
+        let request = Request::get("/").body(Full::<Bytes>::default()).unwrap();
+        exchange(&peer, client, request).await.err().expect("no response").to_string()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_falls_silent_is_left_after_a_minute() {
+        for sent in
+            [&b""[..], b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{"]
+        {
+            let started = Instant::now();
+            let error = error_after(sent).await;
+            assert!(error.contains("did not respond in time"), "{error}");
+            assert!(started.elapsed() >= RESPONSE_TIMEOUT);
+            assert!(started.elapsed() < RESPONSE_TIMEOUT * 2);
+        }
+    }
+}

@@ -72,9 +72,8 @@ impl Protocol for Grpc {
         let (writes, responses) =
             (Arc::new(WriteProgress::default()), Arc::new(WriteProgress::default()));
         let preface = PrefacedStream::new(io, Arc::clone(&writes), Arc::clone(&permit));
-        let preface = tokio::time::timeout(bounds.head_time, preface);
         let io = tokio::select! {
-            stream = preface => match stream {
+            stream = tokio::time::timeout(bounds.head_time, preface) => match stream {
                 Ok(Ok(io)) => io,
                 Ok(Err(_)) | Err(_) => {
                     daemon.metrics.listener(Listener::Grpc).malformed.add(1);

@@ -373,7 +373,11 @@ fn responses(route: &Route) -> Value {
     let specs = response_specs(route.act).iter().chain(bad_input).chain(of_id).chain(no_access);
     let mut responses = responses_of(specs);
     for status in ["200", "204", "403", "429"] {
-        if has_limit_headers && let Some(response) = responses.get_mut(status) {
+        let is_decision = status != "403" || route.act == Endpoint::Nginx;
+        if has_limit_headers
+            && is_decision
+            && let Some(response) = responses.get_mut(status)
+        {
             let names = ["RateLimit", "RateLimit-Policy", "Retry-After"];
             let headers = names.map(|name| {
                 (name.to_owned(), json!({ "$ref": format!("#/components/headers/{name}") }))

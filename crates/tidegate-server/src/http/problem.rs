@@ -17,7 +17,7 @@ pub(crate) struct RequestProblem {
     pub(crate) status: StatusCode,
     pub(crate) detail: String,
     /// The invalid value, as JSON pointer.
-    pub(crate) pointer: Option<String>,
+    pub(crate) pointer: Option<Box<str>>,
     /// Line and column of an error in JSON, from 1.
     pub(crate) position: Option<(usize, usize)>,
     /// The methods that the path allows.
@@ -25,7 +25,7 @@ pub(crate) struct RequestProblem {
     /// How a reservation was settled before, and the units that were charged.
     pub(crate) settled: Option<(&'static str, u64)>,
     /// Why the client may not do it.
-    pub(crate) denial: Option<AccessDenial>,
+    pub(crate) denial: Option<Box<AccessDenial>>,
 }
 
 /// The JSON form of a problem.
@@ -64,7 +64,7 @@ impl RequestProblem {
     }
 
     pub(crate) fn at(self, pointer: impl Into<String>) -> Self {
-        Self { pointer: Some(shortened(pointer.into())), ..self }
+        Self { pointer: Some(shortened(pointer.into()).into()), ..self }
     }
 
     /// The problem of a failed check.
@@ -106,7 +106,8 @@ impl RequestProblem {
             AccessDenial::Limit(_) => StatusCode::TOO_MANY_REQUESTS,
             _ => StatusCode::FORBIDDEN,
         };
-        Self { denial: Some(denial.clone()), ..Self::new(status, denial.to_string()) }
+        let detail = denial.to_string();
+        Self { denial: Some(Box::new(denial)), ..Self::new(status, detail) }
     }
 
     /// The same for a proxy, whose client it is not about: a proxy would pass another status, or a
@@ -143,8 +144,8 @@ impl RequestProblem {
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if let Some(AccessDenial::Limit(Wait::After(wait))) = self.denial {
-            response.headers_mut().insert(RETRY_AFTER, seconds_up(wait).into());
+        if let Some(AccessDenial::Limit(Wait::After(wait))) = self.denial.as_deref() {
+            response.headers_mut().insert(RETRY_AFTER, seconds_up(*wait).into());
         }
         response
     }

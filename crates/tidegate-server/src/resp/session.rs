@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate::policy::Scope;
-use tidegate_proto::resp::{Arguments, Replies, Version, parse};
+use tidegate_proto::resp::{Arguments, Replies, ThrottleDialect, Version, parse};
 
 use super::commands::{self, CommandKind, CommandSpec};
 use super::transaction::{RunningTransaction, Transaction};
@@ -172,20 +172,7 @@ impl Session {
             return bytes;
         }
         if let CommandKind::Throttle(dialect) = command.verb {
-            let since = self.daemon.now();
-            if let Err(denial) = self.principal.may_everywhere(Scope::Check) {
-                reply_denied(&self.daemon, self.peer, &denial, &mut replies);
-                return bytes;
-            }
-            let found = (input, bytes);
-            let context = (&self.daemon.throttles, &self.principal);
-            let outcome =
-                throttle_commands::handle(context, dialect, found, arguments, &mut replies);
-            outcome.observe(&self.daemon.metrics, dialect, self.daemon.elapsed(since));
-            if let Some(denial) = &outcome.denial {
-                reply_denied(&self.daemon, self.peer, denial, &mut replies);
-            }
-            return outcome.bytes;
+            return self.throttle(dialect, (input, bytes), arguments, &mut replies);
         }
         if !command.accepts(arguments.len()) {
             wrong_count(command, &mut replies);
@@ -214,6 +201,29 @@ impl Session {
                 bytes
             }
         }
+    }
+
+    /// Handles a command with limits of its own, and those like it that follow; returns how many bytes
+    /// of the input they were.
+    fn throttle(
+        &self,
+        dialect: ThrottleDialect,
+        found: (&[u8], usize),
+        arguments: &mut Arguments,
+        replies: &mut Replies<'_>,
+    ) -> usize {
+        let since = self.daemon.now();
+        if let Err(denial) = self.principal.may_everywhere(Scope::Check) {
+            reply_denied(&self.daemon, self.peer, &denial, replies);
+            return found.1;
+        }
+        let context = (&self.daemon.throttles, &self.principal);
+        let outcome = throttle_commands::handle(context, dialect, found, arguments, replies);
+        outcome.observe(&self.daemon.metrics, dialect, self.daemon.elapsed(since));
+        if let Some(denial) = &outcome.denial {
+            reply_denied(&self.daemon, self.peer, denial, replies);
+        }
+        outcome.bytes
     }
 }
 

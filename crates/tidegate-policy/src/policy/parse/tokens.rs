@@ -208,7 +208,7 @@ fn report_pair(
     other: &Range<usize>,
     message: &str,
 ) {
-    let note = RelatedSpan { span: other.clone(), text: "the other one is here".into() };
+    let note = RelatedSpan { span: other.clone(), text: "the other one is here" };
     report.error(span.clone(), message).note = Some(note);
 }
 
