@@ -264,15 +264,6 @@ fn every_field_of_the_server_is_written_unless_it_is_the_default() {
         ("unix = '/a b'", Some(r#"unix = "/a b""#)),
         ("unix = 'off'", Some(r#"unix = "off""#)),
         ("admin = 'off'", Some(r#"admin = "off""#)),
-        (
-            "[server.tls]\ncert = 'c'\nkey = 'k'\nclient_ca = 'a'",
-            Some(r#"tls = { cert = "c", key = "k", client_ca = "a" }"#),
-        ),
-        (
-            "[server.tls.http]\noff = true\n[server.tls.grpc]\nclient_ca = 'off'",
-            Some(r#"tls = { http = { off = true }, grpc = { client_ca = "off" } }"#),
-        ),
-        ("[server.tls.resp]\n[server.tls.admin]\noff = false", None),
         (r#"tokens = "a\"b\\""#, Some(r#"tokens = "a\"b\\""#)),
         ("access = 'closed'", None),
         ("access = 'open'", Some(r#"access = "open""#)),
@@ -323,6 +314,26 @@ fn every_field_of_the_server_is_written_unless_it_is_the_default() {
         ("enforce = 'none'", Some(r#"enforce = "none""#)),
         ("enforce = 0.000001", Some("enforce = 0.000001")),
         ("enforce = 0.25", Some("enforce = 0.25")),
+    ] {
+        let text = reread(&with(line));
+        let written = text.strip_prefix("[server]\n").map(|text| text.lines().next().unwrap());
+        assert_eq!(written, expected, "{line}");
+    }
+}
+
+#[test]
+fn the_certificates_of_the_listeners_are_written_on_one_line() {
+    let with = |line: &str| format!("{line}\n[[rule]]\nname = 'n'\ncooldown = '1s'\n");
+    for (line, expected) in [
+        (
+            "[server.tls]\ncert = 'c'\nkey = 'k'\nclient_ca = 'a'",
+            Some(r#"tls = { cert = "c", key = "k", client_ca = "a" }"#),
+        ),
+        (
+            "[server.tls.http]\noff = true\n[server.tls.grpc]\nclient_ca = 'off'",
+            Some(r#"tls = { http = { off = true }, grpc = { client_ca = "off" } }"#),
+        ),
+        ("[server.tls.resp]\n[server.tls.admin]\noff = false", None),
     ] {
         let text = reread(&with(line));
         let written = text.strip_prefix("[server]\n").map(|text| text.lines().next().unwrap());
