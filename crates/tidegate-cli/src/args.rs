@@ -225,44 +225,10 @@ Examples:
     )]
     Test(TestArgs),
     /// Run access logs through a policy: which requests would it deny?
-    #[command(
-        long_about = "Run access logs through a policy: which requests would it deny?\n\n\
-            Decides every request of the logs as the daemon would, on the clock of the logs, and \
-            prints how many are denied: in total, per rule and per key, the worst minutes, and the \
-            first denials with their explanation.\n\n\
-            Reads the Common and Combined Log Formats (nginx's default), JSON lines of Caddy, Envoy \
-            and Traefik, other JSON lines, and CSV with a header; plain, in gzip or in zstd. The \
-            format is guessed and reported. The attributes of a request are ip, user, method, path \
-            (in its normal form, without the query), host, status, bytes, agent and referer; --attr \
-            names others. Times without a zone are in UTC. Lines that cannot be read are counted and \
-            shown.\n\n\
-            Lines that are out of order by at most --window are put into order. Others are late: \
-            they are decided at the newest time, and counted. --sort sorts all lines.\n\n\
-            Exits with 0 whatever is denied, and with 2 if the policy has errors or a log cannot be \
-            read, or not to its end.",
-        after_long_help = "\
-Examples:
-  tidegate replay policy.toml access.log
-  tidegate replay policy.toml access.log.2.gz access.log.1 access.log --html report.html
-  zcat access.log.*.gz | tidegate replay policy.toml - --sort --format json
-  tidegate replay policy.toml requests.csv --attr user=account --time started --cost tokens"
-    )]
+    #[command(long_about = replay::LONG_ABOUT, after_long_help = replay::EXAMPLES)]
     Replay(Box<ReplayArgs>),
     /// Compare two policies, also by what they would do to logged requests
-    #[command(
-        long_about = "Compare two policies, also by what they would do to logged requests.\n\n\
-            Lists the rules that were added, removed and changed, with one line for each number, \
-            and says where a change makes keys start fresh. With logs, runs both policies over them \
-            at once, and lists which keys are newly denied, which no longer are, and by how \
-            much.\n\n\
-            Exits with 0 if the policies are the same, with 1 if they differ, with 2 if a policy has \
-            errors or a log cannot be read, or not to its end.",
-        after_long_help = "\
-Examples:
-  tidegate diff old.toml new.toml
-  tidegate diff old.toml new.toml access.log
-  git show main:policy.toml | tidegate diff - policy.toml access.log.gz --format markdown"
-    )]
+    #[command(long_about = diff::LONG_ABOUT, after_long_help = diff::EXAMPLES)]
     Diff(Box<DiffArgs>),
     /// Inspect and repair an on-disk ledger
     #[command(

@@ -35,7 +35,7 @@ impl ExplainedRequest<'_> {
         writeln!(out, "next allowed: {}", self.next(&decision))?;
         let mut rules = explanation.rules.iter().peekable();
         if rules.peek().is_some() {
-            writeln!(out, "\nrules of domain `{}`:", format::visible(&self.domain))?;
+            writeln!(out, "\nrules of domain `{}`:", format::visible(self.domain))?;
         }
         let mut unmatched = 0;
         for it in rules {

@@ -157,7 +157,7 @@ pub struct LogReader<'p> {
 
 #[derive(Debug)]
 enum Ordered {
-    Window(Reorder),
+    Window(Box<Reorder>),
     All(Sorter),
 }
 
@@ -168,7 +168,7 @@ impl<'p> LogReader<'p> {
         let order = match options.order {
             LineOrder::Window(window) => {
                 let window_ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
-                Ordered::Window(Reorder::new(window_ns, options.memory_bytes))
+                Ordered::Window(Box::new(Reorder::new(window_ns, options.memory_bytes)))
             }
             LineOrder::Sorted => Ordered::All(Sorter::new(options.memory_bytes)),
         };

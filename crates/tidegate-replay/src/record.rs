@@ -37,7 +37,7 @@ impl<'a> Record<'a> {
 
     /// How much memory a buffer needs for it, in bytes.
     pub(crate) const fn bytes(&self) -> usize {
-        self.text.len() + self.ends.len() * size_of::<u32>() + size_of::<Head>()
+        self.text.len() + size_of_val(self.ends) + size_of::<Head>()
     }
 
     pub(crate) const fn text(&self) -> &'a str {

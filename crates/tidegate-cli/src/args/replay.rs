@@ -7,6 +7,30 @@ use clap::{Args, ValueEnum, ValueHint};
 
 use super::{Attribute, Format, YamlArgs, attribute};
 
+/// What the command does.
+pub(super) const LONG_ABOUT: &str = "Run access logs through a policy: which requests would it deny?\n\n\
+    Decides every request of the logs as the daemon would, on the clock of the logs, and \
+    prints how many are denied: in total, per rule and per key, the worst minutes, and the \
+    first denials with their explanation.\n\n\
+    Reads the Common and Combined Log Formats (nginx's default), JSON lines of Caddy, Envoy \
+    and Traefik, other JSON lines, and CSV with a header; plain, in gzip or in zstd. The \
+    format is guessed and reported. The attributes of a request are ip, user, method, path \
+    (in its normal form, without the query), host, status, bytes, agent and referer; --attr \
+    names others. Times without a zone are in UTC. Lines that cannot be read are counted and \
+    shown.\n\n\
+    Lines that are out of order by at most --window are put into order. Others are late: \
+    they are decided at the newest time, and counted. --sort sorts all lines.\n\n\
+    Exits with 0 whatever is denied, and with 2 if the policy has errors or a log cannot be \
+    read, or not to its end.";
+
+/// How it is used.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  tidegate replay policy.toml access.log
+  tidegate replay policy.toml access.log.2.gz access.log.1 access.log --html report.html
+  zcat access.log.*.gz | tidegate replay policy.toml - --sort --format json
+  tidegate replay policy.toml requests.csv --attr user=account --time started --cost tokens";
+
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
     /// Policy file or folder; `-` reads stdin

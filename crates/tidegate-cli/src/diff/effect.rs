@@ -37,31 +37,30 @@ pub(crate) struct KeyEffect {
 /// How the denials of a key differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyChange {
-    NewlyDenied,
-    NoLongerDenied,
-    MoreDenied,
-    LessDenied,
+    Newly,
+    NoLonger,
+    More,
+    Less,
 }
 
 impl KeyChange {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::NewlyDenied, Self::NoLongerDenied, Self::MoreDenied, Self::LessDenied];
+    pub(crate) const ALL: [Self; 4] = [Self::Newly, Self::NoLonger, Self::More, Self::Less];
 
     pub(crate) const fn text(self) -> &'static str {
         match self {
-            Self::NewlyDenied => "newly denied",
-            Self::NoLongerDenied => "no longer denied",
-            Self::MoreDenied => "denied more often",
-            Self::LessDenied => "denied less often",
+            Self::Newly => "newly denied",
+            Self::NoLonger => "no longer denied",
+            Self::More => "denied more often",
+            Self::Less => "denied less often",
         }
     }
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::NewlyDenied => "newly_denied",
-            Self::NoLongerDenied => "no_longer_denied",
-            Self::MoreDenied => "more_denied",
-            Self::LessDenied => "less_denied",
+            Self::Newly => "newly_denied",
+            Self::NoLonger => "no_longer_denied",
+            Self::More => "more_denied",
+            Self::Less => "less_denied",
         }
     }
 }
@@ -111,10 +110,10 @@ impl PolicyEffect {
 impl KeyEffect {
     pub(crate) const fn change(&self) -> KeyChange {
         match (self.old_denied, self.new_denied) {
-            (0, _) => KeyChange::NewlyDenied,
-            (_, 0) => KeyChange::NoLongerDenied,
-            (old, new) if old < new => KeyChange::MoreDenied,
-            _ => KeyChange::LessDenied,
+            (0, _) => KeyChange::Newly,
+            (_, 0) => KeyChange::NoLonger,
+            (old, new) if old < new => KeyChange::More,
+            _ => KeyChange::Less,
         }
     }
 

@@ -32,7 +32,7 @@ pub(crate) fn read_logs(
 ) -> io::Result<Option<ReadSummary>> {
     let Some(opened) = open(run.logs, io)? else { return Ok(None) };
     let bar = progress_bar(opened.bytes);
-    let clock = MonotonicClock::default();
+    let clock = MonotonicClock;
     let start = clock.now();
     let Io { stdin, stderr, .. } = io;
     let mut stdin = Some(&mut **stdin);
@@ -120,7 +120,7 @@ fn open_file(path: &Path) -> io::Result<(File, Option<u64>)> {
     if metadata.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    Ok((file, metadata.is_file().then(|| metadata.len())))
+    Ok((file, metadata.is_file().then_some(metadata.len())))
 }
 
 fn options(args: &LogArgs) -> LogOptions {

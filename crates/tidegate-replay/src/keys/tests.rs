@@ -50,8 +50,8 @@ fn counts_are_exact_up_to_the_bound_and_estimates_beyond() {
     for most in [40_000, 20_000, 1_000, 1] {
         let mut table = KeyTable::new(most, 2);
         for _ in 0..2 {
-            for (number, hash) in hashes.iter().enumerate() {
-                table.see((number % 2) as u32, *hash, number % 10 == 0);
+            for (number, hash) in (0_u32..).zip(&hashes) {
+                table.see(number % 2, *hash, number % 10 == 0);
             }
         }
         assert_eq!(table.is_full(), most < 20_000);
