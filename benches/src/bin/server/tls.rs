@@ -119,7 +119,9 @@ async fn connect(address: SocketAddr, authority: Option<&Path>) -> Result<Channe
 fn latency(options: &Options, at: &Reachable) -> Result<Target, String> {
     let Some(authority) = &at.authority else { return Err("the daemon has no TLS".into()) };
     let mut ratios = Vec::new();
-    println!("p99 of 4 kept connections, a call every 2 ms on each, without and with {NEW} new ones");
+    println!(
+        "p99 of 4 kept connections, a call every 2 ms on each, without and with {NEW} new ones"
+    );
     for _ in 0..options.rounds() {
         let (quiet, busy, flood) = runtime().block_on(async {
             let mut channels = Vec::new();
