@@ -92,7 +92,7 @@ pub struct DeniedKey {
     pub first_ns: u64,
     /// The time of the last denial.
     pub last_ns: u64,
-    /// The denials over time: the start of a bucket of the [series](Replay::series) in seconds, and
+    /// The denials over time: the start of a bucket of the series of requests in seconds, and
     /// how many.
     pub over_time: Vec<(u64, u32)>,
 }
