@@ -288,7 +288,7 @@ mod tests {
         let peer = Peer { url: &url, ca: None, has_certificate: false, token_file: None };
         let (client, mut server) = tokio::io::duplex(64 << 10);
         let silent = async {
-            server.read(&mut [0; 1024]).await.unwrap();
+            assert!(server.read(&mut [0; 1024]).await.unwrap() > 0);
             server.write_all(sent).await.unwrap();
             std::future::pending::<()>().await;
         };
