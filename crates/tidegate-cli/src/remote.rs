@@ -275,21 +275,28 @@ mod tests {
     use bytes::Bytes;
     use http::Request;
     use http_body_util::Full;
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::time::Instant;
 
     use super::errors::Peer;
     use super::url::DaemonUrl;
     use super::{RESPONSE_TIMEOUT, exchange};
 
-    /// What the client says after a server has sent this and nothing more.
+    /// What the client reports after a server has responded with this and nothing more.
     async fn error_after(sent: &[u8]) -> String {
         let url = DaemonUrl::parse("http://127.0.0.1:9090").unwrap();
         let peer = Peer { url: &url, ca: None, has_certificate: false, token_file: None };
         let (client, mut server) = tokio::io::duplex(64 << 10);
-        server.write_all(sent).await.unwrap();
+        let silent = async {
+            assert!(server.read(&mut [0; 1024]).await.unwrap() > 0);
+            server.write_all(sent).await.unwrap();
+            std::future::pending::<()>().await;
+        };
         let request = Request::get("/").body(Full::<Bytes>::default()).unwrap();
-        exchange(&peer, client, request).await.err().expect("no response").to_string()
+        tokio::select! {
+            reply = exchange(&peer, client, request) => reply.err().expect("an error").to_string(),
+            () = silent => unreachable!(),
+        }
     }
 
     #[tokio::test(start_paused = true)]
