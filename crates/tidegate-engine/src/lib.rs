@@ -32,13 +32,12 @@ pub use engine::{
     Enrolment, Explanation, Lease, NoMemory, NoSuchRule, Note, PreparedDomain, Refund, Report,
     RuleExplanation, RuleReport, RuleTally, SettleError, WaitError, Waiting,
 };
-pub use hold_id::Owner;
+pub use hold_id::{HoldId, HoldIdError, Owner};
 pub use plan::KeyName;
 pub use request::Request;
 pub use request_limit::RequestLimit;
 #[cfg(feature = "durable")]
 pub use store::AnyStore;
 pub use store::{
-    HoldBound, HoldId, HoldIdError, MemoryStore, NowOrLater, NowOrLaterFuture, Outage,
-    SnapshotError, Store,
+    HoldBound, MemoryStore, NowOrLater, NowOrLaterFuture, Outage, SnapshotError, Store,
 };

@@ -56,7 +56,7 @@ impl LogFormat {
 }
 
 /// A field was named that logs of this format do not have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct UnknownField {
     /// The name that was given.
     pub field: Box<str>,
@@ -68,6 +68,13 @@ impl fmt::Display for UnknownField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (field, format) = (&self.field, self.format.name());
         write!(f, "a log in the {format} has no field `{field}`")
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for UnknownField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -119,7 +119,6 @@ pub struct UnreadableLine {
 }
 
 /// Why logs were not read.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
     /// A field was named that a log does not have.
@@ -139,6 +138,13 @@ impl fmt::Display for ReadError {
             Self::Field { name, field } => write!(f, "cannot read `{name}`: {field}"),
             Self::Sort(error) => write!(f, "cannot sort the lines: {error}"),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
