@@ -180,8 +180,23 @@ fn revoke(
         writeln!(io.stderr, "  = hint: `tidegate token list` prints those that there are")?;
         return Ok(Exit::Failure);
     }
+    if sha256.is_some() && count > 1 {
+        writeln!(io.stderr, "error: {count} tokens begin with these digits; give more of them")?;
+        return Ok(Exit::Failure);
+    }
     let starts: Vec<_> = parsed.tokens().iter().map(|token| token.span().start).collect();
-    file.replace(file::without(&file.text, &starts, &revoked))?;
+    let text = file::without(&file.text, &starts, &revoked);
+    let kept: Vec<_> = parsed.tokens().iter().zip(&revoked).filter(|(_, it)| !**it).collect();
+    let is_as_wanted = file::parse("the file without it", &text)
+        .is_ok_and(|after| after.tokens().iter().eq(kept.iter().map(|(token, _)| *token)));
+    if !is_as_wanted {
+        let why = format!("{path} has tokens in a form that this command cannot edit");
+        return Err(TokenFileError::new(format!(
+            "{why}\n  = hint: remove the entry by hand, or write each token as a [[token]] table"
+        ))
+        .into());
+    }
+    file.replace(text)?;
     match args.format {
         Format::Json => writeln!(io.stdout, "{}", json!({ "revoked": count }))?,
         Format::Text => {

@@ -15,7 +15,7 @@ use crate::any_limit::Decisions;
 use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
 use crate::history::{History, RuleHistory};
-pub use crate::hold_id::{HoldId, HoldIdError};
+pub(crate) use crate::hold_id::HoldId;
 use crate::plan::{FastCharges, Plan, Settlement};
 use later::BoxFuture;
 use shared::{RecordKey, SharedStore};

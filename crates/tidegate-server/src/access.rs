@@ -3,6 +3,7 @@
 //! Every protocol authenticates a client, which gives a [`Principal`], and passes each request through
 //! it. Where no credentials are configured, the principal may do everything.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -10,7 +11,7 @@ use arc_swap::ArcSwapOption;
 use tidegate::Timestamp;
 use tidegate::policy::{Scopes, TokenFile};
 use tidegate_listen::tls::ClientCertificate;
-use tidegate_listen::{ConnectionState, PeerId, Warnings};
+use tidegate_listen::{ConnectionState, Warnings};
 
 use crate::listener::Listener;
 pub(crate) use denial::{AccessDenial, DenialReason};
@@ -27,7 +28,7 @@ mod status;
 mod table;
 mod watcher;
 
-pub(crate) use watcher::{LoadedTokens, watch};
+pub(crate) use watcher::{LoadedTokens, close_ended, watch};
 
 /// The access of all clients.
 #[derive(Debug)]
@@ -48,16 +49,18 @@ pub(crate) struct AccessControl {
 /// How a client of one connection proves who it is, besides by a secret.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionAccess {
-    /// The subjects of its verified certificate; empty without one.
-    subjects: Arc<[String]>,
+    /// Its verified certificate.
+    certificate: Option<Arc<ClientCertificate>>,
     current: Option<Arc<ConnectionGrant>>,
 }
 
-/// The grant that a connection used last.
+/// The grant that a connection used last, and when its certificate ends.
 #[derive(Debug)]
 struct ConnectionGrant {
     state: Weak<ConnectionState>,
     grant: ArcSwapOption<Grant>,
+    /// Seconds since 1970.
+    certificate_ends_at: Option<i64>,
 }
 
 impl AccessControl {
@@ -96,25 +99,40 @@ impl AccessControl {
         self.tokens.load().as_ref().map(|table| table.len())
     }
 
-    /// A connection, which is closed when the token that it used last ends.
+    /// A connection, which is closed when the token that it used last ends, or its certificate.
     pub(crate) fn connect(
         &self,
         state: &Arc<ConnectionState>,
-        certificate: Option<&ClientCertificate>,
+        certificate: Option<&Arc<ClientCertificate>>,
     ) -> ConnectionAccess {
-        let subjects = certificate.map_or(&[][..], ClientCertificate::subjects);
-        if !self.needs_tokens() {
-            return ConnectionAccess { subjects: subjects.into(), current: None };
+        let certificate = certificate.cloned();
+        if !self.needs_tokens() && certificate.is_none() {
+            return ConnectionAccess::default();
         }
-        let (state, grant) = (Arc::downgrade(state), ArcSwapOption::empty());
-        let current = Arc::new(ConnectionGrant { state, grant });
+        let current = Arc::new(ConnectionGrant {
+            state: Arc::downgrade(state),
+            grant: ArcSwapOption::empty(),
+            certificate_ends_at: certificate.as_ref().map(|it| it.expires_at()),
+        });
         self.connections().push(Arc::downgrade(&current));
-        ConnectionAccess { subjects: subjects.into(), current: Some(current) }
+        ConnectionAccess { certificate, current: Some(current) }
     }
 
     /// Who the client of a connection is, by the secret that came with a request, or by its
-    /// certificate.
+    /// certificate. From now on the connection ends with that token.
     pub(crate) fn authenticate(
+        &self,
+        connection: &ConnectionAccess,
+        secret: Option<&[u8]>,
+        now: Timestamp,
+    ) -> Result<Principal, AccessDenial> {
+        let principal = self.identify(connection, secret, now)?;
+        connection.uses(&principal);
+        Ok(principal)
+    }
+
+    /// The same, for a client that is not accepted yet.
+    pub(crate) fn identify(
         &self,
         connection: &ConnectionAccess,
         secret: Option<&[u8]>,
@@ -123,39 +141,42 @@ impl AccessControl {
         let tokens = self.tokens.load();
         let Some(table) = &*tokens else {
             // A certificate alone is as good as a token with every scope.
-            return Ok(match &*connection.subjects {
-                [subject, ..] => Principal::certificate(subject),
-                [] => Principal::open(),
-            });
+            return match &connection.certificate {
+                None => Ok(Principal::open()),
+                Some(certificate) => match certificate.subjects() {
+                    [subject, ..] => Ok(Principal::certificate(subject)),
+                    // Its holds would have no owner.
+                    [] => Err(AccessDenial::Unknown),
+                },
+            };
         };
-        let grant = match secret {
-            Some(secret) => table.by_secret(secret).ok_or(AccessDenial::Unknown)?,
-            None => match &*connection.subjects {
-                [] => return Err(AccessDenial::Missing),
-                subjects => table.by_subject(subjects).ok_or(AccessDenial::Unknown)?,
-            },
+        let grant = match (secret, &connection.certificate) {
+            (Some(secret), _) => table.by_secret(secret),
+            (None, Some(certificate)) => table.by_subject(certificate.subjects()),
+            (None, None) => return Err(AccessDenial::Missing),
         };
+        let grant = grant.ok_or(AccessDenial::Unknown)?;
         if grant.is_over(now) {
             return Err(AccessDenial::Expired);
         }
-        connection.uses(grant);
         Ok(Principal::of(Arc::clone(grant)))
     }
 
-    /// The principal of a user of the local socket, if there is a token for it.
+    /// The principal of a user of the local socket; `None` if there is no token for it.
     pub(crate) fn local_user(
         &self,
         connection: &ConnectionAccess,
         (uid, gids): (u32, &[u32]),
         now: Timestamp,
-    ) -> Option<Principal> {
+    ) -> Option<Result<Principal, AccessDenial>> {
         let tokens = self.tokens.load();
         let grant = tokens.as_ref()?.by_user(uid, gids)?;
         if grant.is_over(now) {
-            return None;
+            return Some(Err(AccessDenial::Expired));
         }
-        connection.uses(grant);
-        Some(Principal::of(Arc::clone(grant)))
+        let principal = Principal::of(Arc::clone(grant));
+        connection.uses(&principal);
+        Some(Ok(principal))
     }
 
     /// The principal of a user who is in the access list of the local socket, without a token.
@@ -171,7 +192,7 @@ impl AccessControl {
     }
 
     /// Counts and logs a denial, at a bounded rate.
-    pub(crate) fn note(&self, listener: Listener, peer: PeerId, denial: &AccessDenial) {
+    pub(crate) fn note(&self, listener: Listener, peer: impl fmt::Display, denial: &AccessDenial) {
         let reason = denial.reason();
         self.count(listener, denial);
         if let Some(left_out) = self.warnings.next() {
@@ -185,11 +206,13 @@ impl AccessControl {
         self.denied[listener as usize][reason as usize].load(Ordering::Relaxed)
     }
 
-    /// Closes connections whose token has ended, and forgets those that are closed.
+    /// Closes connections whose token or certificate has ended, and forgets those that are closed.
     pub(crate) fn close_ended(&self, now: Timestamp) {
         self.connections().retain(|connection| {
             let Some(connection) = connection.upgrade() else { return false };
-            let is_over = connection.grant.load().as_ref().is_some_and(|it| it.is_over(now));
+            let now_s = i64::try_from(now.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX);
+            let is_over = connection.certificate_ends_at.is_some_and(|end| end < now_s)
+                || connection.grant.load().as_ref().is_some_and(|it| it.is_over(now));
             if is_over && let Some(state) = connection.state.upgrade() {
                 state.close();
             }
@@ -203,9 +226,9 @@ impl AccessControl {
 }
 
 impl ConnectionAccess {
-    /// Notes the grant, if it is another one than before.
-    fn uses(&self, grant: &Arc<Grant>) {
-        let Some(current) = &self.current else { return };
+    /// The connection ends with the token of this principal from now on.
+    pub(crate) fn uses(&self, principal: &Principal) {
+        let (Some(current), Some(grant)) = (&self.current, principal.grant()) else { return };
         if !current.grant.load().as_ref().is_some_and(|known| Arc::ptr_eq(known, grant)) {
             current.grant.store(Some(Arc::clone(grant)));
         }

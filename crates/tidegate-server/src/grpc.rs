@@ -67,7 +67,7 @@ impl Protocol for Grpc {
     async fn serve(&self, connection: Connection) {
         let Connection { io, peer, mut shutdown, permit, certificate, .. } = connection;
         let daemon = &self.shared.daemon;
-        let access = Arc::new(daemon.access.connect(permit.state(), certificate.as_deref()));
+        let access = Arc::new(daemon.access.connect(permit.state(), certificate.as_ref()));
         let bounds = daemon.settings.bounds;
         let (writes, responses) =
             (Arc::new(WriteProgress::default()), Arc::new(WriteProgress::default()));

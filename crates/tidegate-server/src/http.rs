@@ -51,7 +51,7 @@ impl Http {
 impl Protocol for Http {
     async fn serve(&self, connection: Connection) {
         let Connection { io, peer, shutdown, permit, certificate, .. } = connection;
-        let access = self.daemon.access.connect(permit.state(), certificate.as_deref());
+        let access = self.daemon.access.connect(permit.state(), certificate.as_ref());
         let watch = &PhaseTracker::new(self.daemon.settings.bounds.timeouts(), permit);
         let daemon = &self.daemon;
         let exchange =
@@ -268,10 +268,10 @@ impl ConnectionContext<'_> {
         if principal.is_open() {
             browser::check_host(headers, daemon.settings.hosts.iter().map(|host| &**host))?;
         }
+        principal.charge(1)?;
         if let Needed::Scope(scope) = needs {
             principal.may(scope)?;
         }
-        principal.charge(1)?;
         Ok(principal)
     }
 

@@ -73,12 +73,16 @@ impl Local {
         (peer, access): (&PeerCredentials, &ConnectionAccess),
         frame: Result<String, IpcError>,
     ) -> Reply {
-        let Some(principal) = self.principal(peer, access) else {
-            tracing::warn!(client = %peer, "access denied");
-            return failed(
-                "Access denied. The user is not in the daemon's access list.",
-                Next::Close,
-            );
+        let principal = match self.principal(peer, access) {
+            Ok(principal) => principal,
+            Err(denial) => {
+                self.daemon.access.note(Listener::Unix, peer, &denial);
+                let why = match denial {
+                    AccessDenial::Expired => "Access denied. The token of the user has ended.",
+                    _ => "Access denied. The user is not in the daemon's access list.",
+                };
+                return failed(why, Next::Close);
+            }
         };
         let read = frame.and_then(|text| Ok((ipc::parse::<Request>(&text)?, text)));
         let (request, text) = match read {
@@ -103,7 +107,7 @@ impl Local {
             Err(VerbError::Bad(error)) => self.malformed(peer, &error),
             Err(VerbError::Failed(reason)) => failed(&reason, Next::Request),
             Err(VerbError::Denied(denial)) => {
-                self.note(peer, &denial);
+                self.daemon.access.note(Listener::Unix, peer, &denial);
                 failed(&format!("Access denied: {denial}."), Next::Request)
             }
             Err(VerbError::Refused(reason, mut fields)) => {
@@ -111,12 +115,6 @@ impl Local {
                 reply(false, fields, Next::Request)
             }
         }
-    }
-
-    /// Counts and logs a denial.
-    fn note(&self, peer: &PeerCredentials, denial: &AccessDenial) {
-        tracing::debug!(client = %peer, "access denied: {denial}");
-        self.daemon.access.count(Listener::Unix, denial);
     }
 
     fn malformed(&self, peer: &PeerCredentials, error: &IpcError) -> Reply {
@@ -129,18 +127,24 @@ impl Local {
 
     /// Who a peer is, if it is admitted: root and the daemon's own user may do everything, a user or
     /// group with a token what that says, and others in the access list all but changes.
-    fn principal(&self, peer: &PeerCredentials, access: &ConnectionAccess) -> Option<Principal> {
+    fn principal(
+        &self,
+        peer: &PeerCredentials,
+        access: &ConnectionAccess,
+    ) -> Result<Principal, AccessDenial> {
         if peer.name.is_empty() {
-            return None;
+            return Err(AccessDenial::Unknown);
         }
         if peer.uid == 0 || peer.uid == self.owner {
-            return Some(Principal::open());
+            return Ok(Principal::open());
         }
         let tokens = &self.daemon.access;
-        let by_token = tokens.local_user(access, (peer.uid, &peer.gids), self.daemon.wall());
-        let listed =
-            || self.access.admits(peer).then(|| tokens.listed_user(&peer.name, listed_scopes()));
-        by_token.or_else(listed)
+        // A token that has ended is not replaced by the access list, which may grant more.
+        match tokens.local_user(access, (peer.uid, &peer.gids), self.daemon.wall()) {
+            Some(principal) => principal,
+            None if self.access.admits(peer) => Ok(tokens.listed_user(&peer.name, listed_scopes())),
+            None => Err(AccessDenial::Unknown),
+        }
     }
 
     async fn serve_connection(&self, peer: &PeerCredentials, connection: Connection) -> Ended {

@@ -179,9 +179,10 @@ impl Server {
     /// Starts to watch the store, the policy file and the token file.
     fn start_watching(&self, tokens: Option<LoadedTokens>) {
         let Daemon { engine, settings, reload, access, .. } = &*self.daemon;
+        let (shared, clock) = (Arc::clone(access), engine.clock().clone());
+        tokio::spawn(access::close_ended(shared, clock, self.stop.signal()));
         if let Some(tokens) = tokens {
-            let (access, clock) = (Arc::clone(access), engine.clock().clone());
-            tokio::spawn(access::watch(access, tokens, clock, self.stop.signal()));
+            tokio::spawn(access::watch(Arc::clone(access), tokens, self.stop.signal()));
         }
         tokio::spawn(store_health::store_health(engine.clone(), self.stop.signal()));
         if let Some(redis) = settings.redis.clone() {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use tidegate::policy::TokenFile;
@@ -18,6 +18,8 @@ pub(super) struct LockedFile {
     name: String,
     pub(super) text: String,
     mode: u32,
+    /// The user and the group that it belongs to, if it exists.
+    owner: Option<(u32, u32)>,
     /// The lock of its folder, released when it is dropped.
     _lock: File,
 }
@@ -64,17 +66,18 @@ impl LockedFile {
         let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
         let lock = File::open(folder.unwrap_or(Path::new("."))).map_err(failed)?;
         lock.lock().map_err(failed)?;
-        let (mut text, mut mode) = (String::new(), 0o600);
+        let (mut text, mut mode, mut owner) = (String::new(), 0o600, None);
         if exists {
             let metadata = fs::metadata(&path).map_err(failed)?;
             if !metadata.is_file() {
                 return Err(TokenFileError::new(format!("{name} is not a file")));
             }
             mode = metadata.permissions().mode() & 0o777;
+            owner = Some((metadata.uid(), metadata.gid()));
             let file = File::open(&path).map_err(failed)?;
             file.take(MOST_BYTES).read_to_string(&mut text).map_err(failed)?;
         }
-        Ok(Self { path, name, text, mode, _lock: lock })
+        Ok(Self { path, name, text, mode, owner, _lock: lock })
     }
 
     /// The tokens in it.
@@ -90,12 +93,14 @@ impl LockedFile {
         temporary.push(".new");
         let temporary = PathBuf::from(temporary);
         let written = (|| {
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(self.mode)
-                .open(&temporary)?;
+            // Left behind by a command that was killed; the lock of the folder is ours.
+            let _ = fs::remove_file(&temporary);
+            let mut file =
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+            // The daemon may run as another user, and has to read the new file as well.
+            if let Some((uid, gid)) = self.owner {
+                fchown(&file, Some(uid), Some(gid))?;
+            }
             file.set_permissions(fs::Permissions::from_mode(self.mode))?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;

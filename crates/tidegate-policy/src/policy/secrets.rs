@@ -29,6 +29,15 @@ pub(super) fn without_secrets(line: &str) -> String {
             hidden[first..first + length].fill(true);
         }
     }
+    // The secrets of tokens, wherever they are.
+    for (at, _) in line.match_indices("tg_") {
+        let is_of_secret = |it: char| it.is_ascii_alphanumeric() || it == '_' || it == '-';
+        let rest = &line[at..];
+        let length = rest.find(|it| !is_of_secret(it)).unwrap_or(rest.len());
+        if length > SHORTEST_SECRET {
+            hidden[at..at + length].fill(true);
+        }
+    }
     let is_plain = |it: char| it.is_whitespace() || it == '"' || it == '\'';
     let shown = line.char_indices().map(|(at, it)| match hidden[at] && !is_plain(it) {
         true => "*".repeat(it.len_utf8()),
@@ -36,6 +45,9 @@ pub(super) fn without_secrets(line: &str) -> String {
     });
     shown.collect()
 }
+
+/// Shorter words that begin like a secret are none.
+const SHORTEST_SECRET: usize = 16;
 
 #[cfg(test)]
 mod tests;

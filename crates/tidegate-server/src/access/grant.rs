@@ -64,9 +64,13 @@ impl Grant {
         self.is_revoked.store(true, Ordering::Relaxed);
     }
 
+    pub(super) fn is_revoked(&self) -> bool {
+        self.is_revoked.load(Ordering::Relaxed)
+    }
+
     /// Whether it has been revoked, or has ended by this time.
     pub(crate) fn is_over(&self, now: Timestamp) -> bool {
         let until_ns = self.token.as_ref().and_then(Token::until_ns);
-        self.is_revoked.load(Ordering::Relaxed) || until_ns.is_some_and(|it| it <= now.as_nanos())
+        self.is_revoked() || until_ns.is_some_and(|it| it <= now.as_nanos())
     }
 }

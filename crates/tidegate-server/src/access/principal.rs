@@ -36,6 +36,15 @@ impl Principal {
         Self::of(Arc::new(Grant::of_client(name, scopes, owns_its_holds)))
     }
 
+    pub(super) const fn grant(&self) -> Option<&Arc<Grant>> {
+        self.grant.as_ref()
+    }
+
+    /// Whether its token has been revoked.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.grant.as_ref().is_some_and(|grant| grant.is_revoked())
+    }
+
     /// Whether it has no credentials, because none are needed.
     pub(crate) const fn is_open(&self) -> bool {
         self.grant.is_none()

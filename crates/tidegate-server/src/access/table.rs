@@ -53,13 +53,13 @@ impl TokenTable {
             Credential::User(user) => match id(user, "uid:", |name| {
                 Ok(User::from_name(name)?.map(|user| user.uid.as_raw()))
             }) {
-                Some(uid) => drop(self.by_uid.insert(uid, grant)),
+                Some(uid) => warn_twice(self.by_uid.insert(uid, Arc::clone(&grant)), &grant),
                 None => warn_unknown("user", user, &grant),
             },
             Credential::Group(group) => match id(group, "gid:", |name| {
                 Ok(Group::from_name(name)?.map(|group| group.gid.as_raw()))
             }) {
-                Some(gid) => drop(self.by_gid.insert(gid, grant)),
+                Some(gid) => warn_twice(self.by_gid.insert(gid, Arc::clone(&grant)), &grant),
                 None => warn_unknown("group", group, &grant),
             },
         }
@@ -104,7 +104,7 @@ impl TokenTable {
 
     /// The grant of a secret.
     pub(super) fn by_secret(&self, secret: &[u8]) -> Option<&Arc<Grant>> {
-        if secret.len() > SECRET_BYTES_MAX {
+        if secret.is_empty() || secret.len() > SECRET_BYTES_MAX {
             return None;
         }
         let digest = digest(&SHA256, secret);
@@ -140,6 +140,18 @@ fn id(
 fn warn_unknown(kind: &str, name: &str, grant: &Grant) {
     let token = &*grant.name;
     tracing::warn!(token, kind, name, "the system does not know the {kind} of a token");
+}
+
+/// Warns of a user or group with two tokens, by different names of the same id.
+fn warn_twice(before: Option<Arc<Grant>>, after: &Grant) {
+    if let Some(before) = before {
+        let (token, replaced) = (&*after.name, &*before.name);
+        tracing::warn!(
+            token,
+            replaced,
+            "two tokens are for the same user or group; the last counts"
+        );
+    }
 }
 
 /// Whether two digests are equal, in a time that does not depend on where they differ.

@@ -1,11 +1,11 @@
-//! Watches the token file, and closes connections whose token has ended.
+//! Watches the token file, and closes connections whose token or certificate has ended.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::Clock;
 use tidegate::policy::TokenFile;
-use tidegate::{Clock, Timestamp};
 use tidegate_listen::ShutdownSignal;
 use tokio::task::spawn_blocking;
 
@@ -25,7 +25,6 @@ pub(crate) struct LoadedTokens {
 pub(crate) async fn watch(
     access: Arc<AccessControl>,
     loaded: LoadedTokens,
-    clock: impl Clock,
     mut shutdown: ShutdownSignal,
 ) {
     let name = loaded.path.display().to_string();
@@ -37,19 +36,21 @@ pub(crate) async fn watch(
             () = shutdown.wanted() => return,
         }
         let (access, name) = (Arc::clone(&access), name.clone());
-        let now = clock.wall();
         let polled = spawn_blocking(move || {
-            poll(&access, &name, &mut watch, now);
+            poll(&access, &name, &mut watch);
             watch
         });
-        let Ok(returned) = polled.await else { return };
+        let Ok(returned) = polled.await else {
+            tracing::error!("the token file is no longer watched: restart the daemon");
+            return;
+        };
         watch = returned;
     }
 }
 
-fn poll(access: &AccessControl, name: &str, watch: &mut FileWatch, now: Timestamp) {
+fn poll(access: &AccessControl, name: &str, watch: &mut FileWatch) {
     let parsed = match watch.poll() {
-        None => return access.close_ended(now),
+        None => return,
         Some(Ok(content)) => TokenFile::parse(name, &content).map_err(|error| error.to_string()),
         Some(Err(error)) => Err(format!("cannot read {name}: {error}")),
     };
@@ -67,7 +68,20 @@ fn poll(access: &AccessControl, name: &str, watch: &mut FileWatch, now: Timestam
             access.status.failed(error);
         }
     }
-    access.close_ended(now);
+}
+
+/// Closes connections whose token or certificate has ended, until the daemon stops.
+pub(crate) async fn close_ended(
+    access: Arc<AccessControl>,
+    clock: impl Clock,
+    mut shutdown: ShutdownSignal,
+) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(POLL_EVERY) => access.close_ended(clock.wall()),
+            () = shutdown.wanted() => return,
+        }
+    }
 }
 
 /// A revoked token has no connection after two seconds.

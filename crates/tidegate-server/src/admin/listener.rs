@@ -141,11 +141,11 @@ impl AdminHttp {
             false => None,
         };
         let principal = daemon.access.authenticate(&client.access, secret, daemon.wall())?;
+        // A page can make a browser send requests, with the certificate of its user, too.
+        if secret.is_none() && headers.contains_key(ORIGIN) {
+            return Err(AccessDenial::Origin);
+        }
         if principal.is_open() {
-            // A page can make a browser send requests to this machine, unknown to its user.
-            if headers.contains_key(ORIGIN) {
-                return Err(AccessDenial::Origin);
-            }
             browser::check_host(headers, daemon.settings.hosts.iter().map(|host| &**host))?;
         }
         principal.charge(1)?;
@@ -170,7 +170,7 @@ enum AdminBody {
 impl Protocol for AdminHttp {
     async fn serve(&self, connection: Connection) {
         let Connection { io, peer, shutdown, permit, certificate, .. } = connection;
-        let access = self.daemon.access.connect(permit.state(), certificate.as_deref());
+        let access = self.daemon.access.connect(permit.state(), certificate.as_ref());
         let client = &AdminConnection { peer, access };
         let watch = &PhaseTracker::new(self.daemon.settings.bounds.timeouts(), permit);
         let service = service_fn(|request| self.tracked(watch, client, request));

@@ -128,7 +128,7 @@ async fn admin(daemon: &SharedDaemon, client: AdminClient<'_>, text: &str) -> Ve
     let request = AdminRequest { method: &method, path, query, payload: Payload::of_json(body) };
     let response = admin::handle(daemon, client, request).await;
     if let Some(denial) = &response.denial {
-        daemon.access.count(Listener::Unix, denial);
+        daemon.access.note(Listener::Unix, client.actor, denial);
     }
     let is_done = response.status < 400;
     let reason = response.body["detail"].as_str().unwrap_or("The request failed.").to_owned();

@@ -77,8 +77,9 @@ fn authenticate(
     let is_of_user = |principal: &Principal| {
         user == b"default" || principal.name().is_some_and(|name| name.as_bytes() == user)
     };
-    let denial = match daemon.access.authenticate(&session.access, Some(secret), daemon.wall()) {
+    let denial = match daemon.access.identify(&session.access, Some(secret), daemon.wall()) {
         Ok(principal) if is_of_user(&principal) => {
+            session.access.uses(&principal);
             (session.auth, session.principal) = (AuthState::Trusted, principal);
             return Ok(());
         }

@@ -51,7 +51,7 @@ impl Session {
         daemon: &SharedDaemon,
         number: u64,
         (peer, permit): (PeerId, &Arc<Permit>),
-        certificate: Option<&ClientCertificate>,
+        certificate: Option<&Arc<ClientCertificate>>,
     ) -> Self {
         let mut session = Self {
             daemon: Arc::clone(daemon),
@@ -139,6 +139,10 @@ impl Session {
         arguments: &mut Arguments,
         out: &mut Vec<u8>,
     ) -> usize {
+        if self.principal.is_revoked() {
+            self.auth = AuthState::Leaving;
+            return bytes;
+        }
         let name = arguments.in_array(input, 0).unwrap_or_default();
         if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:") {
             // A page can make a browser send HTTP to this port; what follows would be its commands.

@@ -80,8 +80,8 @@ fn read_credential(table: &mut TableReader<'_, '_, '_>) -> Option<Credential> {
     match *given {
         ["sha256"] => table.parsed("sha256", read_sha256).map(Credential::Sha256),
         ["subject"] => table.text("subject").map(|text| Credential::Subject(text.into())),
-        ["user"] => table.text("user").map(|text| Credential::User(text.into())),
-        ["group"] => table.text("group").map(|text| Credential::Group(text.into())),
+        ["user"] => table.parsed("user", |text| read_id(text, "uid:")).map(Credential::User),
+        ["group"] => table.parsed("group", |text| read_id(text, "gid:")).map(Credential::Group),
         [] => {
             table.report.error(table.span(), "the token has no credential").hint = Some(
                 "add `sha256`, `subject`, `user` or `group`; `tidegate token new` makes a secret"
@@ -98,6 +98,17 @@ fn read_credential(table: &mut TableReader<'_, '_, '_>) -> Option<Credential> {
     }
 }
 
+/// The name of a user or group, or its number after a prefix.
+fn read_id(text: &str, prefix: &str) -> Result<Box<str>, TextError> {
+    match text.strip_prefix(prefix) {
+        Some(number) if number.parse::<u32>().is_err() => {
+            Err(TextError::new(format!("{} is not {prefix} and a number", quoted(text)))
+                .hint(format!("write a name, or {prefix}1000")))
+        }
+        _ => Ok(text.into()),
+    }
+}
+
 fn read_sha256(text: &str) -> Result<[u8; 32], TextError> {
     let wrong = || {
         TextError::new("`sha256` is not 64 hexadecimal digits")
@@ -110,6 +121,10 @@ fn read_sha256(text: &str) -> Result<[u8; 32], TextError> {
     for (byte, digits) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
         let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
         *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
+    }
+    if digest == EMPTY_DIGEST {
+        return Err(TextError::new("`sha256` is that of an empty secret")
+            .hint("the secret was not set when its SHA-256 was made"));
     }
     Ok(digest)
 }
@@ -153,6 +168,10 @@ fn read_attributes(table: &mut TableReader<'_, '_, '_>) -> Vec<RequiredAttribute
         table.wrong_kind::<()>("attributes", value.span(), "a table", value.get_ref());
         return Vec::new();
     };
+    if attributes.is_empty() {
+        table.report.error(value.span(), "`attributes` is empty").hint =
+            Some("remove it to allow all requests".into());
+    }
     let mut required = Vec::new();
     for (name, value) in attributes.iter() {
         let values = match value.get_ref() {
@@ -212,5 +231,10 @@ fn report_pair(
     report.error(span.clone(), message).note = Some(note);
 }
 
+/// The SHA-256 of nothing.
+const EMPTY_DIGEST: [u8; 32] = [
+    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
+    0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
+];
 /// The most tokens in a file.
 const MOST_TOKENS: usize = 10_000;

@@ -2,6 +2,9 @@ use super::{Credential, Scope, Scopes, TokenFile};
 
 const DIGEST: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 
+/// The SHA-256 of nothing.
+const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
 fn parse(text: &str) -> Result<TokenFile, String> {
     TokenFile::parse("tokens.toml", text.as_bytes()).map_err(|errors| errors.to_string())
 }
@@ -56,6 +59,9 @@ fn invalid_tokens_are_errors_with_a_position() {
         (token(&format!("{valid}limit = 5")), "must be a table"),
         (token(&format!("{valid}attributes = {{ customer = [] }}")), "`customer` must be text"),
         (token(&format!("{valid}attributes = 'customer'")), "must be a table"),
+        (token(&format!("{valid}attributes = {{}}")), "`attributes` is empty"),
+        (token("user = 'uid:x'\nscopes = ['check']"), "is not uid: and a number"),
+        (token(&format!("sha256 = '{EMPTY}'\nscopes = ['check']")), "an empty secret"),
         (token(&format!("{valid}until = 'soon'")), "5:9: error"),
         (format!("[[token]]\nname = 'a b'\n{valid}"), "is not a name of a token"),
         (format!("{}{}", token(&valid), token(&valid)), "another token has the same credential"),
@@ -76,7 +82,11 @@ fn invalid_tokens_are_errors_with_a_position() {
 #[test]
 fn an_error_shows_no_secret() {
     let secret = "tg_correcthorsebatterystaple";
-    for line in [format!("sha256 = '{secret}'"), format!("secret = '{secret}'")] {
+    for line in [
+        format!("sha256 = '{secret}'"),
+        format!("secret = '{secret}'"),
+        format!("limit = ['{secret}']"),
+    ] {
         let error = parse(&format!("[[token]]\nname = 'a'\nscopes = ['check']\n{line}\n"));
         let error = error.expect_err("no digest");
         assert!(!error.contains("horse"), "{error}");
