@@ -30,4 +30,5 @@ mod resp;
 mod rls_outages;
 mod running;
 mod shared_store;
+mod usage;
 mod wire_forms;
