@@ -123,7 +123,7 @@ fn ban(target: &KeyArgs) -> Value {
 }
 
 /// Names and values; a repeated name has a list of values.
-fn pairs(attributes: &[Attribute]) -> Value {
+pub(crate) fn pairs(attributes: &[Attribute]) -> Value {
     let mut pairs = Map::new();
     for Attribute { name, value } in attributes {
         match pairs.get_mut(name) {
@@ -143,7 +143,7 @@ fn table(text: &str) -> Result<Map<String, Value>, String> {
 }
 
 /// A path segment, percent-encoded.
-fn escaped(part: &str) -> String {
+pub(crate) fn escaped(part: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     part.bytes()
         .map(|byte| if is_plain(byte) { char::from(byte).into() } else { format!("%{byte:02X}") })
@@ -151,7 +151,7 @@ fn escaped(part: &str) -> String {
 }
 
 /// Lines of text with control characters replaced.
-fn lines(text: &str) -> String {
+pub(crate) fn lines(text: &str) -> String {
     text.lines().map(format::visible).collect::<Vec<_>>().join("\n")
 }
 

@@ -9,7 +9,9 @@ use clap_complete::Shell;
 use tidegate::policy::YamlOptions;
 
 pub(crate) use access::{Access, AccessArgs};
-pub(crate) use admin::{AdminArgs, AdminCommand, DaemonArgs, KeyArgs, PingArgs, RemoteArgs};
+pub(crate) use admin::{
+    AdminArgs, AdminCommand, DaemonArgs, KeyArgs, PingArgs, RemoteArgs, UsageArgs,
+};
 pub(crate) use diff::{DiffArgs, DiffFormat};
 pub(crate) use replay::{LogArgs, LogFormatArg, ReplayArgs};
 pub(crate) use store::StoreArgs;
@@ -97,6 +99,23 @@ Examples:
   tidegate ping --at https://limits.example:9090 --ca ca.pem"
     )]
     Ping(PingArgs),
+    /// Show what keys have used of their limits
+    #[command(
+        long_about = "Show what keys have used of their limits.\n\n\
+            Asks the daemon over its local socket. With attributes it shows every rule whose key \
+            they have; rules that match on other attributes are left out. With --over it lists the \
+            keys that have used at least that share of a limit, highest first, as far as their \
+            names are kept: those of durable rules of a file store, of overrides, and the busiest \
+            ones. Nothing is charged.\n\n\
+            Exits with 0 on success, with 1 if the daemon rejected the request, with 2 if the \
+            request could not be sent or got no response.",
+        after_long_help = "\
+Examples:
+  tidegate usage --domain api --attr user=ada
+  tidegate usage --over 0.8
+  tidegate usage --over 0.8 --domain llm --rule tokens --format json"
+    )]
+    Usage(UsageArgs),
     /// Inspect and change a running daemon
     #[command(
         long_about = "Inspect and change a running daemon.\n\n\
@@ -292,7 +311,7 @@ impl Command {
                 (apply.iter().collect(), &[])
             }
             Self::Token(args) => (vec![&args.file], &[]),
-            Self::Ping(_) | Self::Admin(_) => (vec![], &[]),
+            Self::Ping(_) | Self::Usage(_) | Self::Admin(_) => (vec![], &[]),
             Self::Schema | Self::Completions(_) | Self::Man(_) | Self::Ledger(_) => (vec![], &[]),
         };
         first.into_iter().chain(more).map(PathBuf::as_path)

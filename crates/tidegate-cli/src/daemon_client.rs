@@ -74,6 +74,24 @@ impl DaemonClient {
         }
     }
 
+    /// Reads what the keys of a request have used of their limits.
+    pub(crate) fn usage(
+        &mut self,
+        domain: &str,
+        attributes: &Value,
+    ) -> Result<DaemonReply, CallError> {
+        let Self::Local(socket) = self else {
+            let why = "the usage of given keys is read over the local socket";
+            let hint = "--over lists the keys near a limit from elsewhere; or use POST /v1/usage";
+            return Err(CallError::new(why).hint(hint));
+        };
+        let body = socket.call(&json!({
+            "type": "usage", "protocolVersion": 1, "domain": domain, "attributes": attributes,
+        }))?;
+        let error = (body["ok"] != true).then(|| reason(&body));
+        Ok(DaemonReply { body, error, hint: None })
+    }
+
     /// Reports whether the daemon responds.
     pub(crate) fn ping(&mut self) -> Result<Pong, CallError> {
         match self {

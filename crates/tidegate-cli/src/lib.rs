@@ -30,6 +30,7 @@ mod simulator;
 mod socket;
 mod testing;
 mod token;
+mod usage;
 mod validate;
 
 use std::ffi::OsString;
@@ -93,6 +94,7 @@ fn dispatch(
     match command {
         Command::Serve(args) => serve::run(&args, io),
         Command::Ping(args) => ping::run(&args, io),
+        Command::Usage(args) => usage::run(&args, io),
         Command::Admin(args) => admin::run(&args, io),
         Command::Token(args) => token::run(&args, io),
         Command::Validate(args) => validate::run(&args, io),

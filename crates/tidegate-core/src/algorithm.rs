@@ -29,6 +29,9 @@ pub trait Algorithm: Copy + fmt::Debug + PartialEq + Send + Sync + 'static {
         decision.uncharged(&self.check(&mut { *state }, 0, now))
     }
 
+    /// Units that were charged and still count, rounded up, without those on hold.
+    fn used(&self, state: &Self::State, now: Timestamp) -> u64;
+
     /// Refunds up to `units` that were charged, and returns how many were still outstanding.
     ///
     /// Never more than was charged; what has been refilled already is not refunded.

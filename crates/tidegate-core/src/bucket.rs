@@ -267,6 +267,11 @@ impl Algorithm for Bucket {
         decision
     }
 
+    /// More than the burst where it is overdrawn.
+    fn used(&self, state: &BucketState, now: Timestamp) -> u64 {
+        self.units_up(self.outstanding_ticks(state, now), u64::MAX)
+    }
+
     fn refund(&self, state: &mut BucketState, units: u64, now: Timestamp) -> u64 {
         let ticks = self.cost_ticks(units).min(self.outstanding_ticks(state, now));
         self.refund_ticks(state, ticks, now);

@@ -97,6 +97,11 @@ impl Algorithm for Cooldown {
         plain.check(&mut { *state }, cost, now).uncharged(&plain.check(&mut { *state }, 0, now))
     }
 
+    /// One while the gap lasts.
+    fn used(&self, state: &CooldownState, now: Timestamp) -> u64 {
+        u64::from(!self.is_idle(state, now))
+    }
+
     fn refund(&self, _state: &mut CooldownState, _units: u64, _now: Timestamp) -> u64 {
         0
     }

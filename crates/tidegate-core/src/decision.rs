@@ -16,7 +16,7 @@ pub struct Decision {
     pub(crate) now: Timestamp,
     /// What remains after this decision.
     pub(crate) room_ticks: u128,
-    /// What a denied cost lacks.
+    /// What a denied cost lacks; of a measurement the units used and held, in one half each.
     pub(crate) lack_ticks: u128,
     /// What has to pass until the limit is as good as fresh.
     pub(crate) spent_ticks: u128,
@@ -200,6 +200,26 @@ impl Decision {
             Outcome::DenyForEver => self,
             _ => Self { outcome: Outcome::DenyUnknown, room_ticks: 0, ..self },
         }
+    }
+
+    /// This decision as a measurement: allowed whatever the state is, with the units that count
+    /// against the limit.
+    pub fn measured(self, used: u64, held: u64) -> Self {
+        let lack_ticks = (u128::from(used) << 64) | u128::from(held);
+        Self { outcome: Outcome::Allow, lack_ticks, ..self }
+    }
+
+    /// Units charged that still count, without those on hold, of a [measurement](Self::measured).
+    #[must_use]
+    pub const fn measured_used(&self) -> u64 {
+        (self.lack_ticks >> 64) as u64
+    }
+
+    /// Units on hold, of a [measurement](Self::measured).
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "the lower half is wanted")]
+    pub const fn measured_held(&self) -> u64 {
+        self.lack_ticks as u64
     }
 
     /// The number of words of a decision.

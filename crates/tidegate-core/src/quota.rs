@@ -135,6 +135,14 @@ impl Quota {
         decision.uncharged(&self.decide(&current, 0, period, now))
     }
 
+    /// Units that the open period was charged or owes, without those on hold; more than it has where
+    /// it is overdrawn.
+    #[must_use]
+    pub fn used(&self, state: &QuotaState, period: Period) -> u64 {
+        let current = self.current(state, period);
+        current.used.saturating_add(current.debt)
+    }
+
     /// The state as of `period`: closed periods have paid debt, and what they had left has carried
     /// over or lapsed.
     ///

@@ -139,6 +139,10 @@ impl Algorithm for Sliding {
 
     /// Removes the oldest units from the record: the others may only leave later than the
     /// refunded ones would have, never earlier.
+    fn used(&self, state: &SlidingState, now: Timestamp) -> u64 {
+        state.record.current(self, now).units()
+    }
+
     fn refund(&self, state: &mut SlidingState, units: u64, now: Timestamp) -> u64 {
         let mut record = state.record.current(self, now);
         let given = units.min(record.units());

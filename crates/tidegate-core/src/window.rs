@@ -161,6 +161,10 @@ impl Algorithm for Window {
         decision
     }
 
+    fn used(&self, state: &WindowState, now: Timestamp) -> u64 {
+        self.current(state, now).used
+    }
+
     fn refund(&self, state: &mut WindowState, units: u64, now: Timestamp) -> u64 {
         let mut current = self.current(state, now);
         let given = units.min(current.used);

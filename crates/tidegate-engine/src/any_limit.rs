@@ -61,8 +61,18 @@ pub(crate) enum Operation {
     Hold,
     /// Nothing.
     Look,
+    /// Nothing, and report what is used and held instead of deciding.
+    Measure,
     /// Nothing, but keys whose unused units carry over are known afterwards.
     Enrol,
+}
+
+impl Operation {
+    /// Whether it changes nothing, and makes no key known.
+    #[inline(always)]
+    pub(crate) const fn is_look(self) -> bool {
+        matches!(self, Self::Look | Self::Measure)
+    }
 }
 
 /// One limit's part in a decision.
@@ -239,6 +249,7 @@ impl AnyLimit {
             Operation::Charge => self.check(state, cost, decided_at),
             Operation::Hold => self.hold(state, cost, decided_at),
             Operation::Look | Operation::Enrol => self.peek(state, cost, decided_at),
+            Operation::Measure => self.measure(state, decided_at),
         }
     }
 
@@ -262,6 +273,21 @@ impl AnyLimit {
                 Decision::of_slots(*max, *held, cost, at.now).uncharged(&look)
             }
         )
+    }
+
+    /// What is used and held, with what remains.
+    fn measure(&self, state: &AnyState, at: DecisionTime) -> Decision {
+        let mut held = state.held();
+        let used = dispatch!(
+            (self, state), limit, state => limit.used(state, at.now),
+            quota => {
+                // Without carry, a hold ends with its period.
+                held = limit.current(state, at.period).held;
+                limit.used(state, at.period)
+            },
+            slots(_max, _held) => 0,
+        );
+        self.peek(state, 0, at).measured(used, held)
     }
 
     fn hold(&self, state: &mut AnyState, cost: u64, at: DecisionTime) -> Decision {

@@ -39,8 +39,9 @@ use crate::store::{AnyStore, NowOrLater, Outage};
 pub use crate::plan::KeyName;
 pub use crate::store::file::{
     Booking, CheckReport, Disk, DiskFile, EntryKind, FileIdentity, FileOptions, FileStore, Filter,
-    Folder, Ledger, LedgerEntries, LedgerEntry, LogCounts, NamedFile, OpenError, ReadableTotals,
-    RepairAction, Totals, TotalsBy, Transfer, check, check_on, repair, repair_on,
+    Folder, KeyNames, KeyNamesBound, Ledger, LedgerEntries, LedgerEntry, LogCounts, NamedFile,
+    OpenError, ReadableTotals, RepairAction, Totals, TotalsBy, Transfer, check, check_on, repair,
+    repair_on,
 };
 
 impl From<Infallible> for OpenError {

@@ -20,6 +20,7 @@ pub use options::{Commit, Note, Refund};
 pub use report::{Report, RuleReport};
 pub use settle::CommitReport;
 pub use tally::RuleTally;
+pub use usage::RuleUsage;
 
 #[cfg(feature = "durable")]
 use crate::cycle::Times;
@@ -52,6 +53,7 @@ mod settle;
 mod shared;
 mod tally;
 mod tickets;
+mod usage;
 mod waits;
 
 /// A policy at work: decides requests by its rules, all of them at once.

@@ -55,6 +55,12 @@ pub struct KeyName {
 }
 
 impl KeyName {
+    /// The name of a key of a rule, with the values of its attributes.
+    #[must_use]
+    pub const fn new(rule: RuleId, parts: Vec<(Box<str>, Option<Box<str>>)>) -> Self {
+        Self { rule, parts }
+    }
+
     /// The rule. Its name is empty where it is not known.
     #[must_use]
     pub const fn rule(&self) -> &RuleId {

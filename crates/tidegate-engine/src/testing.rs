@@ -38,6 +38,7 @@ mod records;
 mod rules;
 mod threads;
 mod together;
+mod usage;
 mod vectors;
 
 /// Runs all scenarios.
@@ -102,6 +103,9 @@ pub fn scenarios<S: Store>() -> Vec<Scenario<S>> {
             many_edits_lose_no_key rules_that_come_back_know_their_keys;
         together: each_request_has_its_rules early_denial_names_the_request
             request_limits_count_by_length request_limits_replace_rules;
+        usage: every_limit_is_measured open_holds_and_leases_are_held
+            debt_and_carried_units_are_measured limits_in_force_are_measured
+            only_the_attributes_of_keys_are_needed measuring_changes_nothing;
         threads: exactly_the_least_limit one_token_for_two reservations_add_up
             edits_lose_nothing new_keys_while_it_grows;
     }

@@ -133,13 +133,13 @@ pub(crate) fn decide(view: &mut View<'_>, plan: &Plan<'_>, decisions: &mut Decis
         let (before, after, request) = (&current[index], states[index], &requests[index]);
         let is_known = view.keys[index].stored.is_some()
             || after != before.state
-            || (charge.limit.knows_from_first_request() && plan.act != Operation::Look);
-        if plan.act != Operation::Look && before.stuck.is_none() && is_known {
+            || (charge.limit.knows_from_first_request() && !plan.act.is_look());
+        if !plan.act.is_look() && before.stuck.is_none() && is_known {
             let stored = StoredState { tag: before.tag, state: after };
             view.keys[index].write(stored, request.decided_at);
         }
         let is_held = plan.act == Operation::Hold || matches!(charge.limit, AnyLimit::Slots(_));
-        if is_held && plan.act != Operation::Look && is_allowed && decisions[index].is_allowed() {
+        if is_held && !plan.act.is_look() && is_allowed && decisions[index].is_allowed() {
             let item = HoldItem::new(plan, charge, before.tag);
             // A cooldown begins with the hold; voiding the hold ends this one and no later one.
             let begun = matches!(after, AnyState::Cooldown(_))

@@ -19,6 +19,7 @@ mod payload;
 mod policy;
 mod response;
 mod state;
+mod usage;
 
 /// The client of a request.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +49,7 @@ pub(crate) enum AdminAction {
     Bans,
     Audit,
     Top,
+    Usage,
     ResetKey,
     CloseRound,
     Edit(PolicyEdit),
@@ -69,7 +71,7 @@ pub(crate) enum PolicyEdit {
 pub(crate) type AdminMethod = (&'static str, Scope, AdminAction);
 
 /// Every path with its methods.
-const ROUTES: [(&str, &[AdminMethod]); 10] = [
+const ROUTES: [(&str, &[AdminMethod]); 11] = [
     ("status", &[("GET", Scope::Inspect, AdminAction::Status)]),
     (
         "policy",
@@ -100,6 +102,7 @@ const ROUTES: [(&str, &[AdminMethod]); 10] = [
     ("rounds/close", &[("POST", Scope::Admin, AdminAction::CloseRound)]),
     ("audit", &[("GET", Scope::Inspect, AdminAction::Audit)]),
     ("top", &[("GET", Scope::Inspect, AdminAction::Top)]),
+    ("usage", &[("GET", Scope::Inspect, AdminAction::Usage)]),
 ];
 
 /// The methods of a rule's path, which names the rule.
@@ -160,6 +163,7 @@ impl AdminAction {
             AdminAction::Bans => Ok(edits::listed(daemon, "ban", "bans")),
             AdminAction::Audit => state::audit(daemon, query),
             AdminAction::Top => state::top(daemon, query),
+            AdminAction::Usage => usage::list(daemon, query).await,
             AdminAction::ResetKey => state::reset(daemon, actor, payload).await,
             AdminAction::CloseRound => state::close_round(daemon, actor, payload).await,
             AdminAction::Edit(edit) => {

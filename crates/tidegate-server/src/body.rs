@@ -13,6 +13,7 @@ pub(crate) use holds::{CommitBody, LeaseBody, ReservationBody};
 
 pub mod explanation;
 mod holds;
+pub(crate) mod usage;
 mod write;
 
 /// The response body of a decision.

@@ -35,6 +35,7 @@ pub(crate) mod problem;
 pub(crate) mod request_body;
 pub(crate) mod response;
 pub(crate) mod routes;
+mod usage;
 
 /// The protocol of the HTTP listener: HTTP/1.1.
 #[derive(Debug)]
@@ -221,6 +222,7 @@ impl ConnectionContext<'_> {
             Endpoint::Renew => leases::renew(call).await,
             Endpoint::Release => leases::release(call).await,
             Endpoint::Explain => explain::explain(call).await,
+            Endpoint::Usage => usage::usage(call).await,
             Endpoint::Forward => forward::forward(call).await,
             Endpoint::Nginx => forward::nginx(call).await,
             Endpoint::Rls => {

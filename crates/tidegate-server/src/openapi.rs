@@ -162,6 +162,7 @@ const fn name(act: Endpoint) -> &'static str {
         Endpoint::Renew => "renew",
         Endpoint::Release => "release",
         Endpoint::Explain => "explain",
+        Endpoint::Usage => "usage",
         Endpoint::Forward => "forward",
         Endpoint::Nginx => "nginx",
         Endpoint::Rls => "rls",
@@ -277,6 +278,7 @@ const fn response_specs(act: Endpoint) -> &'static [ResponseSpec] {
         Endpoint::Renew => &[(200, "Extended", Some((JSON, "renewed"))), GONE],
         Endpoint::Release => &[(204, "Released", None), GONE],
         Endpoint::Explain => &[(200, "The explanation", Some((JSON, "explanation")))],
+        Endpoint::Usage => &[(200, "What is used of each limit", Some((JSON, "usage")))],
         Endpoint::Forward => &[
             (200, "Allowed, and charged", None),
             (422, "The request cannot be decided", PROBLEM),

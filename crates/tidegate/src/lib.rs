@@ -260,7 +260,7 @@ pub use tidegate_engine::{
     EngineAt, EngineBuilder, Enrolment, Explanation, HoldBound, HoldId, HoldIdError, KeyName,
     Lease, MemoryStore, NoMemory, NoSuchRule, Note, NowOrLater, NowOrLaterFuture, Outage, Overlay,
     Owner, PreparedDomain, Refund, Report, Request, RequestLimit, RuleExplanation, RuleReport,
-    RuleTally, SettleError, SnapshotError, Store, WaitError, Waiting, shared,
+    RuleTally, RuleUsage, SettleError, SnapshotError, Store, WaitError, Waiting, shared,
 };
 #[cfg(feature = "engine")]
 pub use tidegate_policy::{

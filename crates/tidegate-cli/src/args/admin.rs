@@ -16,6 +16,31 @@ pub(crate) struct PingArgs {
     pub(crate) format: Format,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct UsageArgs {
+    #[command(flatten)]
+    pub(crate) daemon: DaemonArgs,
+    /// Domain of the request [default: default]; with --over, only this domain [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) domain: Option<String>,
+    /// Attribute of the key; repeatable
+    #[arg(long = "attr", short = 'a', value_name = "NAME=VALUE", value_parser = attribute)]
+    pub(crate) attributes: Vec<Attribute>,
+    /// List the keys that have used at least this share of a limit, such as 0.8
+    #[arg(long, value_name = "SHARE", conflicts_with = "attributes")]
+    pub(crate) over: Option<String>,
+    /// List the keys of this rule only
+    #[arg(long, value_name = "NAME", requires = "over")]
+    pub(crate) rule: Option<String>,
+    /// Most keys to list
+    #[arg(long, value_name = "KEYS", default_value_t = 100, requires = "over",
+        value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) limit: u32,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text, env = "TIDEGATE_FORMAT")]
+    pub(crate) format: Format,
+}
+
 /// Where the daemon is: on this machine behind its local socket, or at a URL.
 #[derive(Debug, Args)]
 pub(crate) struct DaemonArgs {

@@ -292,3 +292,40 @@ fn can_switch_users() -> bool {
     println!("skipped: needs root and setpriv");
     false
 }
+
+#[test]
+fn usage_is_shown_for_a_key_and_as_a_list() {
+    let daemon = Daemon::start(POLICY);
+    assert!(daemon.check("api", "ada"));
+    let of_ada = ["usage", "--domain", "api", "--attr", "user=ada"];
+    let shown = daemon.tidegate(&of_ada);
+    assert_eq!(shown.code, 0, "{shown:?}");
+    let line = "search: 1 used and 0 held of 2, share 0.5; 1 remaining, resets in ";
+    assert!(shown.out.starts_with(line), "{shown:?}");
+    let json = daemon.tidegate(&[&of_ada[..], &["--format", "json"]].concat());
+    let json: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((&json["rules"][0]["used"], &json["rules"][0]["limit"]), (&json!(1), &json!(2)));
+    let none = daemon.tidegate(&["usage", "--domain", "api"]);
+    assert_eq!(none.out, "no rule has a key of these attributes\n");
+
+    let given = ["admin", "override", "search", "--domain", "api", "--key", "user=ada", "max = 4"];
+    assert_eq!(daemon.tidegate(&given).code, 0);
+    let listed =
+        daemon.tidegate(&["usage", "--over", "0.25", "--domain", "api", "--rule", "search"]);
+    assert!(
+        listed.out.starts_with("api/search user=ada: 1 used and 0 held of 4, share 0.25; 3 "),
+        "{listed:?}"
+    );
+    assert!(listed.out.ends_with(" (override)\n"), "{listed:?}");
+    assert!(listed.err.contains("note: names of keys are kept by"), "{listed:?}");
+    let more = daemon.tidegate(&["usage", "--over", "0.26", "--format", "json"]);
+    let more: Value = serde_json::from_str(&more.out).unwrap();
+    assert_eq!((&more["keys"], &more["complete"]), (&json!([]), &json!(false)));
+
+    let wrong = daemon.tidegate(&["usage", "--over", "80%"]);
+    assert_eq!(wrong.code, 1, "{wrong:?}");
+    assert!(wrong.err.contains("is not a share such as 0.8"), "{wrong:?}");
+    for args in [&["usage", "--over", "1", "--attr", "a=b"][..], &["usage", "--rule", "search"]] {
+        assert_eq!(daemon.tidegate(args).code, 2, "{args:?}");
+    }
+}

@@ -7,7 +7,7 @@ use tidegate_core::Timestamp;
 use super::decide::{Verb, When};
 use super::{
     CheckError, Commit, CommitReport, Edited, Engine, Enrolment, Explanation, Note, Refund, Report,
-    SettleError,
+    RuleUsage, SettleError,
 };
 use crate::plan::Settlement;
 use crate::request::Request;
@@ -91,6 +91,14 @@ impl<'e, S: Store, C: Clock + Send + Sync + 'static> EngineAt<'e, S, C> {
         request: &Request<'_>,
     ) -> NowOrLater<'e, Result<Explanation, CheckError>> {
         self.engine.explain_when(request, Some(self.now))
+    }
+
+    /// [`Engine::usage`].
+    pub fn usage(
+        &self,
+        request: &Request<'_>,
+    ) -> NowOrLater<'e, Result<Vec<RuleUsage>, CheckError>> {
+        self.engine.usage_when(request, Some(self.now))
     }
 
     #[inline]

@@ -35,6 +35,7 @@ use schedule::SnapshotSchedule;
 
 pub use disk::{Disk, DiskFile, FileIdentity, Folder, NamedFile};
 pub use error::OpenError;
+pub use key_names::{KeyNames, KeyNamesBound};
 pub use ledger::{Booking, EntryKind, Filter, Ledger, LedgerEntries, LedgerEntry, Transfer};
 pub use log::LogCounts;
 pub use options::FileOptions;
@@ -47,6 +48,7 @@ mod edits;
 mod erase;
 mod error;
 mod frame;
+mod key_names;
 mod keys;
 mod ledger;
 mod log;
@@ -279,7 +281,7 @@ impl sealed::Store for FileStore {
     #[inline]
     fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {
         let durability = self.durability(plan);
-        if durability == Durability::Memory || plan.act == Operation::Look {
+        if durability == Durability::Memory || plan.act.is_look() {
             return self.shared.memory.decide(plan, times, decisions);
         }
         self.decide_durably(plan, durability, times, decisions)

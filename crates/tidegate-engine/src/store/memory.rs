@@ -186,7 +186,7 @@ impl MemoryStore {
         times: Times,
         decisions: &mut Decisions,
     ) -> Result<Decided, DecideError> {
-        let is_plain = plan.is_plain() || (plan.act == Operation::Look && plan.name.is_none());
+        let is_plain = plan.is_plain() || (plan.act.is_look() && plan.name.is_none());
         if is_plain {
             for _ in 0..UNLOCKED_TRIES {
                 match self.decide_unlocked(plan, times.now, decisions)? {

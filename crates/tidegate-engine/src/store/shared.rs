@@ -266,7 +266,7 @@ impl sealed::Store for SharedStore {
     }
 
     fn decide(&self, plan: &Plan<'_>, times: Times, _: &mut Decisions) -> Deciding<'_> {
-        let is_look = view::is_look(plan.act);
+        let is_look = plan.act.is_look();
         let id = match (plan.ticket, plan.hold) {
             (Some(ticket), _) => HoldId(ticket.turn.hold),
             (None, Some(hold)) => Self::new_hold_id(hold.owner),

@@ -51,6 +51,8 @@ pub(super) const BATCH: &[BodyField] = &[BodyField::Requests];
 /// The fields of `reserve` and `explain`.
 pub(super) const RESERVE: &[BodyField] =
     &[BodyField::Domain, BodyField::Attributes, BodyField::Cost];
+/// The fields of `usage`.
+pub(super) const USAGE: &[BodyField] = &[BodyField::Domain, BodyField::Attributes];
 /// The fields of `commit`.
 pub(super) const COMMIT: &[BodyField] = &[BodyField::Actual];
 /// No fields.

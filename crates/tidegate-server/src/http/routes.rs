@@ -5,7 +5,9 @@ use http::{Method, StatusCode};
 use tidegate::policy::Scope;
 
 use super::problem::RequestProblem;
-use super::request_body::{ACQUIRE, BATCH, BodyField, CHECK, COMMIT, NOTHING, REFUND, RESERVE};
+use super::request_body::{
+    ACQUIRE, BATCH, BodyField, CHECK, COMMIT, NOTHING, REFUND, RESERVE, USAGE,
+};
 
 /// An operation of the HTTP API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,7 @@ pub(crate) enum Endpoint {
     Renew,
     Release,
     Explain,
+    Usage,
     Forward,
     Nginx,
     Rls,
@@ -77,7 +80,9 @@ impl Endpoint {
                 Needed::Scope(Scope::Settle)
             }
             Self::Acquire | Self::Renew | Self::Release => Needed::Scope(Scope::Lease),
-            Self::Explain | Self::LimitadorLimits | Self::Metrics => Needed::Scope(Scope::Read),
+            Self::Explain | Self::Usage | Self::LimitadorLimits | Self::Metrics => {
+                Needed::Scope(Scope::Read)
+            }
         }
     }
 
@@ -204,6 +209,12 @@ pub(crate) const ROUTES: &[Route] = &[
         Endpoint::Explain,
         RESERVE,
         "Explains the decision on a request, without a charge",
+    ),
+    post(
+        "/v1/usage",
+        Endpoint::Usage,
+        USAGE,
+        "Reports what the keys of a request have used of their limits, without a charge",
     ),
     Route {
         path: "/json",

@@ -24,6 +24,20 @@ pub(crate) struct CheckRequest {
     pub(crate) idempotency_key: Option<String>,
 }
 
+/// A request for what keys have used, with the fields of an HTTP body.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UsageRequest {
+    #[serde(rename = "type")]
+    _kind: String,
+    #[serde(rename = "protocolVersion", default)]
+    _version: Option<i64>,
+    #[serde(default = "default_domain")]
+    pub(crate) domain: String,
+    #[serde(default)]
+    pub(crate) attributes: AttributeMap,
+}
+
 /// A settlement of a reservation.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

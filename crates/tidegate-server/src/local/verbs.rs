@@ -8,10 +8,11 @@ use tidegate_proto::ipc::{self, IpcError, Pong};
 use tidegate_proto::times::time_text;
 
 use super::PeerCredentials;
-use super::request::{CheckRequest, LocalAdminRequest, SettleRequest};
+use super::request::{CheckRequest, LocalAdminRequest, SettleRequest, UsageRequest};
 use crate::access::{AccessDenial, Principal};
 use crate::admin::{self, AdminClient, AdminRequest, Payload};
 use crate::body::explanation::explained;
+use crate::body::usage::UsageBody;
 use crate::body::{CommitBody, DecisionBody, ReservationBody};
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::listener::Listener;
@@ -43,6 +44,7 @@ pub(super) async fn handle(
     match kind {
         "ping" => Ok(pong(daemon)),
         "check" | "peek" | "reserve" | "explain" => dispatch(daemon, principal, kind, text).await,
+        "usage" => usage(daemon, principal, text).await,
         "commit" | "cancel" => settle(daemon, principal, kind, text).await,
         "admin" => admin(daemon, client, text).await,
         _ => Err(VerbError::Failed(format!("Unknown request type. Known types: {KINDS}."))),
@@ -88,6 +90,13 @@ async fn dispatch(daemon: &Daemon, principal: &Principal, kind: &str, text: &str
             Ok(explained(&explanation, engine.clock().wall()))
         }
     }
+}
+
+async fn usage(daemon: &Daemon, principal: &Principal, text: &str) -> VerbResult {
+    let body: UsageRequest = ipc::parse(text)?;
+    let attributes = body.attributes.pairs();
+    let request = principal.request(Scope::Read, Request::new(&body.domain, &attributes))?;
+    Ok(fields_of(&UsageBody::new(&daemon.engine.usage(&request).await?)))
 }
 
 fn decision_fields(report: &Report) -> Map<String, Value> {
@@ -176,4 +185,4 @@ impl From<SettleError> for VerbError {
     }
 }
 
-const KINDS: &str = "ping, check, peek, reserve, commit, cancel, explain, admin";
+const KINDS: &str = "ping, check, peek, reserve, commit, cancel, explain, usage, admin";

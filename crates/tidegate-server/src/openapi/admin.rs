@@ -44,7 +44,11 @@ fn operation(path: &str, scope: Scope, action: AdminAction) -> Value {
         })
     });
     let in_query = query.iter().map(|(name, description)| {
-        let schema = json!({ "type": "integer", "minimum": 0 });
+        let schema = match *name {
+            "since" | "count" | "limit" => json!({ "type": "integer", "minimum": 0 }),
+            "over" => json!({ "type": "number", "minimum": 0 }),
+            _ => json!({ "type": "string" }),
+        };
         json!({
             "name": name, "in": "query", "required": false,
             "description": description, "schema": schema,
@@ -87,7 +91,7 @@ fn operation(path: &str, scope: Scope, action: AdminAction) -> Value {
 struct OperationSpec {
     id: &'static str,
     summary: &'static str,
-    /// Numbers in the query, with their descriptions.
+    /// Parameters in the query, with their descriptions.
     query: &'static [(&'static str, &'static str)],
     /// The schema of the request body.
     body: Option<&'static str>,
@@ -132,6 +136,16 @@ const fn spec(action: AdminAction) -> OperationSpec {
         AdminAction::Top => OperationSpec {
             query: &[("count", "How many keys, 512 at most; 10 if absent")],
             ..read("admin-top", "The busiest keys, and those that were denied most", "admin-top")
+        },
+        AdminAction::Usage => OperationSpec {
+            query: &[
+                ("domain", "Keys of this domain; of all if absent"),
+                ("rule", "Keys of the rules with this name"),
+                ("over", "Keys that have used at least this share of a limit; 0 if absent"),
+                ("limit", "How many keys, 1 000 at most; 100 if absent"),
+                ("cursor", "Where to go on: the cursor of the response before"),
+            ],
+            ..read("admin-usage", "Keys by the share of a limit that they have used", "admin-usage")
         },
         AdminAction::ResetKey => edit(
             "admin-reset",

@@ -107,6 +107,10 @@ fn responses() -> Value {
         "admin-top": object(json!({
             "busiest": list(top_key()), "most_denied": list(top_key()),
         }), &[]),
+        "admin-usage": object(json!({
+            "keys": list(object(key_usage(), &["mode"])), "cursor": nullable(text()),
+            "complete": { "type": "boolean" }, "note": nullable(text()),
+        }), &[]),
         "admin-diagnostic": object(diagnostic(), &[]),
         "admin-problem": object(json!({
             "type": { "type": "string", "format": "uri-reference" },
@@ -117,6 +121,19 @@ fn responses() -> Value {
             "allow": list(text()),
         }), &["errors", "allow"]),
     })
+}
+
+fn key_usage() -> Value {
+    let text = || json!({ "type": "string" });
+    let mut usage = super::schemas::rule_usage();
+    usage["domain"] = text();
+    usage["key"] = json!({
+        "type": "object",
+        "additionalProperties": nullable(text()),
+        "description": "Attributes and their values, as they count",
+    });
+    usage["source"] = json!({ "enum": ["ledger", "override", "busiest"] });
+    usage
 }
 
 fn status() -> Value {

@@ -111,6 +111,10 @@ fn of_http() -> Value {
         "renewed": object(json!({ "expires_in_ms": nullable_count() }), &[]),
         "explanation": object(explanation(), &[]),
         "rule-explanation": rule_explanation(),
+        "usage": object(json!({
+            "rules": { "type": "array", "items": reference("rule-usage") },
+        }), &[]),
+        "rule-usage": object(rule_usage(), &["mode"]),
         "problem": object(problem(), &[
             "pointer", "line", "column", "settled", "units", "violated-policies", "retry_after_ms", "retry",
         ]),
@@ -150,6 +154,24 @@ fn limitador_limit() -> Value {
         "name": nullable(json!({ "type": "string" })),
         "conditions": { "type": "array", "items": { "type": "string" } },
         "variables": { "type": "array", "items": { "type": "string" } },
+    })
+}
+
+/// What is used of a limit, in the order of its fields on the wire.
+pub(super) fn rule_usage() -> Value {
+    json!({
+        "rule": { "type": "string" },
+        "mode": { "enum": ["shadow"], "description": "Where denials are not enforced" },
+        "used": count(),
+        "held": count(),
+        "limit": nullable_count(),
+        "remaining": nullable_count(),
+        "share": nullable(json!({
+            "type": "number",
+            "minimum": 0,
+            "description": "The part of the limit that is used or held; above 1 where it is overdrawn",
+        })),
+        "reset_after_ms": nullable_count(),
     })
 }
 

@@ -12,6 +12,7 @@ pub(super) enum CommandKind {
     Commit,
     Cancel,
     Explain,
+    Usage,
     Ping,
     Echo,
     Quit,
@@ -76,6 +77,7 @@ impl CommandSpec {
                 | CommandKind::Commit
                 | CommandKind::Cancel
                 | CommandKind::Explain
+                | CommandKind::Usage
                 | CommandKind::Ping
                 | CommandKind::Echo
         )
@@ -190,7 +192,7 @@ const fn spec(
 }
 
 /// All commands, the most used first.
-static COMMANDS: [CommandSpec; 21] = [
+static COMMANDS: [CommandSpec; 22] = [
     spec(
         "cl.throttle",
         CommandKind::Throttle(ThrottleDialect::RedisCell),
@@ -240,6 +242,13 @@ static COMMANDS: [CommandSpec; 21] = [
         -2,
         0,
         "Explains the decision on a request: domain [ATTR name value ...] [COST n]",
+    ),
+    spec(
+        "tg.usage",
+        CommandKind::Usage,
+        -2,
+        0,
+        "Reports what keys have used of their limits: domain [ATTR name value ...]",
     ),
     spec("ping", CommandKind::Ping, -1, 0, "Replies with PONG or its argument"),
     spec("echo", CommandKind::Echo, 2, 0, "Replies with its argument"),

@@ -10,6 +10,7 @@ use super::commands::{CommandKind, find};
 use super::encode::encode;
 use super::session::{Session, reply_denied};
 use crate::body::explanation::explained;
+use crate::body::usage::UsageBody;
 use crate::body::{CommitBody, DecisionBody, ReservationBody};
 use crate::daemon::Daemon;
 use crate::listener::Listener;
@@ -136,6 +137,10 @@ pub(super) async fn handle(
             }
             Err(error) => reply_error(&error, replies),
         },
+        CommandKind::Usage => match daemon.engine.usage(&request).await {
+            Ok(usage) => encode(&UsageBody::new(&usage), replies),
+            Err(error) => reply_error(&error, replies),
+        },
         _ => match daemon.engine.peek(&request).await {
             Ok(report) => encode(&DecisionBody::new(&report), replies),
             Err(error) => reply_error(&error, replies),
@@ -207,7 +212,7 @@ impl<'a> PolicyQuery<'a> {
                     }
                     attributes.push((name, value));
                 }
-                b"COST" => {
+                b"COST" if verb != CommandKind::Usage => {
                     let amount = amount("COST", next("COST needs a number")?)?;
                     once("COST", cost.replace(amount).is_none())?;
                 }
@@ -219,12 +224,14 @@ impl<'a> PolicyQuery<'a> {
                     once("IDEMPOTENCY", idempotency_key.replace(key).is_none())?;
                 }
                 _ => {
-                    let shown = &option[..option.len().min(64)];
-                    return Err(format!(
-                        "syntax error: expected ATTR name value, COST n or IDEMPOTENCY key (of \
-                         TG.CHECK and TG.RESERVE), not '{}'",
-                        shown.escape_ascii()
-                    ));
+                    let shown = option[..option.len().min(64)].escape_ascii();
+                    let expected = match verb {
+                        CommandKind::Usage => "ATTR name value",
+                        _ => {
+                            "ATTR name value, COST n or IDEMPOTENCY key (of TG.CHECK and TG.RESERVE)"
+                        }
+                    };
+                    return Err(format!("syntax error: expected {expected}, not '{shown}'"));
                 }
             }
         }

@@ -191,7 +191,8 @@ impl Session {
             | CommandKind::Reserve
             | CommandKind::Commit
             | CommandKind::Cancel
-            | CommandKind::Explain => {
+            | CommandKind::Explain
+            | CommandKind::Usage => {
                 let words: Vec<&[u8]> = arguments.iter(input).skip(1).collect();
                 let since = self.daemon.now();
                 // They wait for the store together with this one.

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use tidegate::policy::RuleId;
 use tidegate::{KeyName, Timestamp};
 
 /// The busiest and the most denied keys.
@@ -68,6 +69,20 @@ impl Top {
     /// A key in its printable form, hashed if keys are hidden.
     pub(crate) fn printable(&self, key: &KeyName) -> TopKey {
         TopKey::new(key, self.hides_keys)
+    }
+
+    /// The names of the keys, as far as they are whole: neither hidden nor truncated.
+    pub(crate) fn names(&self) -> Vec<KeyName> {
+        if self.hides_keys {
+            return Vec::new();
+        }
+        let sketches = self.sketches.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = sketches.busiest.counts.keys().chain(sketches.most_denied.counts.keys());
+        let is_whole = |key: &&TopKey| {
+            let mut values = key.key.iter().filter_map(|(_, value)| value.as_ref());
+            values.all(|value| value.len() <= MOST_BYTES)
+        };
+        keys.filter(is_whole).map(TopKey::name).collect()
     }
 
     /// The first `count` of both.
@@ -155,6 +170,11 @@ impl TopKey {
             rule: name.rule().name().into(),
             key: name.parts().map(|(name, value)| (name.into(), value.map(shown))).collect(),
         }
+    }
+
+    /// The name of a key whose printable form is whole.
+    fn name(&self) -> KeyName {
+        KeyName::new(RuleId::named(&self.rule).in_domain(&self.domain), self.key.clone())
     }
 
     /// `domain/rule user="ada"`, on one line, without control characters.

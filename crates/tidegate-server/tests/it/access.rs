@@ -84,7 +84,7 @@ fn every_operation_needs_its_scope() {
     let (commit, cancel) = (format!("{hold}/commit"), format!("{hold}/cancel"));
     let lease = "/v1/leases/80000000000000000000000000000000";
     let renew = format!("{lease}/renew");
-    let cases: [(&str, &str, &str, &str); 18] = [
+    let cases: [(&str, &str, &str, &str); 19] = [
         ("check", "POST", "/v1/check", &api),
         ("read", "POST", "/v1/check", &peek),
         ("check", "POST", "/json", rls),
@@ -99,6 +99,7 @@ fn every_operation_needs_its_scope() {
         ("lease", "POST", &renew, ""),
         ("lease", "DELETE", lease, ""),
         ("read", "POST", "/v1/explain", &api),
+        ("read", "POST", "/v1/usage", &api),
         ("read", "GET", "/limits/api", ""),
         ("read", "GET", "/metrics", ""),
         ("check", "GET", "/check/forward?domain=other", ""),

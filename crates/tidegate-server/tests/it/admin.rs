@@ -37,7 +37,7 @@ fn requests_need_the_token_if_one_is_set() {
 #[test]
 fn the_read_only_token_changes_nothing() {
     let running = with_tokens();
-    let reads = ["status", "policy", "rules", "overrides", "bans", "audit", "top"];
+    let reads = ["status", "policy", "rules", "overrides", "bans", "audit", "top", "usage"];
     for read in reads {
         let _ = running.ask_as("look-only", "GET", &format!("/admin/v1/{read}"), "").with(200);
     }

@@ -168,7 +168,7 @@ fn requests_and_responses_of_the_admin_api_conform_to_the_reference() {
         (("POST", "bans"), ban_for),
         (("POST", "bans"), json!({ "match": 7 })),
     ];
-    let reads = ["status", "policy", "rules", "overrides", "bans", "audit", "top"];
+    let reads = ["status", "policy", "rules", "overrides", "bans", "audit", "top", "usage"];
     for ((method, path), body) in &edits {
         it.ask("admin", (method, path), body);
         for path in reads {

@@ -32,4 +32,5 @@ mod rls_outages;
 mod running;
 mod shared_store;
 mod tls;
+mod usage;
 mod wire_forms;

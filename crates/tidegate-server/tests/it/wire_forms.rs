@@ -14,7 +14,7 @@ use crate::running::{Caller, Ending, Running, ask, exchange};
 
 const POLICY: &str = r#"
     [server]
-    unix_user_rate = "9/day"
+    unix_user_rate = "10/day"
 
     [[rule]]
     name   = "tokens"
@@ -123,6 +123,8 @@ fn over_http(running: &Running, transcript: &mut String) {
     let leased = same("/v1/acquire", r#"{"domain":"calls"}"#);
     same("/v1/acquire", r#"{"domain":"calls","wait_ms":0}"#);
     same("/v1/explain", r#"{"domain":"calls"}"#);
+    same("/v1/usage", &format!("{{{ADA}}}"));
+    same("/v1/usage", r#"{"domain":"calls"}"#);
     same("/v1/refund", "{}");
     same("/v1/check", "{\n\"cost\": x}");
     same("/v1/nothing", "{}");
@@ -169,6 +171,7 @@ fn over_resp(running: &Running, transcript: &mut String) {
     let first = command("TG.RESERVE default ATTR user bob COST 40").unwrap();
     let second = command("TG.RESERVE default ATTR user bob COST 40").unwrap();
     command("TG.RESERVE default ATTR user bob COST 40");
+    command("TG.USAGE default ATTR user bob");
     command(&format!("TG.COMMIT {first} 4"));
     command(&format!("TG.COMMIT {first} 5"));
     command(&format!("TG.CANCEL {second}"));
@@ -189,6 +192,7 @@ fn over_the_local_socket(caller: &mut Caller, transcript: &mut String) {
     send(&format!("{{\"type\":\"explain\",{eve},\"cost\":2}}"));
     let reserved = send(&format!("{{\"type\":\"reserve\",{eve},\"cost\":40}}"));
     send(&format!("{{\"type\":\"reserve\",{eve},\"cost\":90}}"));
+    send(&format!("{{\"type\":\"usage\",{eve}}}"));
     let id = field(&reserved, "reservation");
     send(&format!("{{\"type\":\"commit\",\"reservation\":\"{id}\",\"actual\":4}}"));
     send(r#"{"type":"admin","method":"GET","path":"/admin/v1/nothing"}"#);

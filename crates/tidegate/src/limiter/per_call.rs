@@ -136,6 +136,10 @@ impl Algorithm for CallLimit {
         self.0.check(state, cost, now)
     }
 
+    fn used(&self, state: &BucketState, now: Timestamp) -> u64 {
+        self.0.used(state, now)
+    }
+
     fn refund(&self, state: &mut BucketState, units: u64, now: Timestamp) -> u64 {
         self.0.refund(state, units, now)
     }

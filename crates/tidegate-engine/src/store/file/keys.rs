@@ -112,6 +112,11 @@ pub(super) fn logged_value(value: &str) -> Cow<'_, str> {
     hashed.into()
 }
 
+/// Whether the log may have a hash in place of this value.
+pub(super) fn is_logged_as_hash(value: &str) -> bool {
+    value.starts_with(HASHED)
+}
+
 /// The name of a key as the log has it.
 pub(super) fn logged_name(name: &KeyName) -> KeyName {
     let mut name = name.clone();

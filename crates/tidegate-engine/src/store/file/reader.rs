@@ -18,6 +18,7 @@ pub(super) struct LogReader {
     segment: Option<OpenSegment>,
     /// Segments that are missing or cannot be read, until that is reported.
     damage: Vec<OpenError>,
+    bytes_read: u64,
 }
 
 /// A segment that is being read.
@@ -33,7 +34,29 @@ impl LogReader {
     pub(super) fn new(disk: Arc<dyn Disk>) -> Result<Self, OpenError> {
         let chain = Segments::read_readable(&*disk, 0)?;
         let links = chain.links().iter().copied().collect();
-        Ok(Self { disk, links, segment: None, damage: chain.damage() })
+        Ok(Self { disk, links, segment: None, damage: chain.damage(), bytes_read: 0 })
+    }
+
+    /// Reads the segments from the newest to the oldest.
+    pub(super) fn newest_first(disk: Arc<dyn Disk>) -> Result<Self, OpenError> {
+        let mut reader = Self::new(disk)?;
+        reader.links.make_contiguous().reverse();
+        Ok(reader)
+    }
+
+    /// The length of all segments that were opened.
+    pub(super) const fn bytes_read(&self) -> u64 {
+        self.bytes_read
+    }
+
+    /// Whether the next batch is that of another segment.
+    pub(super) const fn is_between_segments(&self) -> bool {
+        self.segment.is_none()
+    }
+
+    /// Whether all segments were opened.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.links.is_empty()
     }
 
     /// Calls a function for the records of one more batch; `false` at the end. After an error it
@@ -45,7 +68,11 @@ impl LogReader {
         let mut segment = match self.segment.take() {
             Some(segment) => segment,
             None => match self.links.pop_front() {
-                Some(link) => OpenSegment::read(&*self.disk, link)?,
+                Some(link) => {
+                    let segment = OpenSegment::read(&*self.disk, link)?;
+                    self.bytes_read += segment.bytes.len() as u64;
+                    segment
+                }
                 None => return Ok(false),
             },
         };

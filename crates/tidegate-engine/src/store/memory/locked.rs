@@ -145,7 +145,7 @@ impl MemoryStore {
                         entry.note_state(self.durability(charge), charge.hash, width);
                     }
                 }
-                _ if lines[line].tag(slot) == 0 && plan.act != Operation::Look => {
+                _ if lines[line].tag(slot) == 0 && !plan.act.is_look() => {
                     lines[line].clear(slot);
                     self.uncount(width);
                 }
@@ -164,7 +164,7 @@ impl MemoryStore {
         let transfer = match act {
             Operation::Charge => JournalTransfer::Charged,
             Operation::Hold => JournalTransfer::Held,
-            Operation::Look | Operation::Enrol => return,
+            Operation::Look | Operation::Measure | Operation::Enrol => return,
         };
         if !matches!(charge.limit, AnyLimit::Cooldown(_) | AnyLimit::Slots(_)) {
             let booking = JournalBooking { hash: charge.hash, entry: transfer, units };
@@ -247,7 +247,7 @@ impl MemoryStore {
             if let Some(ObservedState { line, slot: Some(_), .. }) = look_up_in(table, hash, &any) {
                 return Ok(Located::Line(line));
             }
-            if act == Operation::Look {
+            if act.is_look() {
                 // A peek inserts no key.
                 let (_, mut chain) = table.lock_chain(hash);
                 return Ok(match chain.find(hash) {

@@ -8,8 +8,7 @@ use tidegate_table::table::{find, read_header};
 
 use super::slot::{AnyLine, AnyLocked, SlotLine};
 use super::{
-    Charge, DecideError, Decisions, LineHeader, MemoryStore, Operation, Plan, Several, SlotTable,
-    Width,
+    Charge, DecideError, Decisions, LineHeader, MemoryStore, Plan, Several, SlotTable, Width,
 };
 use crate::any_limit::decide;
 
@@ -59,9 +58,7 @@ impl MemoryStore {
         let before = states.clone();
         let is_allowed = decide(plan.act, &requests, &mut states, decisions);
         let is_stored = |(seen, charge): (&ObservedState<'_>, &Charge<'_>)| {
-            seen.slot.is_none()
-                && plan.act != Operation::Look
-                && charge.limit.knows_from_first_request()
+            seen.slot.is_none() && !plan.act.is_look() && charge.limit.knows_from_first_request()
         };
         if states == before && !seen.iter().zip(&plan.charges).any(is_stored) {
             let is_sound = seen.iter().zip(&plan.charges).all(|(seen, charge)| {

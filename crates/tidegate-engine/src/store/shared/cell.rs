@@ -170,7 +170,7 @@ impl RecordView<'_> {
             return Spot::Own;
         }
         match (self.room.when_full, act) {
-            (_, Operation::Look) => Spot::Unkept,
+            _ if act.is_look() => Spot::Unkept,
             _ if !self.room.is_full => Spot::New,
             (WhenFull::Deny, _) | (_, Operation::Enrol) | (WhenFull::Share, Operation::Hold) => {
                 Spot::NoRoom

@@ -12,7 +12,7 @@ use super::hold::{hold_write, name_write};
 use super::queue::attend;
 use super::records::{Changes, DurabilityNeed, Records, Write};
 use super::state::{HeldEntry, StateRecord};
-use super::view::{OtherBody, RecordView, Seen, Stop, control_of, is_look};
+use super::view::{OtherBody, RecordView, Seen, Stop, control_of};
 use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
 use crate::cycle::Times;
 use crate::plan::{Charge, IdempotencyKey, Plan};
@@ -98,7 +98,7 @@ fn decide_plan(
     let (history, times) = (view.history(), view.times);
     let (outcome, mut decided) = decided(view, plan, (&states, &mut keys));
     let is_allowed = outcome.is_allowed;
-    if is_look(plan.act) {
+    if plan.act.is_look() {
         return Ok((Changes::NONE, decided));
     }
     let ticket = attend(plan, &decided, &mut states, times.now);

@@ -5,8 +5,8 @@ use tidegate_policy::policy::Mode;
 
 use super::records::Changes;
 use super::state::StateRecord;
-use super::view::{RecordView, Stop, is_look};
-use crate::any_limit::AnyLimit;
+use super::view::{RecordView, Stop};
+use crate::any_limit::{AnyLimit, Operation};
 use crate::plan::{Charge, Plan};
 use crate::store::{LaterDecided, Outage, TicketOutcome};
 
@@ -16,7 +16,7 @@ impl StateRecord {
         match plan.ticket {
             Some(ticket) if ticket.queue == charge.hash => self.tickets.ahead(&ticket),
             // What a new request would find.
-            None if is_look(plan.act) => self.tickets.len(),
+            None if plan.act == Operation::Look => self.tickets.len(),
             _ => 0,
         }
     }

@@ -9,7 +9,7 @@ use super::control::Control;
 use super::hold::{hold_from_bytes, name_from_bytes};
 use super::records::{Changes, Flow, Kind, RecordKey, Records};
 use super::state::StateRecord;
-use crate::any_limit::{AnyLimit, AnyState, INLINE, Operation};
+use crate::any_limit::{AnyLimit, AnyState, INLINE};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
 use crate::plan::IdempotencyKey;
@@ -178,9 +178,4 @@ pub(super) fn flow<T, E>(result: Result<(Changes, T), Stop<E>>) -> Flow<Result<T
         Err(Stop::Read(keys)) => Flow::Read(keys),
         Err(Stop::With(error)) => Flow::End(Changes::NONE, Err(error)),
     }
-}
-
-/// Whether an operation only looks.
-pub(super) const fn is_look(act: Operation) -> bool {
-    matches!(act, Operation::Look)
 }

@@ -84,6 +84,12 @@ async fn a_peek_charges_nothing_and_an_idempotency_key_once() {
     let rules: Vec<HashMap<String, Value>> = from_redis_value(explained["rules"].clone()).unwrap();
     let key: HashMap<String, String> = from_redis_value(rules[0]["key"].clone()).unwrap();
     assert_eq!((&rules[0]["applies"], &*key["user"]), (&Value::Int(1), "ada"));
+    let usage = ask(&mut client, &with("TG.USAGE", &[]));
+    let rules: Vec<HashMap<String, Value>> = from_redis_value(usage["rules"].clone()).unwrap();
+    assert_eq!((&rules[0]["used"], &rules[0]["held"]), (&Value::Int(1), &Value::Int(0)));
+    assert_eq!((&rules[0]["limit"], &*text(&rules[0]["share"])), (&Value::Int(3), "0.333333"));
+    let costly = client.ask(&with("TG.USAGE", &["COST", "1"]));
+    assert!(error(&costly).contains("expected ATTR name value, not 'COST'"), "{costly:?}");
     assert_eq!(ask(&mut client, &with("TG.PEEK", &[]))["remaining"], Value::Int(2));
     daemon.stop().await;
 }
