@@ -30,4 +30,5 @@ mod serve;
 mod serve_logs;
 mod serve_store;
 mod serve_tls;
+mod token;
 mod validate;

@@ -365,9 +365,12 @@ fn a_user_of_the_local_socket_may_do_what_its_token_says() {
     let folder = Folder::new();
     let path = folder.path().join("tokens.toml");
     let token = "[[token]]\nname = 'app'\nuser = 'uid:4242'\nscopes = ['check']\ndomains = ['other']\n\
-                 [[token]]\nname = 'ops'\ngroup = 'gid:4343'\nscopes = ['admin']\n";
+                 [[token]]\nname = 'ops'\ngroup = 'gid:4343'\nscopes = ['admin']\n\
+                 [[token]]\nname = 'old'\nuser = 'uid:4245'\nscopes = ['read']\n\
+                 until = 2020-01-01T00:00:00Z\n";
     std::fs::write(&path, token).unwrap();
-    let running = Running::start_in(folder, POLICY, |settings| settings.tokens(path)).unwrap();
+    let listed = format!("[server]\nunix_users = ['uid:4245', 'uid:4246']\n{POLICY}");
+    let running = Running::start_in(folder, &listed, |settings| settings.tokens(path)).unwrap();
     let ask = |uid: &str, gid: &str, frame: &Value| -> Value {
         let script = r"use IO::Socket::UNIX; my ($path, $frame) = @ARGV;
             my $s = IO::Socket::UNIX->new(Peer => $path) or die $!; binmode $s;
@@ -391,6 +394,9 @@ fn a_user_of_the_local_socket_may_do_what_its_token_says() {
     assert_eq!((&denied["ok"], &denied["status"]), (&json!(false), &json!(403)), "{denied}");
     assert_eq!(ask("4243", "4343", &status)["ok"], true);
     assert_eq!(ask("4243", "4343", &check("other"))["ok"], false);
+    assert_eq!(ask("4246", "1", &check("other"))["ok"], true, "it is in the access list");
+    let ended = ask("4245", "1", &check("other"));
+    assert!(ended["error"].as_str().unwrap().contains("has ended"), "not by the list: {ended}");
     let stranger = ask("4244", "1", &check("other"));
     assert!(stranger["error"].as_str().unwrap().starts_with("Access denied"), "{stranger}");
 }
@@ -401,6 +407,8 @@ fn a_revoked_token_loses_its_connections() {
     let mut kept = Resp::connect(&running, "s-check");
     let mut revoked = Resp::connect(&running, "s-ada");
     let mut changed = Resp::connect(&running, "s-bob");
+    // A secret that was not accepted does not tie the connection to another token.
+    assert!(revoked.ask(&["AUTH", "someone", "s-check"]).starts_with("-WRONGPASS"));
     let mut idle = crate::http_support::Client::new(http(&running));
     let token = [("tidegate-token", "s-ada")];
     let check = customer("x").to_string();
@@ -586,4 +594,20 @@ fn a_certificate_identifies_its_client() {
     let status = |listener, path| curl(&alone, listener, &certificates[3], path, None).0;
     assert_eq!(status(Listener::Admin, "/admin/v1/status"), 200);
     assert_eq!(status(Listener::Http, "/metrics"), 200);
+    // A browser sends the certificate of its user along with the request of any page.
+    let port = alone.server().address(Listener::Admin).unwrap().port();
+    let mut curl = std::process::Command::new("curl");
+    curl.args([
+        "-s",
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code}",
+        "-H",
+        "Origin: https://evil.example",
+    ]);
+    curl.arg("--cacert").arg(servers.path()).arg("--cert").arg(&certificates[3].path);
+    curl.arg("--key").arg(&certificates[3].key).args(["-d", r#"{"match":{"user":"x"}}"#]);
+    let output = curl.arg(format!("https://localhost:{port}/admin/v1/bans")).output().unwrap();
+    assert_eq!(output.stdout, b"403");
 }

@@ -254,7 +254,7 @@ fn the_scope_in_the_document_is_the_one_that_is_needed() {
             operations += 1;
         }
     }
-    assert_eq!(operations, 16);
+    assert_eq!(operations, 17);
 }
 
 #[test]

@@ -32,7 +32,7 @@ async fn replies_are_those_of_redis() {
             vec!["CLIENT", "SETNAME", "a b"],
             "-ERR Client names cannot contain spaces, newlines or special characters.\r\n",
         ),
-        (vec!["COMMAND", "COUNT"], ":21\r\n"),
+        (vec!["COMMAND", "COUNT"], ":22\r\n"),
         (
             vec!["COMMAND", "INFO", "cl.throttle", "get"],
             "*2\r\n*6\r\n$11\r\ncl.throttle\r\n:-5\r\n*1\r\n+fast\r\n:1\r\n:1\r\n:1\r\n$-1\r\n",
