@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 
 use serde_json::{Value, json};
 use tidegate::policy::Policy;
@@ -594,8 +595,12 @@ fn a_certificate_identifies_its_client() {
     let status = |listener, path| curl(&alone, listener, &certificates[3], path, None).0;
     assert_eq!(status(Listener::Admin, "/admin/v1/status"), 200);
     assert_eq!(status(Listener::Http, "/metrics"), 200);
-    // A browser sends the certificate of its user along with the request of any page.
-    let port = alone.server().address(Listener::Admin).unwrap().port();
+    assert_eq!(post_of_a_page(&alone, servers.path(), &certificates[3]), "403");
+}
+
+/// The status of a change that a page wants, with the certificate that a browser sends along.
+fn post_of_a_page(running: &Running, authority: &Path, certificate: &Certificate) -> String {
+    let port = running.server().address(Listener::Admin).unwrap().port();
     let mut curl = std::process::Command::new("curl");
     curl.args([
         "-s",
@@ -606,8 +611,8 @@ fn a_certificate_identifies_its_client() {
         "-H",
         "Origin: https://evil.example",
     ]);
-    curl.arg("--cacert").arg(servers.path()).arg("--cert").arg(&certificates[3].path);
-    curl.arg("--key").arg(&certificates[3].key).args(["-d", r#"{"match":{"user":"x"}}"#]);
+    curl.arg("--cacert").arg(authority).arg("--cert").arg(&certificate.path);
+    curl.arg("--key").arg(&certificate.key).args(["-d", r#"{"match":{"user":"x"}}"#]);
     let output = curl.arg(format!("https://localhost:{port}/admin/v1/bans")).output().unwrap();
-    assert_eq!(output.stdout, b"403");
+    String::from_utf8(output.stdout).unwrap()
 }
