@@ -50,7 +50,7 @@ fn every_changed_field_is_one_line() {
         ("settings", format!("[server]\nmax_keys = 5\n{A}"), &["server.max_keys 5 added"]),
         (
             "secret",
-            format!("[server]\nadmin_token = 'one-two-three-four-five'\n{A}"),
+            format!("[server]\nstore_secret = 'one-two-three-four-five'\n{A}"),
             &["server: secrets changed"],
         ),
     ];
