@@ -290,7 +290,11 @@ impl Resp {
     }
 
     fn is_closed(&mut self) -> bool {
-        matches!(self.0.read(&mut [0; 16]), Ok(0) | Err(_))
+        match self.0.read(&mut [0; 16]) {
+            Ok(count) => count == 0,
+            // A time-out is no end.
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
     }
 }
 
