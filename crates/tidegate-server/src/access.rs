@@ -17,6 +17,7 @@ use crate::listener::Listener;
 pub(crate) use denial::{AccessDenial, DenialReason};
 pub(crate) use grant::Grant;
 pub(crate) use principal::Principal;
+pub(crate) use sessions::{CurrentSession, SessionTimes, Sessions, set_cookie};
 pub(crate) use status::TokensStatus;
 use table::TokenTable;
 
@@ -24,6 +25,7 @@ pub(crate) mod browser;
 mod denial;
 mod grant;
 mod principal;
+mod sessions;
 mod status;
 mod table;
 mod watcher;

@@ -14,10 +14,16 @@ pub(crate) use payload::Payload;
 pub(crate) use response::{AdminError, AdminResponse};
 
 mod edits;
+mod estimate;
+mod events;
 pub(crate) mod listener;
+pub(crate) mod overview;
 mod payload;
 mod policy;
+mod preview;
+mod requests;
 mod response;
+mod session;
 mod state;
 mod usage;
 
@@ -50,9 +56,21 @@ pub(crate) enum AdminAction {
     Audit,
     Top,
     Usage,
+    Traffic(TrafficAction),
     ResetKey,
     CloseRound,
     Edit(PolicyEdit),
+}
+
+/// A look at requests: recent ones, or such as may come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TrafficAction {
+    /// What the keys of a request have used.
+    KeyUsage,
+    Explain,
+    Denials,
+    History,
+    Preview,
 }
 
 /// An edit of the policy or of the overlay.
@@ -71,7 +89,7 @@ pub(crate) enum PolicyEdit {
 pub(crate) type AdminMethod = (&'static str, Scope, AdminAction);
 
 /// Every path with its methods.
-const ROUTES: [(&str, &[AdminMethod]); 11] = [
+const ROUTES: [(&str, &[AdminMethod]); 15] = [
     ("status", &[("GET", Scope::Inspect, AdminAction::Status)]),
     (
         "policy",
@@ -102,7 +120,17 @@ const ROUTES: [(&str, &[AdminMethod]); 11] = [
     ("rounds/close", &[("POST", Scope::Admin, AdminAction::CloseRound)]),
     ("audit", &[("GET", Scope::Inspect, AdminAction::Audit)]),
     ("top", &[("GET", Scope::Inspect, AdminAction::Top)]),
-    ("usage", &[("GET", Scope::Inspect, AdminAction::Usage)]),
+    (
+        "usage",
+        &[
+            ("GET", Scope::Inspect, AdminAction::Usage),
+            ("POST", Scope::Inspect, AdminAction::Traffic(TrafficAction::KeyUsage)),
+        ],
+    ),
+    ("explain", &[("POST", Scope::Inspect, AdminAction::Traffic(TrafficAction::Explain))]),
+    ("denials", &[("GET", Scope::Inspect, AdminAction::Traffic(TrafficAction::Denials))]),
+    ("history", &[("GET", Scope::Inspect, AdminAction::Traffic(TrafficAction::History))]),
+    ("preview", &[("POST", Scope::Inspect, AdminAction::Traffic(TrafficAction::Preview))]),
 ];
 
 /// The methods of a rule's path, which names the rule.
@@ -164,6 +192,7 @@ impl AdminAction {
             AdminAction::Audit => state::audit(daemon, query),
             AdminAction::Top => state::top(daemon, query),
             AdminAction::Usage => usage::list(daemon, query).await,
+            AdminAction::Traffic(look) => look.run(daemon, query, payload).await,
             AdminAction::ResetKey => state::reset(daemon, actor, payload).await,
             AdminAction::CloseRound => state::close_round(daemon, actor, payload).await,
             AdminAction::Edit(edit) => {
@@ -174,6 +203,23 @@ impl AdminAction {
                 });
                 made.await.unwrap_or_else(|_| Err(AdminError::outage()))
             }
+        }
+    }
+}
+
+impl TrafficAction {
+    async fn run(
+        self,
+        daemon: &SharedDaemon,
+        query: &str,
+        payload: Payload,
+    ) -> Result<Value, AdminError> {
+        match self {
+            TrafficAction::KeyUsage => requests::usage(daemon, payload).await,
+            TrafficAction::Explain => requests::explain(daemon, payload).await,
+            TrafficAction::Denials => requests::denials(daemon, query),
+            TrafficAction::History => Ok(daemon.traffic.history.to_json()),
+            TrafficAction::Preview => preview::preview(daemon, payload).await,
         }
     }
 }
@@ -232,13 +278,14 @@ fn plain(part: &str) -> Option<String> {
 mod tests {
     use tidegate::policy::Scope;
 
-    use super::{ROUTES, plain, rule_in};
+    use super::{AdminAction, ROUTES, plain, rule_in};
 
     #[test]
-    fn the_scope_inspect_may_use_get_alone() {
+    fn the_scope_inspect_may_change_nothing() {
         for (path, methods) in ROUTES {
-            for (method, scope, _) in methods {
-                let needed = if *method == "GET" { Scope::Inspect } else { Scope::Admin };
+            for (method, scope, action) in methods {
+                let only_looks = *method == "GET" || matches!(action, AdminAction::Traffic(_));
+                let needed = if only_looks { Scope::Inspect } else { Scope::Admin };
                 assert_eq!(*scope, needed, "{method} {path}");
             }
         }

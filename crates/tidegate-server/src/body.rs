@@ -35,7 +35,7 @@ pub(crate) struct DecisionBody<'a> {
     /// What decided in place of the store, where it was unavailable: `on_error` or `local`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) outage: Option<&'static str>,
-    /// For correlation only: nothing is stored under it.
+    /// For correlation: a recent denial can be found by it, while it is in the sample.
     pub(crate) decision_id: DecisionId,
     pub(crate) rules: Vec<RuleBody<'a>>,
 }
@@ -56,7 +56,7 @@ pub(crate) struct RuleBody<'a> {
 
 impl<'a> DecisionBody<'a> {
     /// The body for a report.
-    pub(crate) fn new(report: &'a Report) -> Self {
+    pub(crate) fn new(report: &'a Report, decision_id: DecisionId) -> Self {
         let RetryFields { retry_after_ms, retry } = RetryFields::new(report.retry_after());
         Self {
             allowed: report.is_allowed(),
@@ -68,7 +68,7 @@ impl<'a> DecisionBody<'a> {
             reset_after_ms: report.reset().and_then(reset_after_ms),
             reason: report.reason(),
             outage: outage(report),
-            decision_id: DecisionId::next(),
+            decision_id,
             rules: report
                 .rules()
                 .map(|it| RuleBody::new(it.rule.name(), it.mode, it.decision))
@@ -98,7 +98,7 @@ pub(crate) fn outage(report: &Report) -> Option<&'static str> {
     report.is_outage().then(|| if report.is_local() { "local" } else { "on_error" })
 }
 
-/// The id of a decision, to find it in logs.
+/// The id of a decision, to find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DecisionId(u64);
 
@@ -110,6 +110,12 @@ impl DecisionId {
         let number = FIRST.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed));
         // A bijection, so that ids stay unique but neighbours do not look alike.
         Self(number.wrapping_mul(ODD).rotate_left(32).wrapping_mul(ODD))
+    }
+
+    /// The id of sixteen hexadecimal digits.
+    pub(crate) fn of_digits(digits: &str) -> Option<Self> {
+        let is_plain = digits.len() == 16 && digits.bytes().all(|it| it.is_ascii_hexdigit());
+        u64::from_str_radix(digits, 16).ok().filter(|_| is_plain).map(Self)
     }
 
     /// Sixteen hexadecimal digits.

@@ -11,8 +11,9 @@ use serde::Serialize;
 use tidegate::policy::ServerSettings;
 use tidegate::{Clock, MonotonicClock, Report, Request, Timestamp};
 
-use crate::access::AccessControl;
+use crate::access::{AccessControl, SessionTimes, Sessions};
 use crate::audit::AuditTrail;
+use crate::body::DecisionId;
 use crate::connections::ListenerConnections;
 use crate::engine::DaemonEngine;
 use crate::listener::Listener;
@@ -21,6 +22,7 @@ use crate::settings::Settings;
 use crate::telemetry::{Metrics, MetricsSources};
 use crate::throttles::ThrottleTables;
 use crate::tls::ListenersTls;
+use crate::traffic::Traffic;
 
 /// The state that all protocols share.
 #[derive(Debug)]
@@ -30,6 +32,10 @@ pub(crate) struct Daemon {
     /// Which clients may do what.
     pub(crate) access: Arc<AccessControl>,
     pub(crate) metrics: Metrics,
+    /// Samples of the traffic.
+    pub(crate) traffic: Traffic,
+    /// Logins of the dashboard.
+    pub(crate) sessions: Sessions,
     pub(crate) connections: ListenerConnections,
     /// Buckets outside the policy, of RESP.
     pub(crate) throttles: ThrottleTables,
@@ -83,6 +89,8 @@ impl Daemon {
             throttles: ThrottleTables::new(settings.policy.settings()),
             access: Arc::new(AccessControl::new(None)),
             metrics,
+            traffic: Traffic::new(settings.hides_keys),
+            sessions: Sessions::default(),
             reload: Arc::default(),
             tls: ListenersTls::default(),
             audit: AuditTrail::of(&engine),
@@ -129,6 +137,11 @@ impl Daemon {
         loaded.unwrap_or_else(|| Arc::clone(&self.settings.server))
     }
 
+    /// The times that sessions of the dashboard go by.
+    pub(crate) fn session_times(&self) -> SessionTimes {
+        SessionTimes { now: self.now(), wall: self.wall() }
+    }
+
     /// How long ago this was.
     pub(crate) fn elapsed(&self, since: Timestamp) -> Duration {
         Duration::from_nanos(self.now().as_nanos().saturating_sub(since.as_nanos()))
@@ -139,11 +152,31 @@ impl Daemon {
         self.elapsed(self.started_at)
     }
 
-    /// Counts the decision on a request.
+    /// Counts the decision on a request, and returns its id.
     ///
     /// Every protocol calls this once for each decision that it sends.
-    pub(crate) fn observe(&self, listener: Listener, request: &Request<'_>, report: &Report) {
-        self.metrics.observe(self.now(), listener, request, report);
+    pub(crate) fn observe(
+        &self,
+        listener: Listener,
+        request: &Request<'_>,
+        report: &Report,
+    ) -> DecisionId {
+        self.observe_together(listener, std::slice::from_ref(request), report)
+    }
+
+    /// The same for requests that were decided as one.
+    pub(crate) fn observe_together(
+        &self,
+        listener: Listener,
+        requests: &[Request<'_>],
+        report: &Report,
+    ) -> DecisionId {
+        let id = DecisionId::next();
+        if let Some(decisive) = requests.get(report.decisive_request()) {
+            self.metrics.observe(self.now(), listener, decisive, report);
+        }
+        self.traffic.observe(&self.engine, (id, listener), requests, report);
+        id
     }
 
     /// Counts the duration of a batch of requests that were read at `since` and are done now.

@@ -5,9 +5,9 @@ use std::convert::Infallible;
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, ORIGIN};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
@@ -17,6 +17,7 @@ use tidegate_listen::http::{ConnectionPhase, PhaseTracker, TrackedStream};
 use tidegate_listen::{Connection, PeerId, PeerStream, Protocol, ShutdownSignal};
 
 use crate::access::{AccessDenial, ConnectionAccess, Principal, browser};
+use crate::body::DecisionId;
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::listener::Listener;
 use credentials::SecretHeaders;
@@ -64,14 +65,15 @@ impl Protocol for Http {
 
 /// Serves HTTP/1.1 on a connection until the peer closes it, a time-out expires, or shutdown
 /// begins.
-pub(crate) async fn serve_connection<S>(
+pub(crate) async fn serve_connection<S, B>(
     daemon: &Daemon,
     listener: Listener,
     (io, watch): (PeerStream, &PhaseTracker),
     mut shutdown: ShutdownSignal,
     service: S,
 ) where
-    S: Service<Request<Incoming>, Response = HttpResponse, Error = Infallible>,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    B: Body<Data = Bytes, Error = Infallible> + 'static,
 {
     let head_bytes = daemon.settings.bounds.head_bytes.max(LEAST_HEAD_BYTES);
     let mut http = std::pin::pin!(
@@ -108,7 +110,7 @@ pub(crate) async fn serve_connection<S>(
 }
 
 /// The length of a response's body.
-pub(crate) fn body_len(response: &HttpResponse) -> usize {
+pub(crate) fn body_len(response: &Response<impl Body>) -> usize {
     usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX)
 }
 
@@ -150,8 +152,8 @@ impl BufferedRequest<'_> {
     }
 
     /// Counts a decision.
-    fn observe(&self, request: &tidegate::Request<'_>, report: &Report) {
-        self.daemon.observe(Listener::Http, request, report);
+    fn observe(&self, request: &tidegate::Request<'_>, report: &Report) -> DecisionId {
+        self.daemon.observe(Listener::Http, request, report)
     }
 }
 

@@ -34,6 +34,7 @@ mod audit;
 mod body;
 mod connections;
 mod daemon;
+mod dashboard;
 mod engine;
 mod file_watch;
 mod grpc;
@@ -54,6 +55,7 @@ mod telemetry;
 mod throttles;
 mod tls;
 mod tls_files;
+mod traffic;
 
 pub use body::explanation;
 pub use listener::Listener;

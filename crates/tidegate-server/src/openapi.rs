@@ -14,6 +14,7 @@ mod admin;
 mod admin_schemas;
 mod schemas;
 mod security;
+mod traffic_schemas;
 
 /// The document as text.
 pub(crate) fn text() -> Bytes {

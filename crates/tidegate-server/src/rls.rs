@@ -170,7 +170,7 @@ async fn handle_charges(
     };
     let statuses = (0..requests.len()).map(|index| DescribedStatus::new(daemon, &report, index));
     let statuses = statuses.collect();
-    daemon.observe(listener, &requests[report.decisive_request()], &report);
+    daemon.observe_together(listener, requests, &report);
     Ok(response(daemon, Some(&report), statuses))
 }
 
@@ -194,7 +194,7 @@ async fn handle_with_refunds(
         [] => None,
         together => {
             let report = daemon.engine.check_together(together).await?;
-            daemon.observe(listener, &together[report.decisive_request()], &report);
+            daemon.observe_together(listener, together, &report);
             Some(report)
         }
     };

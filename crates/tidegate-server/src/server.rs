@@ -11,6 +11,7 @@ use tokio::net::UnixListener;
 
 use crate::access::{self, AccessControl, LoadedTokens};
 use crate::admin::listener::AdminHttp;
+use crate::admin::overview;
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::grpc::Grpc;
 use crate::http::Http;
@@ -189,6 +190,7 @@ impl Server {
             let signal = self.stop.signal();
             tokio::spawn(store_health::shared_store(redis, engine.clone(), signal));
         }
+        tokio::spawn(overview::measure(Arc::clone(&self.daemon), self.stop.signal()));
         self.daemon.tls.start_watching(self.stop.signal());
         tokio::spawn(store_health::idempotency_keys(engine.clone(), self.stop.signal()));
         let file = settings.policy.clone();

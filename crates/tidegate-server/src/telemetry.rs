@@ -9,24 +9,29 @@ use tidegate_proto::times::RetryFields;
 
 use crate::listener::Listener;
 pub(crate) use exposition::MetricsSources;
-pub(crate) use histogram::Histogram;
-pub(crate) use top::Top;
+pub(crate) use histogram::{Histogram, Reading};
+pub(crate) use process::resident_bytes;
+pub(crate) use sharded_counter::ShardedCounter;
+pub(crate) use top::{Top, TopKey, printable_value};
 use unmatched::UnmatchedByDomain;
 
 mod exposition;
 mod histogram;
 mod process;
+mod sharded_counter;
 mod tls;
 mod top;
 mod unmatched;
 
-/// Counters of everything but decisions, which rules count themselves.
+/// Counters of everything but the decisions of rules, which rules count themselves.
 #[derive(Debug)]
 pub(crate) struct Metrics {
+    /// Requests by their outcome.
+    pub(crate) decisions: DecisionCounters,
     /// By listener, in the order of [`Listener::ALL`].
     listeners: [ListenerMetrics; Listener::ALL.len()],
     /// Requests that no rule matched.
-    unmatched: UnmatchedByDomain,
+    pub(crate) unmatched: UnmatchedByDomain,
     /// Requests denied by a ban.
     banned: Counter,
     /// Requests decided by `on_error`, because the store was unavailable.
@@ -38,6 +43,28 @@ pub(crate) struct Metrics {
     pub(crate) throttle: Verdicts,
     /// The busiest and the most denied keys.
     pub(crate) top: Top,
+}
+
+/// Decided requests by their outcome.
+#[derive(Debug, Default)]
+pub(crate) struct DecisionCounters {
+    pub(crate) allowed: ShardedCounter,
+    pub(crate) denied: ShardedCounter,
+    /// Those of the allowed ones that a rule in shadow mode would have denied.
+    pub(crate) shadow_denied: ShardedCounter,
+}
+
+impl DecisionCounters {
+    fn add(&self, report: &Report) {
+        if !report.is_allowed() {
+            self.denied.add(1);
+            return;
+        }
+        self.allowed.add(1);
+        if report.is_denied_in_shadow() {
+            self.shadow_denied.add(1);
+        }
+    }
 }
 
 /// The metrics of a listener.
@@ -74,6 +101,7 @@ impl Metrics {
     /// No counts yet. Keys are shown as hashes if they are to be hidden.
     pub(crate) fn new(hides_keys: bool) -> Self {
         Self {
+            decisions: DecisionCounters::default(),
             listeners: Default::default(),
             unmatched: UnmatchedByDomain::default(),
             banned: Counter::default(),
@@ -98,6 +126,7 @@ impl Metrics {
         report: &Report,
     ) {
         report.count();
+        self.decisions.add(report);
         if report.is_outage() {
             self.outages.add(1);
             self.local_decisions.add(u64::from(report.is_local()));

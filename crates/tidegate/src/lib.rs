@@ -259,8 +259,9 @@ pub use tidegate_engine::{
     Applies, Ban, Change, Changed, CheckError, Commit, CommitReport, EditError, Edited, Engine,
     EngineAt, EngineBuilder, Enrolment, Explanation, HoldBound, HoldId, HoldIdError, KeyName,
     Lease, MemoryStore, NoMemory, NoSuchRule, Note, NowOrLater, NowOrLaterFuture, Outage, Overlay,
-    Owner, PreparedDomain, Refund, Report, Request, RequestLimit, RuleExplanation, RuleReport,
-    RuleTally, RuleUsage, SettleError, SnapshotError, Store, WaitError, Waiting, shared,
+    Owner, PreparedDomain, Refund, Report, Request, RequestLimit, RuleExplanation, RuleKey,
+    RuleReport, RuleTally, RuleUsage, SettleError, SnapshotError, Store, WaitError, Waiting,
+    shared,
 };
 #[cfg(feature = "engine")]
 pub use tidegate_policy::{

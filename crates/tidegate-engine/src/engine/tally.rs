@@ -89,6 +89,13 @@ impl Report {
         }
     }
 
+    /// Whether a rule in shadow mode denied.
+    #[must_use]
+    pub fn is_denied_in_shadow(&self) -> bool {
+        let mut decided = self.body.evaluated.iter().zip(&self.body.decisions);
+        decided.any(|(it, decision)| it.mode == Mode::Shadow && !Decision::is_allowed(decision))
+    }
+
     /// Whether the request was denied by a [ban](crate::Ban), before any rule was evaluated.
     #[must_use]
     pub fn is_banned(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use http::HeaderMap;
-use http::header::HOST;
+use http::header::{HOST, ORIGIN};
 
 use super::AccessDenial;
 
@@ -25,6 +25,52 @@ pub(crate) fn check_host<'h>(
     }
 }
 
+/// Whether a request has to name the page that it is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OriginRule {
+    /// It changes something, and a browser adds the credentials by itself.
+    Needed,
+    /// Programs other than browsers send none.
+    IfSent,
+}
+
+/// Rejects requests of pages that this listener has not served: a browser says where a page is from,
+/// and no page can change that.
+pub(crate) fn check_origin(
+    headers: &HeaderMap,
+    is_tls: bool,
+    rule: OriginRule,
+) -> Result<(), AccessDenial> {
+    let text = |name: &str| -> Result<Option<&str>, AccessDenial> {
+        let mut values = headers.get_all(name).iter();
+        match (values.next(), values.next()) {
+            (None, _) => Ok(None),
+            (Some(value), None) => match value.to_str() {
+                Ok(value) => Ok(Some(value)),
+                Err(_) => Err(AccessDenial::OtherOrigin),
+            },
+            (Some(_), Some(_)) => Err(AccessDenial::OtherOrigin),
+        }
+    };
+    if matches!(text(SEC_FETCH_SITE)?, Some(site) if site != "same-origin" && site != "none") {
+        return Err(AccessDenial::OtherOrigin);
+    }
+    let Some(origin) = text(ORIGIN.as_str())? else {
+        return match rule {
+            OriginRule::Needed => Err(AccessDenial::OtherOrigin),
+            OriginRule::IfSent => Ok(()),
+        };
+    };
+    let host = match origin.split_once("://") {
+        Some(("https", host)) => Some(host),
+        // A proxy in front may have TLS that this listener does not have, but not the other way round.
+        Some(("http", host)) if !is_tls => Some(host),
+        _ => None,
+    };
+    let is_own = host.zip(text(HOST.as_str())?).is_some_and(|(a, b)| a.eq_ignore_ascii_case(b));
+    if is_own { Ok(()) } else { Err(AccessDenial::OtherOrigin) }
+}
+
 fn is_known<'h>(host: &str, mut hosts: impl Iterator<Item = &'h str>) -> bool {
     if host.parse::<SocketAddr>().is_ok() {
         return true;
@@ -41,9 +87,55 @@ fn is_known<'h>(host: &str, mut hosts: impl Iterator<Item = &'h str>) -> bool {
         || hosts.any(|known| known.eq_ignore_ascii_case(plain))
 }
 
+/// Where the page of a request is from, in relation to its target.
+const SEC_FETCH_SITE: &str = "sec-fetch-site";
+
 #[cfg(test)]
 mod tests {
-    use super::is_known;
+    use http::{HeaderMap, HeaderName, HeaderValue};
+
+    use super::{OriginRule, check_origin, is_known};
+
+    #[test]
+    fn only_pages_of_the_same_origin_may_send_requests() {
+        let headers = |pairs: &[(&'static str, &'static str)]| -> HeaderMap {
+            let pair =
+                |&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+            pairs.iter().map(pair).collect()
+        };
+        let host = ("host", "limits.example:9090");
+        let own = [host, ("origin", "http://limits.example:9090")];
+        let tls = [host, ("origin", "https://Limits.Example:9090")];
+        let check = |pairs: &[_], is_tls, rule| check_origin(&headers(pairs), is_tls, rule).is_ok();
+        for rule in [OriginRule::Needed, OriginRule::IfSent] {
+            assert!(
+                check(&own, false, rule) && check(&tls, false, rule) && check(&tls, true, rule)
+            );
+            assert!(!check(&own, true, rule));
+            for other in [
+                "http://limits.example",
+                "http://limits.example:9091",
+                "http://evil.example:9090",
+                "null",
+                "",
+                "limits.example:9090",
+                "ftp://limits.example:9090",
+            ] {
+                assert!(!check(&[host, ("origin", other)], false, rule), "{other}");
+            }
+            assert!(!check(&own[1..], false, rule), "no Host");
+            for site in ["cross-site", "same-site", "", "x"] {
+                assert!(!check(&[own[0], own[1], ("sec-fetch-site", site)], false, rule), "{site}");
+            }
+            assert!(check(&[own[0], own[1], ("sec-fetch-site", "same-origin")], false, rule));
+        }
+        assert!(check(&[host], false, OriginRule::IfSent));
+        assert!(!check(&[host], false, OriginRule::Needed));
+        let mut twice = headers(&own);
+        twice.append("origin", HeaderValue::from_static("http://limits.example:9090"));
+        assert!(check_origin(&twice, false, OriginRule::IfSent).is_err());
+        assert!(!check(&[host, ("sec-fetch-site", "cross-site")], false, OriginRule::IfSent));
+    }
 
     #[test]
     fn only_addresses_localhost_and_listed_names_are_known_hosts() {

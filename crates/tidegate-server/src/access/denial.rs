@@ -28,6 +28,8 @@ pub(crate) enum AccessDenial {
     Host,
     /// The request is from a page in a browser.
     Origin,
+    /// The request is from a page of another origin, or lacks its origin.
+    OtherOrigin,
 }
 
 /// The kind of a denial, for metrics and logs.
@@ -91,7 +93,7 @@ impl AccessDenial {
             Self::Owner => DenialReason::Owner,
             Self::Limit(_) => DenialReason::Limit,
             Self::Host => DenialReason::Host,
-            Self::Origin => DenialReason::Origin,
+            Self::Origin | Self::OtherOrigin => DenialReason::Origin,
         }
     }
 
@@ -125,6 +127,11 @@ impl fmt::Display for AccessDenial {
             ),
             Self::Origin => f.write_str(
                 "requests from pages in a browser are rejected: remove the header Origin",
+            ),
+            Self::OtherOrigin => f.write_str(
+                "requests from pages of other origins are rejected: in a browser, use the dashboard; \
+                 elsewhere, remove the headers Origin and Sec-Fetch-Site, and send a token in place of \
+                 a cookie",
             ),
         }
     }

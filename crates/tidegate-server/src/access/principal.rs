@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use tidegate::policy::{Scope, Scopes};
-use tidegate::{HoldId, Request, Verdict};
+use tidegate::{HoldId, Request, Timestamp, Verdict};
 
 use super::denial::AccessDenial;
 use super::grant::Grant;
@@ -43,6 +43,11 @@ impl Principal {
     /// Whether its token has been revoked.
     pub(crate) fn is_revoked(&self) -> bool {
         self.grant.as_ref().is_some_and(|grant| grant.is_revoked())
+    }
+
+    /// Whether its token has been revoked, or has ended by this time.
+    pub(crate) fn is_over(&self, now: Timestamp) -> bool {
+        self.grant.as_ref().is_some_and(|grant| grant.is_over(now))
     }
 
     /// Whether it has no credentials, because none are needed.

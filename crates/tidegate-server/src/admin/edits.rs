@@ -198,6 +198,24 @@ pub(super) fn domain(table: &mut TomlTable) -> Result<String, AdminError> {
     }
 }
 
+/// The attributes of a request, which may be absent.
+pub(super) fn attributes(table: &mut TomlTable) -> Result<Vec<(String, String)>, AdminError> {
+    let named = match table.remove("attributes") {
+        None => TomlTable::new(),
+        Some(Value::Object(attributes)) => attributes,
+        Some(_) => return Err(AdminError::unfit("`attributes` is not a table")),
+    };
+    let attribute = |(name, value): (String, Value)| match value {
+        Value::String(text) => Ok((name, text)),
+        Value::Number(number) if !number.is_f64() => Ok((name, number.to_string())),
+        _ => {
+            let detail = format!("attribute {name:?} is neither text nor a whole number");
+            Err(AdminError::unfit(detail))
+        }
+    };
+    named.into_iter().map(attribute).collect()
+}
+
 /// A required text of a table.
 pub(super) fn text(table: &mut TomlTable, name: &str) -> Result<String, AdminError> {
     match table.remove(name) {

@@ -89,22 +89,7 @@ pub(super) fn patch(
     (domain, name): (&str, &str),
     payload: Payload,
 ) -> Result<Value, AdminError> {
-    let rule = find(daemon, domain, name)?;
-    let over = payload.table()?;
-    for fixed in ["name", "domain"] {
-        if over.contains_key(fixed) {
-            return Err(AdminError::unfit(format!(
-                "`{fixed}` cannot be changed: it identifies the rule"
-            )));
-        }
-    }
-    let mut table = table_of(&rule);
-    // A rule has one limit, so one of another kind replaces it.
-    if ALGORITHMS.iter().any(|kind| over.contains_key(*kind) && !table.contains_key(*kind)) {
-        table.retain(|name, _| !ALGORITHMS.contains(&&**name));
-    }
-    merge(&mut table, over);
-    let changed = rule_of(table)?;
+    let changed = patched(&find(daemon, domain, name)?, payload.table()?)?;
     let description = changed.describe();
     let changes = daemon.engine.replace_rule(actor, changed).block()?;
     let starts_fresh = changes
@@ -114,6 +99,24 @@ pub(super) fn patch(
         "changes": changes.len(), "description": description, "starts_fresh": starts_fresh,
         "version": daemon.audit.last(),
     }))
+}
+
+/// A rule with some fields changed; null removes one.
+pub(super) fn patched(rule: &Rule, over: TomlTable) -> Result<Rule, AdminError> {
+    for fixed in ["name", "domain"] {
+        if over.contains_key(fixed) {
+            return Err(AdminError::unfit(format!(
+                "`{fixed}` cannot be changed: it identifies the rule"
+            )));
+        }
+    }
+    let mut table = table_of(rule);
+    // A rule has one limit, so one of another kind replaces it.
+    if ALGORITHMS.iter().any(|kind| over.contains_key(*kind) && !table.contains_key(*kind)) {
+        table.retain(|name, _| !ALGORITHMS.contains(&&**name));
+    }
+    merge(&mut table, over);
+    rule_of(table)
 }
 
 /// The rule in force with this name.

@@ -7,7 +7,7 @@ use tidegate::{CheckError, Clock, Request};
 use tidegate_proto::times::time_text;
 
 use super::AdminError;
-use super::edits::{domain, nothing_else, text};
+use super::edits::{attributes, domain, nothing_else, text};
 use super::payload::{Payload, TomlTable};
 use crate::audit::{AuditAction, AuditEntry};
 use crate::daemon::Daemon;
@@ -33,6 +33,19 @@ fn shared_store(redis: &Redis, policy: &Policy) -> Value {
     })
 }
 
+/// The status of the store.
+pub(super) fn store(daemon: &Daemon) -> Value {
+    let engine = &daemon.engine;
+    match (engine.on_disk(), &daemon.settings.redis) {
+        (None, Some(redis)) => shared_store(redis, &engine.policy()),
+        (None, None) => json!({ "kind": "memory" }),
+        (Some(store), _) => json!({
+            "kind": "file", "folder": daemon.settings.store_folder,
+            "failure": store.failure().map(|error| error.to_string()),
+        }),
+    }
+}
+
 /// The status of the daemon.
 pub(super) fn status(daemon: &Daemon) -> Value {
     let engine = &daemon.engine;
@@ -41,14 +54,6 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         .iter()
         .map(|listener| (listener.name().to_owned(), json!(daemon.settings.address(*listener))))
         .collect();
-    let store = match (engine.on_disk(), &daemon.settings.redis) {
-        (None, Some(redis)) => shared_store(redis, &engine.policy()),
-        (None, None) => json!({ "kind": "memory" }),
-        (Some(store), _) => json!({
-            "kind": "file", "folder": daemon.settings.store_folder,
-            "failure": store.failure().map(|error| error.to_string()),
-        }),
-    };
     let access = &daemon.access;
     let tokens = access.tokens().map(|count| {
         let reloads = access.status.reloads().to_json();
@@ -70,7 +75,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         "edits": !engine.overlay().is_empty(),
         "reload": daemon.reload.status().to_json(),
         "tokens": tokens,
-        "store": store,
+        "store": store(daemon),
         "listeners": listeners,
         "changes": daemon.audit.last(),
     })
@@ -122,27 +127,9 @@ pub(super) async fn reset(
         Some(_) => return Err(AdminError::unfit("`all` is neither true nor false")),
     }
     let domain = domain(&mut table)?;
-    let named = match table.remove("attributes") {
-        None => serde_json::Map::new(),
-        Some(Value::Object(attributes)) => attributes,
-        Some(_) => return Err(AdminError::unfit("`attributes` is not a table")),
-    };
+    let attributes = attributes(&mut table)?;
     nothing_else(&table)?;
-    let mut attributes = Vec::new();
-    for (name, value) in &named {
-        attributes.push((
-            &**name,
-            match value {
-                Value::String(text) => text.clone(),
-                Value::Number(number) if !number.is_f64() => number.to_string(),
-                _ => {
-                    let detail = format!("attribute {name:?} is neither text nor a whole number");
-                    return Err(AdminError::unfit(detail));
-                }
-            },
-        ));
-    }
-    let pairs: Vec<_> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();
+    let pairs: Vec<_> = attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
     let note = format!("reset by {actor}");
     let forgotten = daemon.engine.forget(&Request::new(&domain, &pairs).note(&note)).await;
     let was_there = forgotten.map_err(|error| match error {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tidegate::policy::Mode;
-use tidegate::{Applies, Explanation, Report, RuleExplanation, Timestamp, Wait};
+use tidegate::{Applies, Explanation, Report, Request, RuleExplanation, Timestamp, Wait};
 use tidegate_proto::times::{RetryFields, reset_after_ms, time_text_rounded_up};
 
 /// A decision in the fields that are printed.
@@ -85,6 +85,25 @@ pub fn explanation_fields(
 /// The same, with the engine's own words for rules that do not apply.
 pub(crate) fn explained(explanation: &Explanation, now: Timestamp) -> Map<String, Value> {
     explanation_fields(explanation, now, |it| it.applies.to_string())
+}
+
+/// The same, after the request that it is about.
+pub(crate) fn explained_request(
+    request: &Request<'_>,
+    cost: u64,
+    explanation: &Explanation,
+    now: Timestamp,
+) -> Map<String, Value> {
+    let attributes = request.attributes();
+    let pairs = attributes.iter().map(|(name, value)| (name.to_owned(), json!(value)));
+    let mut fields = object(json!({
+        "domain": request.domain(),
+        "time": time_text_rounded_up(now),
+        "attributes": pairs.collect::<Map<_, _>>(),
+        "cost": cost,
+    }));
+    fields.extend(explained(explanation, now));
+    fields
 }
 
 fn rule(it: &RuleExplanation, why: &impl Fn(&RuleExplanation) -> String) -> Value {

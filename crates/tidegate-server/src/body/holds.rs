@@ -4,7 +4,7 @@ use serde::Serialize;
 use tidegate::{CommitReport, Report, Timestamp};
 use tidegate_proto::times::ms_until;
 
-use super::DecisionBody;
+use super::{DecisionBody, DecisionId};
 
 /// The response body of `reserve`.
 #[derive(Debug, Serialize)]
@@ -41,11 +41,11 @@ pub(crate) struct CommitBody {
 
 impl<'a> ReservationBody<'a> {
     /// The body for a report, at the time of the response.
-    pub(crate) fn new(report: &'a Report, now: Timestamp) -> Self {
+    pub(crate) fn new(report: &'a Report, id: DecisionId, now: Timestamp) -> Self {
         Self {
             reservation: report.hold().map(|id| id.to_string()),
             expires_in_ms: report.expires().map(|at| ms_until(at, now)),
-            decision: DecisionBody::new(report),
+            decision: DecisionBody::new(report, id),
         }
     }
 }

@@ -35,7 +35,7 @@ fn hand_written_json_equals_that_of_serde() {
         [("odd", 1), ("odd", 1), ("odd", 2), ("rounds", 1), ("none", 1), ("default", 1)]
     {
         let report = engine.check(&Request::new(domain, &[]).cost(cost)).block().unwrap();
-        let body = DecisionBody::new(&report);
+        let body = DecisionBody::new(&report, DecisionId::next());
         let mut written = Vec::new();
         body.write(&mut written);
         let written = String::from_utf8(written).unwrap();

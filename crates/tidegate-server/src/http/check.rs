@@ -8,7 +8,7 @@ use super::BufferedRequest;
 use super::problem::{ProblemBody, RequestProblem};
 use super::request_body::{AttributePairs, BATCH, CHECK, RequestBody};
 use super::response::{self, HttpResponse};
-use crate::body::DecisionBody;
+use crate::body::{DecisionBody, DecisionId};
 use crate::listener::Listener;
 
 /// `POST /v1/check`
@@ -23,11 +23,11 @@ pub(super) async fn check(call: &BufferedRequest<'_>) -> Result<HttpResponse, Re
     if fields.peek {
         // A peek is no decision, so it is not counted.
         let report = daemon.engine.peek(&request).await?;
-        return Ok(response::checked(&report, daemon.settings.dialect));
+        return Ok(response::checked(&report, DecisionId::next(), daemon.settings.dialect));
     }
     let report = daemon.engine.check(&request).await?;
-    call.observe(&request, &report);
-    Ok(response::checked(&report, daemon.settings.dialect))
+    let id = call.observe(&request, &report);
+    Ok(response::checked(&report, id, daemon.settings.dialect))
 }
 
 /// `POST /v1/check/batch`
@@ -75,12 +75,14 @@ async fn decide(
     call: &BufferedRequest<'_>,
     requests: &[Request<'_>],
     is_peek: bool,
-    reports: &mut Vec<Result<Report, RequestProblem>>,
+    reports: &mut Vec<BatchResult>,
 ) {
     let engine = &call.daemon.engine;
     if is_peek {
         for request in requests {
-            reports.push(observed(call, request, engine.peek(request).await));
+            // A peek is no decision, so it is not counted.
+            let report = engine.peek(request).await.map_err(RequestProblem::from);
+            reports.push(report.map(|report| (report, DecisionId::next())));
         }
     } else {
         for (request, decision) in requests.iter().zip(engine.check_many(requests)) {
@@ -94,9 +96,14 @@ fn observed(
     call: &BufferedRequest<'_>,
     request: &Request<'_>,
     decided: Result<Report, CheckError>,
-) -> Result<Report, RequestProblem> {
-    decided.inspect(|report| call.observe(request, report)).map_err(RequestProblem::from)
+) -> BatchResult {
+    let report = decided?;
+    let id = call.observe(request, &report);
+    Ok((report, id))
 }
+
+/// A decision of a batch with its id, or its problem.
+type BatchResult = Result<(Report, DecisionId), RequestProblem>;
 
 /// The response body of a batch.
 #[derive(Serialize)]
@@ -113,9 +120,9 @@ enum BatchItem<'a> {
 }
 
 impl<'a> BatchItem<'a> {
-    fn new(report: &'a Result<Report, RequestProblem>) -> Self {
-        match report {
-            Ok(report) => Self::Decided(DecisionBody::new(report)),
+    fn new(result: &'a BatchResult) -> Self {
+        match result {
+            Ok((report, id)) => Self::Decided(DecisionBody::new(report, *id)),
             Err(problem) => Self::Problem(problem.body()),
         }
     }

@@ -22,8 +22,8 @@ pub(super) async fn reserve(call: &BufferedRequest<'_>) -> Result<HttpResponse, 
         request = request.idempotency_key(key);
     }
     let report = daemon.engine.reserve(&request).await?;
-    call.observe(&request, &report);
-    let reserved = ReservationBody::new(&report, daemon.latest());
+    let id = call.observe(&request, &report);
+    let reserved = ReservationBody::new(&report, id, daemon.latest());
     Ok(response::decided(&report, daemon.settings.dialect, &reserved))
 }
 

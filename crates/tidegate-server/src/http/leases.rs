@@ -13,7 +13,7 @@ use super::check::no_idempotency_key;
 use super::problem::RequestProblem;
 use super::request_body::{ACQUIRE, NOTHING, RequestBody};
 use super::response::{self, HttpResponse};
-use crate::body::{DecisionBody, LeaseBody};
+use crate::body::{DecisionBody, DecisionId, LeaseBody};
 use tidegate_listen::ShutdownSignal;
 
 /// `POST /v1/acquire`
@@ -43,20 +43,20 @@ pub(super) async fn acquire(
     };
     let why = match acquired {
         Ok(lease) => {
-            call.observe(&request, lease.report());
+            let id = call.observe(&request, lease.report());
             let acquired = LeaseBody {
                 lease: Some(lease.id().to_string()),
                 fence: Some(lease.fence()),
                 expires_in_ms: lease.expires().map(|at| ms_until(at, daemon.latest())),
-                decision: DecisionBody::new(lease.report()),
+                decision: DecisionBody::new(lease.report(), id),
             };
             let response = response::decided(lease.report(), daemon.settings.dialect, &acquired);
             lease.into_id();
             return Ok(response);
         }
         Err(WaitError::Denied(report)) => {
-            call.observe(&request, &report);
-            let acquired = LeaseBody::none(DecisionBody::new(&report));
+            let id = call.observe(&request, &report);
+            let acquired = LeaseBody::none(DecisionBody::new(&report, id));
             return Ok(response::decided(&report, daemon.settings.dialect, &acquired));
         }
         Err(WaitError::Invalid(error)) => return Err(error.into()),
@@ -90,7 +90,7 @@ async fn no_slot(
         retry_after_ms,
         retry,
         reason: Some(why.into()),
-        ..DecisionBody::new(&report)
+        ..DecisionBody::new(&report, DecisionId::next())
     });
     let mut response = response::json(StatusCode::TOO_MANY_REQUESTS, &acquired);
     response::put_limits(response.headers_mut(), &report, daemon.settings.dialect);

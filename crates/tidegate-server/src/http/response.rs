@@ -9,7 +9,7 @@ use tidegate::policy::Mode;
 use tidegate::{Report, RuleReport, Wait};
 use tidegate_proto::headers::{Dialect, LimitFields};
 
-use crate::body::DecisionBody;
+use crate::body::{DecisionBody, DecisionId};
 use crate::daemon::Daemon;
 
 /// A response with its whole body.
@@ -68,9 +68,9 @@ pub(crate) fn is_denied_by_outage(report: &Report) -> bool {
 }
 
 /// The response to a check, with rate-limit headers.
-pub(crate) fn checked(report: &Report, dialect: Dialect) -> HttpResponse {
+pub(crate) fn checked(report: &Report, id: DecisionId, dialect: Dialect) -> HttpResponse {
     let mut text = Vec::with_capacity(USUAL_BYTES);
-    DecisionBody::new(report).write(&mut text);
+    DecisionBody::new(report, id).write(&mut text);
     let mut response = typed(status_of(report), JSON, text.into());
     put_limits(response.headers_mut(), report, dialect);
     response

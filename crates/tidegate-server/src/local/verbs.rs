@@ -13,7 +13,7 @@ use crate::access::{AccessDenial, Principal};
 use crate::admin::{self, AdminClient, AdminRequest, Payload};
 use crate::body::explanation::explained;
 use crate::body::usage::UsageBody;
-use crate::body::{CommitBody, DecisionBody, ReservationBody};
+use crate::body::{CommitBody, DecisionBody, DecisionId, ReservationBody};
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::listener::Listener;
 
@@ -76,14 +76,14 @@ async fn dispatch(daemon: &Daemon, principal: &Principal, kind: &str, text: &str
     match kind {
         "check" => {
             let report = engine.check(&request).await?;
-            daemon.observe(Listener::Unix, &request, &report);
-            Ok(decision_fields(&report))
+            let id = daemon.observe(Listener::Unix, &request, &report);
+            Ok(decision_fields(&report, id))
         }
-        "peek" => Ok(decision_fields(&engine.peek(&request).await?)),
+        "peek" => Ok(decision_fields(&engine.peek(&request).await?, DecisionId::next())),
         "reserve" => {
             let report = engine.reserve(&request).await?;
-            daemon.observe(Listener::Unix, &request, &report);
-            Ok(reservation_fields(ReservationBody::new(&report, daemon.latest())))
+            let id = daemon.observe(Listener::Unix, &request, &report);
+            Ok(reservation_fields(ReservationBody::new(&report, id, daemon.latest())))
         }
         _ => {
             let explanation = engine.explain(&request).await?;
@@ -99,8 +99,8 @@ async fn usage(daemon: &Daemon, principal: &Principal, text: &str) -> VerbResult
     Ok(fields_of(&UsageBody::new(&daemon.engine.usage(&request).await?)))
 }
 
-fn decision_fields(report: &Report) -> Map<String, Value> {
-    fields_of(&DecisionBody::new(report))
+fn decision_fields(report: &Report, id: DecisionId) -> Map<String, Value> {
+    fields_of(&DecisionBody::new(report, id))
 }
 
 /// The decision, followed by the reservation if there is one.

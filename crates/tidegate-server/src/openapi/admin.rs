@@ -6,7 +6,7 @@ use tidegate::policy::Scope;
 use super::schemas::reference;
 use super::security::{Credentials, requirement};
 use super::{JSON, ResponseSpec, responses_of};
-use crate::admin::{AdminAction, AdminMethod, PolicyEdit, routes};
+use crate::admin::{AdminAction, AdminMethod, PolicyEdit, TrafficAction, routes};
 
 /// All paths of the admin API.
 pub(super) fn paths() -> impl Iterator<Item = (String, Value)> {
@@ -147,6 +147,7 @@ const fn spec(action: AdminAction) -> OperationSpec {
             ],
             ..read("admin-usage", "Keys by the share of a limit that they have used", "admin-usage")
         },
+        AdminAction::Traffic(look) => traffic_spec(look),
         AdminAction::ResetKey => edit(
             "admin-reset",
             "Drops the states that a request is charged to, or all states",
@@ -160,6 +161,42 @@ const fn spec(action: AdminAction) -> OperationSpec {
             "admin-round",
         ),
         AdminAction::Edit(edit) => edit_spec(edit),
+    }
+}
+
+const fn traffic_spec(look: TrafficAction) -> OperationSpec {
+    match look {
+        TrafficAction::KeyUsage => edit(
+            "admin-key-usage",
+            "What the keys of a request have used of their limits",
+            "admin-keys-request",
+            "usage",
+        ),
+        TrafficAction::Explain => edit(
+            "admin-explain",
+            "Why a request would be allowed or denied now; charges nothing",
+            "admin-request",
+            "explanation",
+        ),
+        TrafficAction::Denials => OperationSpec {
+            query: &[
+                ("decision_id", "The one with this id"),
+                ("domain", "Those of this domain; of all if absent"),
+                ("rule", "Those by the rules with this name"),
+                ("text", "Those with this text in the value of an attribute"),
+                ("limit", "How many, 1 000 at most; 100 if absent"),
+            ],
+            ..read("admin-denials", "Recent denials, newest first", "admin-denials")
+        },
+        TrafficAction::History => {
+            read("admin-history", "Decisions of the last quarter of an hour", "admin-history")
+        }
+        TrafficAction::Preview => edit(
+            "admin-preview",
+            "What an edit would change, and what it would have changed for recent requests",
+            "admin-preview-request",
+            "admin-preview",
+        ),
     }
 }
 

@@ -7,8 +7,10 @@ use super::schemas::{count, nullable, nullable_count, object};
 /// All of them.
 pub(super) fn all() -> Value {
     let mut all = requests();
-    if let (Value::Object(all), Value::Object(responses)) = (&mut all, responses()) {
-        all.extend(responses);
+    for more in [responses(), super::traffic_schemas::all()] {
+        if let (Value::Object(all), Value::Object(more)) = (&mut all, more) {
+            all.extend(more);
+        }
     }
     all
 }

@@ -176,7 +176,7 @@ pub(super) fn rule_usage() -> Value {
 }
 
 /// A decision, in the order of its fields on the wire.
-fn decision() -> Value {
+pub(super) fn decision() -> Value {
     json!({
         "allowed": { "type": "boolean" },
         "rule": nullable(json!({ "type": "string" })),

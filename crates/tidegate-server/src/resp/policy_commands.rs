@@ -11,7 +11,7 @@ use super::encode::encode;
 use super::session::{Session, reply_denied};
 use crate::body::explanation::explained;
 use crate::body::usage::UsageBody;
-use crate::body::{CommitBody, DecisionBody, ReservationBody};
+use crate::body::{CommitBody, DecisionBody, DecisionId, ReservationBody};
 use crate::daemon::Daemon;
 use crate::listener::Listener;
 use tidegate_listen::BudgetKind;
@@ -75,8 +75,8 @@ pub(super) async fn check(
         permit.hold(BudgetKind::Unsent, replies.capacity() + responses_bytes);
         match response.await {
             Ok(report) => {
-                daemon.observe(Listener::Resp, request, &report);
-                encode(&DecisionBody::new(&report), replies);
+                let id = daemon.observe(Listener::Resp, request, &report);
+                encode(&DecisionBody::new(&report, id), replies);
             }
             Err(error) => reply_error(&error, replies),
         }
@@ -126,8 +126,8 @@ pub(super) async fn handle(
     match verb {
         CommandKind::Reserve => match daemon.engine.reserve(&request).await {
             Ok(report) => {
-                daemon.observe(Listener::Resp, &request, &report);
-                encode(&ReservationBody::new(&report, daemon.latest()), replies);
+                let id = daemon.observe(Listener::Resp, &request, &report);
+                encode(&ReservationBody::new(&report, id, daemon.latest()), replies);
             }
             Err(error) => reply_error(&error, replies),
         },
@@ -142,7 +142,7 @@ pub(super) async fn handle(
             Err(error) => reply_error(&error, replies),
         },
         _ => match daemon.engine.peek(&request).await {
-            Ok(report) => encode(&DecisionBody::new(&report), replies),
+            Ok(report) => encode(&DecisionBody::new(&report, DecisionId::next()), replies),
             Err(error) => reply_error(&error, replies),
         },
     }

@@ -45,8 +45,71 @@ impl Histogram {
     }
 }
 
+impl Reading {
+    /// The values that came after an earlier reading.
+    pub(crate) fn since(mut self, before: &Self) -> Self {
+        for ((_, count), (_, earlier)) in self.at_most.iter_mut().zip(&before.at_most) {
+            *count = count.saturating_sub(*earlier);
+        }
+        self.count = self.count.saturating_sub(before.count);
+        self.sum = self.sum.saturating_sub(before.sum);
+        self
+    }
+
+    /// The values of both.
+    pub(crate) fn plus(mut self, other: &Self) -> Self {
+        for ((_, count), (_, more)) in self.at_most.iter_mut().zip(&other.at_most) {
+            *count = count.saturating_add(*more);
+        }
+        self.count = self.count.saturating_add(other.count);
+        self.sum = self.sum.saturating_add(other.sum);
+        self
+    }
+
+    /// The duration that a share of the values does not exceed, in thousandths: about, as values are
+    /// assumed to be spread evenly between two bounds. `None` without values.
+    pub(crate) fn quantile(&self, share: u64) -> Option<Duration> {
+        if self.count == 0 {
+            return None;
+        }
+        let rank = u128::from(self.count) * u128::from(share) / 1_000;
+        let rank = u64::try_from(rank).unwrap_or(u64::MAX).max(1);
+        let (mut below, mut bound_below) = (0, Duration::ZERO);
+        for (bound, count) in &self.at_most {
+            if *count >= rank {
+                let (width, among) = (*bound - bound_below, count - below);
+                let part = width.as_nanos() * u128::from(rank - below) / u128::from(among.max(1));
+                let part = Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX));
+                return Some(bound_below + part);
+            }
+            (below, bound_below) = (*count, *bound);
+        }
+        // Above the last bound nothing more is known.
+        Some(bound_below)
+    }
+}
+
 /// The bounds, in microseconds.
 const BOUNDS_US: [u64; 16] = [
     5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000,
     1_000_000,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::{Duration, Histogram};
+
+    #[test]
+    fn quantiles_are_those_of_the_values_since_a_reading() {
+        let histogram = Histogram::default();
+        histogram.add(Duration::from_secs(1), 7);
+        let before = histogram.read();
+        assert_eq!(histogram.read().since(&before).quantile(500), None);
+        histogram.add(Duration::from_micros(30), 98);
+        histogram.add(Duration::from_micros(4_000), 2);
+        let reading = histogram.read().since(&before);
+        let us = |share| reading.quantile(share).map(|it| it.as_micros());
+        assert_eq!((reading.count, us(500), us(980)), (100, Some(37), Some(50)));
+        assert_eq!((us(990), us(1_000)), (Some(3_750), Some(5_000)));
+    }
+}

@@ -33,6 +33,11 @@ pub(super) fn write_process(started: Timestamp, text: &mut Exposition) {
     text.seconds(name, &[], Duration::from_nanos(started.as_nanos()));
 }
 
+/// The resident memory of the process, in bytes.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    memory(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
+}
+
 /// A size of `/proc/self/status`, which has them in KiB.
 fn memory(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;

@@ -163,8 +163,7 @@ impl SpaceSaving {
 impl TopKey {
     /// The printable form of a key: long values are truncated, hidden ones hashed.
     pub(crate) fn new(name: &KeyName, is_hidden: bool) -> Self {
-        let shown =
-            |value: &str| -> Box<str> { if is_hidden { hidden(value) } else { shortened(value) } };
+        let shown = |value: &str| printable_value(value, is_hidden);
         Self {
             domain: name.rule().domain().into(),
             rule: name.rule().name().into(),
@@ -189,6 +188,11 @@ impl TopKey {
         }
         text
     }
+}
+
+/// The printable form of a value: truncated if it is long, hashed if it is to be hidden.
+pub(crate) fn printable_value(value: &str, is_hidden: bool) -> Box<str> {
+    if is_hidden { hidden(value) } else { shortened(value) }
 }
 
 /// A hash of a value, with a seed of this process.

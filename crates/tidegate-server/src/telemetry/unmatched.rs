@@ -12,7 +12,7 @@ use super::{Counter, Metrics};
 ///
 /// Only domains that a policy has had are distinguished; clients can invent others without end.
 #[derive(Debug, Default)]
-pub(super) struct UnmatchedByDomain {
+pub(crate) struct UnmatchedByDomain {
     domains: RwLock<BTreeMap<Box<str>, Counter>>,
     others: Counter,
 }
@@ -21,6 +21,13 @@ impl UnmatchedByDomain {
     pub(super) fn add(&self, domain: &str) {
         let domains = self.domains.read().unwrap_or_else(PoisonError::into_inner);
         domains.get(domain).unwrap_or(&self.others).add(1);
+    }
+
+    /// The number over all domains.
+    pub(crate) fn total(&self) -> u64 {
+        let domains = self.domains.read().unwrap_or_else(PoisonError::into_inner);
+        let counts = domains.values().chain([&self.others]).map(Counter::get);
+        counts.fold(0, u64::saturating_add)
     }
 
     /// Adds the domains of a policy.

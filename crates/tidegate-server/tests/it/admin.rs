@@ -124,7 +124,9 @@ fn secrets_are_not_shown() {
 #[test]
 fn unknown_paths_and_methods_are_errors() {
     let running = Running::start(POLICY);
-    for path in ["/", "/admin", "/admin/v1/", "/admin/v1/polic", "/admin/v2/policy", "//x"] {
+    for path in
+        ["/index.html", "/admin", "/admin/v1/", "/admin/v1/polic", "/admin/v2/policy", "//x"]
+    {
         let _ = running.ask("GET", path, "").with(404);
     }
     let reply = running.ask("POST", "/admin/v1/policy", "").with(405);

@@ -46,6 +46,20 @@ const TOKENS: &str = r#"
     limit  = "1/h"
 "#;
 
+/// The paths that only show something.
+const READS: [&str; 10] = [
+    "status",
+    "policy",
+    "rules",
+    "overrides",
+    "bans",
+    "audit",
+    "top",
+    "usage",
+    "denials",
+    "history",
+];
+
 fn start() -> Running {
     Running::start_with(POLICY, |settings| {
         let path = std::env::temp_dir().join(format!("tgo-{}.toml", std::process::id()));
@@ -168,10 +182,9 @@ fn requests_and_responses_of_the_admin_api_conform_to_the_reference() {
         (("POST", "bans"), ban_for),
         (("POST", "bans"), json!({ "match": 7 })),
     ];
-    let reads = ["status", "policy", "rules", "overrides", "bans", "audit", "top", "usage"];
     for ((method, path), body) in &edits {
         it.ask("admin", (method, path), body);
-        for path in reads {
+        for path in READS {
             it.ask("admin", ("GET", path), &Value::Null);
         }
     }
@@ -187,6 +200,10 @@ fn requests_and_responses_of_the_admin_api_conform_to_the_reference() {
         (("POST", "rounds/close"), json!("domain = 'game'")),
         (("POST", "rounds/close"), Value::Null),
         (("DELETE", "overlay"), Value::Null),
+        (
+            ("POST", "explain"),
+            json!({ "domain": "api", "attributes": { "user": "ada" }, "cost": 2 }),
+        ),
         (("GET", "audit?since=2"), Value::Null),
         (("GET", "audit?since=x"), Value::Null),
         (("GET", "top?count=1"), Value::Null),
@@ -206,7 +223,28 @@ fn requests_and_responses_of_the_admin_api_conform_to_the_reference() {
     }
     it.ask("one", ("GET", "status"), &Value::Null);
     assert!(it.seen.contains("GET status 429"));
+    looks_at_traffic(&mut it);
     assert_all_seen(&it);
+}
+
+/// Explanations, usage, previews and denials.
+fn looks_at_traffic(it: &mut Reference) {
+    for ((method, path), body) in [
+        (("POST", "explain"), json!({ "domain": "api", "cost": "x" })),
+        (("POST", "usage"), json!({ "domain": "api", "attributes": { "user": "ada" } })),
+        (("POST", "usage"), json!({ "attributes": 7 })),
+        (("POST", "preview"), json!({ "policy": POLICY.replace("max = 1,", "max = 2,") })),
+        (("POST", "preview"), json!({ "policy": "[[rule]]" })),
+        (
+            ("POST", "preview"),
+            json!({ "domain": "api", "rule": "per user/é", "change": { "window": { "max": 2 } } }),
+        ),
+        (("POST", "preview"), json!({ "rule": "unknown", "change": {} })),
+        (("GET", "denials?decision_id=00000000000000ff"), Value::Null),
+        (("GET", "denials?id=1"), Value::Null),
+    ] {
+        it.ask("inspect", (method, path), &body);
+    }
 }
 
 /// Every operation of the document has succeeded, and every one with a body has failed.
@@ -254,7 +292,7 @@ fn the_scope_in_the_document_is_the_one_that_is_needed() {
             operations += 1;
         }
     }
-    assert_eq!(operations, 17);
+    assert_eq!(operations, 22);
 }
 
 #[test]
