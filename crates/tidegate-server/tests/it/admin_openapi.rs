@@ -212,6 +212,13 @@ fn requests_and_responses_of_the_admin_api_conform_to_the_reference() {
     ] {
         it.ask("admin", (method, path), &body);
     }
+    without_the_scope(&mut it);
+    looks_at_traffic(&mut it);
+    assert_all_seen(&it);
+}
+
+/// Requests without a token, with another one, and beyond the limit of one.
+fn without_the_scope(it: &mut Reference) {
     for (token, path, status) in [
         ("", "status", 401),
         ("wrong", "status", 401),
@@ -223,8 +230,6 @@ fn requests_and_responses_of_the_admin_api_conform_to_the_reference() {
     }
     it.ask("one", ("GET", "status"), &Value::Null);
     assert!(it.seen.contains("GET status 429"));
-    looks_at_traffic(&mut it);
-    assert_all_seen(&it);
 }
 
 /// Explanations, usage, previews and denials.
