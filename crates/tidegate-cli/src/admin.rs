@@ -5,7 +5,7 @@ use std::io;
 use serde_json::{Map, Value, json};
 use tidegate::policy::Rule;
 
-use crate::args::{AdminArgs, AdminCommand, Attribute, Format, KeyArgs};
+use crate::args::{AdminArgs, AdminCommand, Attribute, Format, KeyArgs, TrafficCommand};
 use crate::daemon_client::{DaemonClient, DaemonRequest};
 use crate::format;
 use crate::input;
@@ -46,8 +46,6 @@ pub(crate) fn run(args: &AdminArgs, io: &mut Io<'_>) -> io::Result<Exit> {
 
 /// The request of a command, or an error message.
 fn daemon_request(command: &AdminCommand, io: &mut Io<'_>) -> Result<DaemonRequest, String> {
-    let get = |path: &str| DaemonRequest { method: "GET", path: path.into(), body: Value::Null };
-    let with = |method, path: &str, body| DaemonRequest { method, path: path.into(), body };
     Ok(match command {
         AdminCommand::Status => get("status"),
         AdminCommand::Policy { apply: Some(path), .. } => {
@@ -59,7 +57,13 @@ fn daemon_request(command: &AdminCommand, io: &mut Io<'_>) -> Result<DaemonReque
         AdminCommand::Policy { drop_edits: true, .. } => with("DELETE", "overlay", Value::Null),
         AdminCommand::Policy { .. } => get("policy"),
         AdminCommand::Rules => get("rules"),
-        AdminCommand::Change { rule, changes, domain } => {
+        AdminCommand::Traffic(command) => traffic_request(command),
+        AdminCommand::Change { rule, changes, preview: true, domain } => {
+            let change = table(&changes.join("\n"))?;
+            let body = json!({ "domain": domain.domain, "rule": rule, "change": change });
+            with("POST", "preview", body)
+        }
+        AdminCommand::Change { rule, changes, domain, .. } => {
             let path = format!("rules/{}/{}", escaped(&domain.domain), escaped(rule));
             with("PATCH", &path, changes.join("\n").into())
         }
@@ -115,6 +119,33 @@ fn daemon_request(command: &AdminCommand, io: &mut Io<'_>) -> Result<DaemonReque
         AdminCommand::Audit { since } => get(&format!("audit?since={since}")),
         AdminCommand::Top { count } => get(&format!("top?count={count}")),
     })
+}
+
+/// The request of a command that looks at requests.
+fn traffic_request(command: &TrafficCommand) -> DaemonRequest {
+    match command {
+        TrafficCommand::Explain { attributes, cost, domain } => {
+            let attributes = pairs(attributes);
+            let domain = &domain.domain;
+            let body = json!({ "domain": domain, "attributes": attributes, "cost": cost });
+            with("POST", "explain", body)
+        }
+        TrafficCommand::Denials { id, domain, rule, text, limit } => {
+            let filters = [("decision_id", id), ("domain", domain), ("rule", rule), ("text", text)];
+            let filters = filters.into_iter().filter_map(|(name, value)| {
+                Some(format!("{name}={}&", escaped(value.as_deref()?)))
+            });
+            get(&format!("denials?{}limit={limit}", filters.collect::<String>()))
+        }
+    }
+}
+
+fn get(path: &str) -> DaemonRequest {
+    with("GET", path, Value::Null)
+}
+
+fn with(method: &'static str, path: &str, body: Value) -> DaemonRequest {
+    DaemonRequest { method, path: path.into(), body }
 }
 
 /// The fields that identify a ban.

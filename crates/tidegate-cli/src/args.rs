@@ -10,7 +10,7 @@ use tidegate::policy::YamlOptions;
 
 pub(crate) use access::{Access, AccessArgs};
 pub(crate) use admin::{
-    AdminArgs, AdminCommand, DaemonArgs, KeyArgs, PingArgs, RemoteArgs, UsageArgs,
+    AdminArgs, AdminCommand, DaemonArgs, KeyArgs, PingArgs, RemoteArgs, TrafficCommand, UsageArgs,
 };
 pub(crate) use diff::{DiffArgs, DiffFormat};
 pub(crate) use replay::{LogArgs, LogFormatArg, ReplayArgs};

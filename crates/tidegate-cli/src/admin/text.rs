@@ -6,9 +6,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::lines;
-use crate::args::AdminCommand;
+use crate::args::{AdminCommand, TrafficCommand};
 use crate::format::{self, visible};
 use crate::io::Io;
+
+mod traffic;
 
 pub(super) fn print(command: &AdminCommand, body: &Value, io: &mut Io<'_>) -> io::Result<()> {
     match command {
@@ -19,6 +21,11 @@ pub(super) fn print(command: &AdminCommand, body: &Value, io: &mut Io<'_>) -> io
         AdminCommand::Ban { target, .. } if target.patterns.is_empty() => tables(body, "bans", io),
         AdminCommand::Audit { .. } => audit(body, io),
         AdminCommand::Top { .. } => top(body, io),
+        AdminCommand::Traffic(TrafficCommand::Explain { .. }) => traffic::explanation(body, io),
+        AdminCommand::Traffic(TrafficCommand::Denials { id, .. }) => {
+            traffic::denials(body, id.is_some(), io)
+        }
+        AdminCommand::Change { preview: true, .. } => traffic::preview(body, io),
         AdminCommand::Reset { all: true, .. } => {
             let keys = usize::try_from(body["keys"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
             writeln!(io.stdout, "state of {} reset", format::count(keys, "key"))

@@ -116,6 +116,7 @@ pub(crate) enum AdminCommand {
     #[command(after_long_help = "\
 Examples:
   tidegate admin change search 'window.max = 200'
+  tidegate admin change search 'window.max = 200' --preview # who would have been denied?
   tidegate admin change search --domain api 'mode = \"shadow\"' 'deny = \"later\"'")]
     Change {
         /// Name of the rule
@@ -123,6 +124,9 @@ Examples:
         /// Fields to change, as in a policy file
         #[arg(required = true, value_name = "KEY = VALUE")]
         changes: Vec<String>,
+        /// Change nothing; show what the change would have done to the requests of the last minutes
+        #[arg(long)]
+        preview: bool,
         #[command(flatten)]
         domain: DomainArgs,
     },
@@ -207,11 +211,54 @@ Examples:
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         since: u64,
     },
+    #[command(flatten)]
+    Traffic(TrafficCommand),
     /// List the busiest keys, and the keys denied most
     Top {
         /// Number of keys in each list
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=512))]
         count: u64,
+    },
+}
+
+/// Commands that look at requests.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TrafficCommand {
+    /// Explain how the daemon would decide a request now, rule by rule; charges nothing
+    Explain {
+        /// Attribute of the request; repeatable
+        #[arg(long = "attr", short = 'a', value_name = "NAME=VALUE", value_parser = attribute)]
+        attributes: Vec<Attribute>,
+        /// Cost of the request
+        #[arg(long, value_name = "UNITS", default_value_t = 1)]
+        cost: u64,
+        #[command(flatten)]
+        domain: DomainArgs,
+    },
+    /// List recent denials, newest first
+    #[command(after_long_help = "\
+Of many denials at once the daemon keeps some of each key.
+
+Examples:
+  tidegate admin denials --id 7c97ced26cb9b8e0              # the decision_id of a response
+  tidegate admin denials --domain api --text 198.51.100.7")]
+    Denials {
+        /// Only the decision with this id
+        #[arg(long, value_name = "DECISION_ID")]
+        id: Option<String>,
+        /// Only this domain [default: all]
+        #[arg(long, value_name = "NAME")]
+        domain: Option<String>,
+        /// Only denials by this rule
+        #[arg(long, value_name = "NAME")]
+        rule: Option<String>,
+        /// Only requests with this text in the value of an attribute
+        #[arg(long)]
+        text: Option<String>,
+        /// Most denials to list
+        #[arg(long, value_name = "NUMBER", default_value_t = 20,
+            value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        limit: u32,
     },
 }
 

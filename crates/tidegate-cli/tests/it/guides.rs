@@ -14,8 +14,8 @@ fn follow(name: &str, text: &str) {
     }
     let mut text = text.to_owned();
     // Bound at the same time, so that they differ.
-    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    for (documented, listener) in ["8080", "8081", "10000"].iter().zip(&listeners) {
+    let listeners = [(); 4].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    for (documented, listener) in ["8080", "8081", "9090", "10000"].iter().zip(&listeners) {
         let port = listener.local_addr().unwrap().port().to_string();
         text = text.replace(&format!("127.0.0.1:{documented}"), &format!("127.0.0.1:{port}"));
         text = text.replace(&format!("port_value: {documented}"), &format!("port_value: {port}"));
@@ -68,4 +68,9 @@ fn moving_from_limitador() {
 fn before_you_switch_a_limit_on() {
     let guide = include_str!("../../../../docs/guides/before-you-switch-a-limit-on.md");
     follow("replay", guide);
+}
+
+#[test]
+fn why_was_i_denied() {
+    follow("denied", include_str!("../../../../docs/guides/why-was-i-denied.md"));
 }
