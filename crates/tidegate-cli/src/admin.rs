@@ -59,9 +59,7 @@ fn daemon_request(command: &AdminCommand, io: &mut Io<'_>) -> Result<DaemonReque
         AdminCommand::Rules => get("rules"),
         AdminCommand::Traffic(command) => traffic_request(command),
         AdminCommand::Change { rule, changes, preview: true, domain } => {
-            let change = table(&changes.join("\n"))?;
-            let body = json!({ "domain": domain.domain, "rule": rule, "change": change });
-            with("POST", "preview", body)
+            preview_request(&domain.domain, rule, changes)?
         }
         AdminCommand::Change { rule, changes, domain, .. } => {
             let path = format!("rules/{}/{}", escaped(&domain.domain), escaped(rule));
@@ -119,6 +117,13 @@ fn daemon_request(command: &AdminCommand, io: &mut Io<'_>) -> Result<DaemonReque
         AdminCommand::Audit { since } => get(&format!("audit?since={since}")),
         AdminCommand::Top { count } => get(&format!("top?count={count}")),
     })
+}
+
+/// The request for a preview of changed fields, or an error message.
+fn preview_request(domain: &str, rule: &str, changes: &[String]) -> Result<DaemonRequest, String> {
+    let change = table(&changes.join("\n"))?;
+    let body = json!({ "domain": domain, "rule": rule, "change": change });
+    Ok(with("POST", "preview", body))
 }
 
 /// The request of a command that looks at requests.
