@@ -62,8 +62,7 @@ fn daemon_request(command: &AdminCommand, io: &mut Io<'_>) -> Result<DaemonReque
             preview_request(&domain.domain, rule, changes)?
         }
         AdminCommand::Change { rule, changes, domain, .. } => {
-            let path = format!("rules/{}/{}", escaped(&domain.domain), escaped(rule));
-            with("PATCH", &path, changes.join("\n").into())
+            with("PATCH", &rule_path(&domain.domain, rule), changes.join("\n").into())
         }
         AdminCommand::Override { rule: None, .. } => get("overrides"),
         AdminCommand::Override {
@@ -110,13 +109,17 @@ fn daemon_request(command: &AdminCommand, io: &mut Io<'_>) -> Result<DaemonReque
         }
         AdminCommand::Reset { attributes, domain, .. } => {
             let domain = domain.as_deref().unwrap_or(Rule::DEFAULT_DOMAIN);
-            let attributes = pairs(attributes);
-            with("POST", "keys/reset", json!({ "domain": domain, "attributes": attributes }))
+            let body = json!({ "domain": domain, "attributes": pairs(attributes) });
+            with("POST", "keys/reset", body)
         }
         AdminCommand::Round { domain } => with("POST", "rounds/close", json!({ "domain": domain })),
         AdminCommand::Audit { since } => get(&format!("audit?since={since}")),
         AdminCommand::Top { count } => get(&format!("top?count={count}")),
     })
+}
+
+fn rule_path(domain: &str, rule: &str) -> String {
+    format!("rules/{}/{}", escaped(domain), escaped(rule))
 }
 
 /// The request for a preview of changed fields, or an error message.
