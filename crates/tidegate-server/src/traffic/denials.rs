@@ -151,7 +151,8 @@ impl Denials {
         // Its text is as good a measure as any, and the values are in it once more.
         let bytes = size_of::<Denial>() + 2 * body.to_string().len();
         let rule = report.rule().map(RuleId::name).map(Into::into);
-        Denial { id, at, domain: request.domain().into(), rule, values, body, bytes }
+        let domain = printable_value(request.domain(), false);
+        Denial { id, at, domain, rule, values, body, bytes }
     }
 
     fn push(&self, denial: Denial) {

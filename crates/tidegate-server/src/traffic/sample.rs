@@ -6,6 +6,7 @@
 //! the sample, times a power of two, is an estimate for all keys of the rule.
 
 use std::cell::Cell;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -228,12 +229,20 @@ impl RuleRequests {
             return 0;
         }
         let mut grown = ENTRY_BYTES;
-        let key = self.keys.entry(entry.key).or_insert_with(|| {
-            let name = Arc::new(name());
-            let bytes = bytes_of(&name);
-            grown += bytes;
-            NamedKey { name, bytes, entries: 0 }
-        });
+        let key = match self.keys.entry(entry.key) {
+            Occupied(known) => known.into_mut(),
+            Vacant(vacant) => {
+                let name = Arc::new(name());
+                let bytes = bytes_of(&name);
+                if bytes > MOST_KEY_BYTES {
+                    // A few of these would take the place of all others.
+                    self.is_whole = false;
+                    return 0;
+                }
+                grown += bytes;
+                vacant.insert(NamedKey { name, bytes, entries: 0 })
+            }
+        };
         key.entries += 1;
         self.entries.push_back(entry);
         grown
@@ -361,7 +370,7 @@ fn weight(now: Timestamp) -> Option<u32> {
 
 /// The memory of a key's name.
 fn bytes_of(name: &KeyName) -> usize {
-    let parts = name.parts().map(|(name, value)| 32 + name.len() + value.map_or(0, str::len));
+    let parts = name.parts().map(|(name, value)| 64 + name.len() + value.map_or(0, str::len));
     let rule = name.rule().name().len() + name.rule().domain().len();
     KEY_BYTES + rule + parts.sum::<usize>()
 }
@@ -381,9 +390,12 @@ const ALL_UP_TO: u32 = 4_096;
 const ONE_IN: u32 = 16;
 /// The number of bounds: a page of memory that most rules share with no other.
 const BOUNDS: usize = 512;
-const ENTRY_BYTES: usize = size_of::<Entry>();
-/// A key and a rule without their names.
-const KEY_BYTES: usize = 160;
+/// The queue of entries grows by doubling.
+const ENTRY_BYTES: usize = 2 * size_of::<Entry>();
+/// Keys with longer names are not in the sample.
+const MOST_KEY_BYTES: usize = 4 << 10;
+/// A key and a rule without their names, in tables that grow by doubling.
+const KEY_BYTES: usize = 256;
 const RULE_BYTES: usize = 512;
 
 #[cfg(test)]

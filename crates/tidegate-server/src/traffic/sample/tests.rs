@@ -135,6 +135,13 @@ fn a_rule_with_few_keys_keeps_its_newest_requests() {
 }
 
 #[test]
+fn a_key_with_a_long_name_is_left_out() {
+    let mut rule = RuleRequests::new(Timestamp::ZERO);
+    assert_eq!(rule.add(entry(1, 7), true, || name(&"x".repeat(5_000))), 0);
+    assert!(rule.keys.is_empty() && rule.entries.is_empty() && !rule.is_whole);
+}
+
+#[test]
 fn requests_of_a_busy_key_are_joined() {
     let mut rule = RuleRequests::new(Timestamp::ZERO);
     for at in 0..2 * JOINED_FROM as u64 {
