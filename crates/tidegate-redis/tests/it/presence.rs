@@ -178,6 +178,21 @@ fn without_the_rights_nodes_are_unknown_with_one_warning_and_decisions_go_on() {
     }
 }
 
+/// What a command responds is not taken for the response of one that was not sent.
+#[test]
+fn without_the_right_to_count_keys_nodes_are_listed_and_keys_are_unknown() {
+    let server = Server::start(Program::Valkey9);
+    let rights = RIGHTS.split_whitespace().filter(|it| *it != "+dbsize");
+    let _ = server.command(&rights.collect::<Vec<_>>()).success();
+    let node = named(&format!("redis://app:pw@{}", server.address()), "a");
+    until("it is listed", || sees(&node, &["a"]));
+    let before = counted(&server, "hset", "calls");
+    until("it is announced again", || {
+        assert_eq!(node.redis.server().and_then(|it| it.keys), None);
+        counted(&server, "hset", "calls") >= before + 2
+    });
+}
+
 #[test]
 fn nodes_on_a_cluster_see_each_other_in_both_modes() {
     let cluster = Cluster::start(Program::Redis7);
