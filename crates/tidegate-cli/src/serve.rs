@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use tidegate::policy::{Parsed, Policy};
+use tidegate::redis::Redis;
 use tidegate_server::{Listener, Server, Settings};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &ServeArgs, io: &mut Io<'_>) -> Result<Exit, io::Error> 
             Err(why) => return cannot_start(args, io, &why.to_string()),
         },
     };
-    let settings = match settings(args, file) {
+    let (settings, redis) = match settings(args, file) {
         Ok(settings) => settings,
         Err(why) => return cannot_start(args, io, &format!("error: {why}")),
     };
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &ServeArgs, io: &mut Io<'_>) -> Result<Exit, io::Error> 
             return cannot_start(args, io, &format!("error: cannot start threads: {error}"));
         }
     };
-    let served = runtime.block_on(serve(args, settings, io));
+    let served = runtime.block_on(serve(args, (settings, redis), io));
     shut_down(runtime);
     tidegate_listen::log::report_left_out();
     served
@@ -70,16 +71,26 @@ fn shut_down(runtime: Runtime) {
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
 }
 
+/// How long to wait until other daemons know that this one is gone.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// How long to wait for threads to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-async fn serve(args: &ServeArgs, settings: Settings, io: &mut Io<'_>) -> io::Result<Exit> {
+async fn serve(
+    args: &ServeArgs,
+    (settings, redis): (Settings, Option<Redis>),
+    io: &mut Io<'_>,
+) -> io::Result<Exit> {
     // Before the daemon reports that it is ready: a signal may follow at once.
     let mut signals = Signals::listen()?;
     let server = match Server::start(settings).await {
         Ok(server) => server,
         Err(error) => return cannot_start(args, io, &format!("error: {error}")),
     };
+    if let Some(redis) = &redis {
+        set_node_address(redis, &server);
+    }
     print_listeners(args, &server, io.stderr)?;
     notify::ready();
     let signal = loop {
@@ -90,9 +101,15 @@ async fn serve(args: &ServeArgs, settings: Settings, io: &mut Io<'_>) -> io::Res
     };
     tracing::info!(signal, "stopping");
     notify::shutdown();
+    let stop = async {
+        server.stop().await;
+        if let Some(redis) = &redis {
+            let _ = tokio::time::timeout(LEAVE_TIMEOUT, redis.leave()).await;
+        }
+    };
     // A second signal stops at once.
     let is_stopped = tokio::select! {
-        () = server.stop() => true,
+        () = stop => true,
         _ = signals.second_stop() => false,
     };
     if !is_stopped {
@@ -101,6 +118,16 @@ async fn serve(args: &ServeArgs, settings: Settings, io: &mut Io<'_>) -> io::Res
     }
     tracing::info!("stopped");
     Ok(Exit::Success)
+}
+
+/// Sets the address that other daemons list for this one: that of HTTP, or of another listener that is
+/// on.
+fn set_node_address(redis: &Redis, server: &Server) {
+    let listeners = [Listener::Http, Listener::Admin, Listener::Grpc, Listener::Resp];
+    if let Some(address) = listeners.into_iter().find_map(|it| server.address_text(it)) {
+        // An address of a socket is short enough.
+        let _ = redis.set_node_address(&address);
+    }
 }
 
 /// The signals that the daemon handles.
@@ -144,8 +171,9 @@ fn runtime(threads: Option<usize>) -> io::Result<Runtime> {
     builder.worker_threads(threads.max(1)).enable_all().build()
 }
 
-/// The settings from flags and environment, else the policy's `[server]` table, else defaults.
-fn settings(args: &ServeArgs, file: Parsed) -> Result<Settings, String> {
+/// The settings from flags and environment, else the policy's `[server]` table, else defaults; and the
+/// store that several daemons share, if it is one.
+fn settings(args: &ServeArgs, file: Parsed) -> Result<(Settings, Option<Redis>), String> {
     let has_socket = file.server.unix().is_some();
     let store = args.store.store.clone().or_else(|| file.server.store().map(Into::into));
     let server = file.server.clone();
@@ -184,10 +212,11 @@ fn settings(args: &ServeArgs, file: Parsed) -> Result<Settings, String> {
     }
     match store.as_deref() {
         Some(url) if store::is_shared(url) => {
-            Ok(settings.redis(store::redis(url, &args.store, &server)?))
+            let redis = store::redis(url, &args.store, &server)?;
+            Ok((settings.redis(redis.clone()), Some(redis)))
         }
-        Some(text) => Ok(settings.store_folder(store::folder(text)?.as_deref())),
-        None => Ok(settings.store_folder(None)),
+        Some(text) => Ok((settings.store_folder(store::folder(text)?.as_deref()), None)),
+        None => Ok((settings.store_folder(None), None)),
     }
 }
 

@@ -26,9 +26,11 @@ use crate::inbox::Inbox;
 use crate::key_map::KeySet;
 use crate::link::Link;
 use crate::locks::lock;
+use crate::nodes::Registry;
 use crate::route::Route;
 use crate::slots::SlotMap;
 
+mod announce;
 mod barrier;
 mod connect;
 mod edits;
@@ -70,6 +72,7 @@ struct Driver {
     edits: Edits,
     barriers: Barriers,
     turns: Turns,
+    nodes: Registry,
     wants_control: bool,
     control_is_foreign: bool,
     polled_ns: u64,
@@ -117,7 +120,9 @@ struct Reader {
 
 impl Driver {
     fn new(inbox: Arc<Inbox>, route: Arc<Route>) -> Self {
-        let lanes = Lanes::new(&inbox.settings.namespace, inbox.settings.is_spread, local_ns());
+        let (namespace, is_spread) = (&inbox.settings.namespace, inbox.settings.is_spread);
+        let lanes = Lanes::new(namespace, is_spread, local_ns());
+        let nodes = Registry::new(namespace, is_spread);
         Self {
             inbox,
             route,
@@ -132,6 +137,7 @@ impl Driver {
             edits: Edits::default(),
             barriers: Barriers::default(),
             turns: Turns::default(),
+            nodes,
             wants_control: false,
             control_is_foreign: false,
             polled_ns: 0,
@@ -149,10 +155,11 @@ impl Driver {
             self.send_all();
             self.connect_for_turns();
             self.send_barriers();
+            self.leave_where_requested();
             self.send_surveys();
             self.list();
             if self.inbox.is_closed.load(std::sync::atomic::Ordering::Acquire) && self.is_idle() {
-                return;
+                return self.leave().await;
             }
             let inbox = Arc::clone(&self.inbox);
             let until = Duration::from_nanos(self.next_event_ns().saturating_sub(local_ns()));

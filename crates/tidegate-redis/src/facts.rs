@@ -28,6 +28,8 @@ pub struct ServerFacts {
     pub(crate) can_read_settings: bool,
     /// Whether keys may be counted.
     pub(crate) can_count: bool,
+    /// Whether nodes may be listed.
+    pub(crate) can_announce: bool,
 }
 
 /// How a server syncs its log of changes, from the least to the most durable.
@@ -76,6 +78,7 @@ impl ServerFacts {
             has_waitaof: false,
             can_read_settings: false,
             can_count: true,
+            can_announce: true,
         };
         facts.update(info, None);
         Some(facts)

@@ -14,6 +14,7 @@ use crate::cache::Cache;
 use crate::control::ControlCopy;
 use crate::facts::ServerFacts;
 use crate::locks::lock;
+use crate::nodes::NodeList;
 use crate::server_time::ServerClock;
 use crate::settings::Settings;
 use crate::stats::Counters;
@@ -37,6 +38,21 @@ pub(crate) struct Inbox {
     /// How many keys the database has, as of the last look; 0 if that is not known.
     pub(crate) keys: AtomicU64,
     pub(crate) counters: Counters,
+    /// What this node announces of itself.
+    pub(crate) own_node: Mutex<OwnNode>,
+    /// The nodes as of the last reading; `None` before it, and where they cannot be read.
+    pub(crate) nodes: Mutex<Option<NodeList>>,
+}
+
+/// What a node announces of itself.
+#[derive(Debug, Default)]
+pub(crate) struct OwnNode {
+    pub(crate) name: String,
+    pub(crate) address: Option<String>,
+    /// Whether it is announced no more.
+    pub(crate) has_left: bool,
+    /// They are dropped when it is in the record no more.
+    pub(crate) leaving: Vec<oneshot::Sender<()>>,
 }
 
 /// A request for the keys of states, from a place on, and where they go.
@@ -56,6 +72,7 @@ pub(crate) struct Known {
 
 impl Inbox {
     pub(crate) fn new(settings: Settings) -> Self {
+        let name = settings.node_name.clone();
         Self {
             settings,
             submitted: Mutex::default(),
@@ -69,6 +86,8 @@ impl Inbox {
             clock: ServerClock::default(),
             keys: AtomicU64::new(0),
             counters: Counters::default(),
+            own_node: Mutex::new(OwnNode { name, ..OwnNode::default() }),
+            nodes: Mutex::default(),
         }
     }
 

@@ -10,6 +10,8 @@ use std::time::Duration;
 use tidegate_engine::Outage;
 use tidegate_engine::shared::{Listing, RecordStore, SharedStore, Transaction};
 use tidegate_policy::policy::Policy;
+use tidegate_table::{Clock, MonotonicClock};
+use tokio::sync::oneshot;
 
 use crate::address::{Address, Topology};
 use crate::driver;
@@ -18,6 +20,7 @@ use crate::error::RedisError;
 use crate::facts::ServerFacts;
 use crate::inbox::Inbox;
 use crate::locks::lock;
+use crate::nodes::{Node, is_text};
 use crate::route::{Login, Route};
 use crate::server_time::ServerClock;
 use crate::settings::Settings;
@@ -120,6 +123,50 @@ impl Redis {
         self.server().map_or(Ok(()), |server| server.check(policy, replicas))
     }
 
+    /// The nodes that share the store, with this one first and the others by their names: all store
+    /// handles with the same namespace of the same server that announced themselves within the last
+    /// 10 s. Each does so every 2 s, from when there is a policy in the store; at most 1 024 are read.
+    ///
+    /// `None` if that is not known: before the first reading, while the server is away, and where its
+    /// user may not use the record.
+    #[must_use]
+    pub fn nodes(&self) -> Option<Vec<Node>> {
+        let now_ns = MonotonicClock.now().as_nanos();
+        lock(&self.records.inbox.nodes).as_ref()?.at(now_ns)
+    }
+
+    /// Sets the address that the other nodes list for this one, such as that of a listener. They see
+    /// it within some seconds.
+    ///
+    /// # Errors
+    ///
+    /// If it is empty, has more than 128 bytes, or has control characters.
+    pub fn set_node_address(&self, address: &str) -> Result<(), RedisError> {
+        if !is_text(address) {
+            return Err(RedisError::Setting(unusable("address")));
+        }
+        lock(&self.records.inbox.own_node).address = Some(address.to_owned());
+        Ok(())
+    }
+
+    /// Takes this node off the list, for a process that is about to end. From the call on it does not
+    /// announce itself, and soon knows no [`nodes`](Self::nodes); all else goes on.
+    ///
+    /// It is off the list when the future is ready, or within 10 s if there is no connection. A store
+    /// whose last handle is dropped does the same, unless the process ends before.
+    pub fn leave(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (left, is_off) = oneshot::channel();
+        let mut own = lock(&self.records.inbox.own_node);
+        own.has_left = true;
+        own.leaving.push(left);
+        drop(own);
+        self.records.inbox.arrived.notify_one();
+        async move {
+            // It ends when the other side is dropped.
+            let _ = is_off.await;
+        }
+    }
+
     /// Whether the server responds, as far as is known.
     #[must_use]
     pub fn is_available(&self) -> bool {
@@ -162,6 +209,14 @@ impl RedisBuilder {
     #[must_use]
     pub fn edit_lead(mut self, lead: Duration) -> Self {
         self.settings.edit_lead = lead;
+        self
+    }
+
+    /// What other nodes list this one as; if not set, the name of the host and the number of the
+    /// process, `host:pid`. It has 1 to 128 bytes and no control characters.
+    #[must_use]
+    pub fn node_name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.settings.node_name);
         self
     }
 
@@ -239,6 +294,9 @@ impl RedisBuilder {
             address.set_password(password)?;
         }
         self.settings.namespace = self.namespace_of(&address)?;
+        if !is_text(&self.settings.node_name) {
+            return Err(RedisError::Setting(unusable("name")));
+        }
         self.settings.is_spread =
             address.topology == Topology::Cluster && self.cluster == ClusterMode::Spread;
         let route = Route::new(address, &self.files, self.sentinel_login.as_ref())?;
@@ -279,6 +337,11 @@ impl RedisBuilder {
         }
         Ok(namespace.clone())
     }
+}
+
+/// Why a node cannot have a name or an address.
+fn unusable(what: &str) -> String {
+    format!("the {what} of a node has to be 1 to 128 bytes without control characters")
 }
 
 /// Without the address, which may have a password, and without the secret.

@@ -102,6 +102,14 @@ impl ServerClock {
         Duration::from_nanos(ahead_ns)
     }
 
+    /// The earliest time that the server's clock can have, in milliseconds since 1970; `None` before
+    /// it is known. Unlike [`now`](Clock::now) it follows a clock that is set back.
+    pub(crate) fn server_ms(&self) -> Option<u64> {
+        let local_ns = MonotonicClock.now().as_nanos();
+        let bounds = self.bounds_at(local_ns)?;
+        Some(later(local_ns, bounds.least_ns).as_nanos() / 1_000_000)
+    }
+
     fn bounds_at(&self, local_ns: u64) -> Option<Bounds> {
         let bounds = *self.0.bounds.read().unwrap_or_else(PoisonError::into_inner);
         bounds.map(|bounds| bounds.at(local_ns))

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::nodes::default_name;
+
 /// How a store uses its server.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -15,6 +17,8 @@ pub(crate) struct Settings {
     pub(crate) is_spread: bool,
     /// How many replicas have to have what is flushed or synced.
     pub(crate) replicas: u32,
+    /// What this node is called.
+    pub(crate) node_name: String,
 }
 
 impl Default for Settings {
@@ -26,6 +30,7 @@ impl Default for Settings {
             kept_longer: Duration::from_secs(60),
             is_spread: false,
             replicas: 0,
+            node_name: default_name(),
         }
     }
 }

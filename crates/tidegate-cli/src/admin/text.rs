@@ -133,6 +133,23 @@ fn store(store: &Value, io: &mut Io<'_>) -> io::Result<()> {
             "          {replicas} replicas, up to {bytes} bytes and {seconds} s behind"
         )?;
     }
+    nodes(list(&store["nodes"]), io)
+}
+
+/// Prints the daemons that share a store, one per line.
+fn nodes(nodes: &[Value], io: &mut Io<'_>) -> io::Result<()> {
+    for (number, node) in nodes.iter().enumerate() {
+        let label = if number == 0 { "nodes" } else { "" };
+        let address = node["address"].as_str().map(|it| format!(" at {}", visible(it)));
+        let seen = match (&node["self"], node["seen_ms_ago"].as_u64()) {
+            (Value::Bool(true), _) => ", this one".to_owned(),
+            (_, Some(ms)) => format!(", seen {}.{} s ago", ms / 1_000, ms % 1_000 / 100),
+            _ => String::new(),
+        };
+        let (name, version) = (text(&node["name"]), text(&node["version"]));
+        let address = address.unwrap_or_default();
+        writeln!(io.stdout, "{label:<9} {name}{address}, version {version}{seen}")?;
+    }
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tidegate_redis_servers::{Certificate, Program, Sentinel, Server, TlsFiles};
+use tidegate_redis_servers::{Certificate, Program, Sentinel, Server, TlsFiles, until};
 
 use crate::serve::{Daemon, FREE, Folder, address, curl};
 
@@ -138,6 +138,48 @@ fn without_its_server_the_daemon_decides_by_the_local_share_and_says_so() {
     let explained = curl(&["-d", body], &url.replace("/v1/check", "/v1/explain"));
     assert!(explained.contains("\"outage\":\"local\""), "{explained}");
     drop(daemon);
+}
+
+#[test]
+fn daemons_list_each_other_until_they_stop() {
+    let server = Server::start(Program::Valkey9);
+    let folder = Folder::new("serve-nodes");
+    let policy = folder.file("policy.toml", RULE);
+    let socket = folder.path("s");
+    let store = server.url();
+    let mut args = vec![&*policy, "--store", &store, "--unix", &socket, "--admin", "off"];
+    args.extend(FREE.iter().copied().take(6));
+    let mut first = Daemon::start(&args, &[]);
+    let own = address(&first.wait_for("listener=\"http\"")).to_owned();
+    let (mut second, url) = start(&[&policy, "--store", &store], &[]);
+    let other = url.trim_start_matches("http://").trim_end_matches("/v1/check");
+    let status = |more: &[&str]| {
+        let mut admin = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let output = admin.args(["admin", "--socket", &socket, "status"]).args(more).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    let nodes = || {
+        let status: serde_json::Value =
+            serde_json::from_str(&status(&["--format", "json"])).unwrap();
+        status["store"]["nodes"].as_array().cloned().unwrap_or_default()
+    };
+    until("both are listed", || nodes().iter().filter(|it| it["address"].is_string()).count() == 2);
+    let listed = nodes();
+    assert_eq!((&listed[0]["self"], &listed[1]["self"]), (&true.into(), &false.into()));
+    assert_eq!(
+        (listed[0]["address"].as_str(), listed[1]["address"].as_str()),
+        (Some(&*own), Some(other))
+    );
+    let pid = format!(":{}", second.child.id());
+    assert!(listed[1]["name"].as_str().unwrap().ends_with(&pid), "{listed:?}");
+    assert_eq!(listed[1]["version"], env!("CARGO_PKG_VERSION"));
+    assert!(listed[1]["seen_ms_ago"].as_u64().unwrap() <= 10_000, "{listed:?}");
+    let text = status(&[]);
+    assert!(text.contains(&format!("{pid} at {other}, version ")), "{text}");
+    second.send("-TERM");
+    assert!(second.child.wait().unwrap().success());
+    assert_eq!(server.command(&["HLEN", "tidegate:nodes"]).integer(), 1, "it has left");
+    until("it is not listed", || nodes().len() == 1);
 }
 
 #[test]

@@ -127,6 +127,9 @@ impl Driver {
         if self.lanes.are_all_connected() {
             *lock(&self.inbox.failure) = None;
         }
+        if self.lanes.of_name(&self.nodes.name) == Some(number) {
+            self.nodes.announce_soon();
+        }
         if self.lanes.of_control() == Some(number) {
             lock(&self.inbox.known).server = Some(server);
             self.found_control();

@@ -44,6 +44,8 @@ pub(super) struct Survey {
     pub(super) id: Option<u64>,
     /// When it was last sent.
     pub(super) sent_ns: u64,
+    /// Where what was read of the nodes is in its responses.
+    pub(super) nodes_at: Option<usize>,
 }
 
 /// Which servers have which slots.
@@ -107,6 +109,14 @@ impl Lanes {
         match &self.cluster {
             None => Some(0),
             Some(cluster) => cluster.owners.get(self.slot(key))?.map(usize::from),
+        }
+    }
+
+    /// The number of the server that has a name, which is that of no record.
+    pub(super) fn of_name(&self, name: &str) -> Option<usize> {
+        match &self.cluster {
+            None => Some(0),
+            Some(cluster) => cluster.owners.get(slot_of(name))?.map(usize::from),
         }
     }
 

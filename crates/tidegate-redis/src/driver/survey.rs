@@ -23,6 +23,7 @@ impl Driver {
         if self.next_survey_ns().is_none_or(|at_ns| now_ns < at_ns) {
             return;
         }
+        let mut announcement = self.announcement(now_ns);
         for (number, lane) in self.lanes.all.iter_mut().enumerate() {
             let is_due = now_ns >= lane.survey.sent_ns.saturating_add(EVERY_NS);
             let Some(link) = lane.link.as_ref().filter(|_| lane.survey.id.is_none() && is_due)
@@ -38,6 +39,12 @@ impl Driver {
             if link.server.can_count {
                 pipeline.cmd("DBSIZE");
             }
+            let own = announcement.take_if(|(at, _)| *at == number && link.server.can_announce);
+            lane.survey.nodes_at = own.map(|(_, own)| {
+                let at = pipeline.len();
+                self.nodes.announce(&mut pipeline, &own, now_ns);
+                at
+            });
             let count = pipeline.len();
             self.last_number += 1;
             let (id, connection) = (self.last_number, link.connection.clone());
@@ -57,6 +64,7 @@ impl Driver {
         let lane = self.lanes.all.get_mut(number).filter(|lane| lane.survey.id == Some(id));
         let Some(lane) = lane else { return };
         lane.survey.id = None;
+        let nodes_at = lane.survey.nodes_at.take();
         let responses = match responses {
             Ok(responses) => responses,
             Err(error) => return self.lose_lane(number, &error.to_string()),
@@ -70,7 +78,7 @@ impl Driver {
         let mut others = responses.iter().skip(1);
         let settings = link.server.can_read_settings.then(|| others.next()).flatten();
         link.server.update(&info, settings.and_then(appendfsync));
-        let keys = others.next();
+        let keys = link.server.can_count.then(|| others.next()).flatten();
         link.server.keys = match keys {
             Some(Value::Int(keys)) => u64::try_from(*keys).ok(),
             _ => None,
@@ -82,6 +90,9 @@ impl Driver {
             );
         }
         self.publish_facts();
+        if let Some(nodes) = nodes_at.and_then(|at| responses.get(at..)) {
+            self.take_nodes(number, nodes);
+        }
     }
 
     /// What is known of all servers together: that of the record of the policy, with what the others

@@ -311,7 +311,7 @@ fn a_settlement_is_the_first_thing_that_a_node_does_and_counts_by_the_clock_of_t
 /// The rights that the README documents.
 pub(crate) const RIGHTS: &str = "ACL SETUSER app on >pw ~tidegate:* +get +mget +set +del \
                                  +evalsha +eval +script|load +time +info +wait +waitaof +blpop \
-                                 +rpush +pexpire +dbsize";
+                                 +rpush +pexpire +dbsize +hset +hdel +hrandfield";
 
 #[test]
 fn it_needs_no_more_rights_than_documented() {
@@ -325,4 +325,13 @@ fn it_needs_no_more_rights_than_documented() {
     assert_eq!(node.left(), 499);
     assert!(node.redis.stats().barriers > 0);
     until("the keys are counted", || node.redis.server().is_some_and(|it| it.keys.is_some()));
+    until("the nodes are listed", || node.redis.nodes().is_some_and(|nodes| nodes.len() == 1));
+    let _ = server.command(&["HSET", "tidegate:nodes", "0000000000000000", OLD_NODE]).success();
+    until("one that is long gone is removed", || {
+        server.command(&["HLEN", "tidegate:nodes"]).integer() == 1
+    });
+    until("none of it was refused", || node.redis.nodes().is_some_and(|nodes| nodes.len() == 1));
 }
+
+/// The announcement of a node from 1970.
+const OLD_NODE: &str = "tgn1\0\0\0\0\0\0\0\0\x01a\x011\0";

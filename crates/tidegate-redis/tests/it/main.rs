@@ -10,6 +10,7 @@ mod faults;
 mod full;
 mod local_share;
 mod nodes;
+mod presence;
 mod programme;
 mod queue;
 mod sentinel;

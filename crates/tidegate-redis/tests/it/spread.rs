@@ -44,8 +44,9 @@ pub(crate) fn kinds(cluster: &Cluster, namespace: &str) -> Vec<(String, String)>
     let mut kinds = Vec::new();
     for node in primaries(cluster) {
         let names = node.command(&["KEYS", &format!("{namespace}:*")]);
-        for name in names.array() {
-            let name = name.text();
+        // The nodes are no record of this kind.
+        let nodes = format!("{namespace}:nodes:");
+        for name in names.array().iter().map(|it| it.text()).filter(|it| !it.starts_with(&nodes)) {
             let kind = node.command(&["GETRANGE", &name, "0", "3"]).text();
             kinds.push((name, kind));
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tidegate::policy::{Mode, Policy};
-use tidegate::redis::Redis;
+use tidegate::redis::{Node, Redis};
 use tidegate::{CheckError, Clock, Request};
 use tidegate_proto::times::time_text;
 
@@ -30,6 +30,7 @@ fn shared_store(redis: &Redis, policy: &Policy) -> Value {
         "replicas": replicas, "replica_lag_bytes": lag.map(|it| it.bytes),
         "replica_lag_seconds": lag.map(|it| it.seconds),
         "database_keys": facts.and_then(|it| it.keys),
+        "nodes": nodes(redis),
     })
 }
 
@@ -44,6 +45,18 @@ pub(super) fn store(daemon: &Daemon) -> Value {
             "failure": store.failure().map(|error| error.to_string()),
         }),
     }
+}
+
+/// The daemons that share a store, this one first; null if they are not known.
+pub(crate) fn nodes(redis: &Redis) -> Value {
+    let node = |node: Node| {
+        let seen_ms_ago = u64::try_from(node.seen_ago.as_millis()).unwrap_or(u64::MAX);
+        json!({
+            "name": node.name, "version": node.version, "address": node.address,
+            "seen_ms_ago": seen_ms_ago, "self": node.is_self,
+        })
+    };
+    redis.nodes().map(|nodes| nodes.into_iter().map(node).collect()).unwrap_or_default()
 }
 
 /// The status of the daemon.

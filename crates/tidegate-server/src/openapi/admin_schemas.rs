@@ -200,10 +200,26 @@ fn stores() -> Value {
                 "replica_lag_bytes": nullable_count(),
                 "replica_lag_seconds": nullable_count(),
                 "database_keys": nullable_count(),
+                "nodes": store_nodes(),
             }),
             &[]
         ),
     ])
+}
+
+/// The daemons that share a store.
+fn store_nodes() -> Value {
+    let text = || json!({ "type": "string" });
+    let node = object(
+        json!({
+            "name": text(), "version": text(), "address": nullable(text()),
+            "seen_ms_ago": count(), "self": { "type": "boolean" },
+        }),
+        &[],
+    );
+    let mut nodes = nullable(list(node));
+    nodes["description"] = json!("Those that share the store, this one first; null: not known");
+    nodes
 }
 
 fn rule() -> Value {

@@ -1,0 +1,100 @@
+//! Announces this node to the others of the store, beside the surveys.
+
+use redis::Value;
+
+use super::send::exchange;
+use super::{Driver, local_ns};
+use crate::commands::is_redirection;
+use crate::link::CONNECT_TIMEOUT;
+use crate::locks::lock;
+use crate::nodes::{Announcement, Refused};
+
+impl Driver {
+    /// What to announce, and the server that has the record of the nodes, if it is time.
+    ///
+    /// Before there is a policy in the store nothing is written: a process that does not start leaves
+    /// nothing behind.
+    pub(super) fn announcement(&self, now_ns: u64) -> Option<(usize, Announcement)> {
+        let number = self.nodes_lane().filter(|_| self.nodes.is_due(now_ns))?;
+        let at_ms = self.inbox.clock.server_ms()?;
+        let own = lock(&self.inbox.own_node);
+        let is_in_use = || {
+            let known = lock(&self.inbox.known);
+            known.control.as_ref().is_some_and(|copy| copy.cell.record.is_some())
+        };
+        if own.has_left || !is_in_use() {
+            return None;
+        }
+        let (name, version) = (own.name.clone(), env!("CARGO_PKG_VERSION").to_owned());
+        Some((number, Announcement { name, version, address: own.address.clone(), at_ms }))
+    }
+
+    /// The number of the server that has the record of the nodes.
+    fn nodes_lane(&self) -> Option<usize> {
+        self.lanes.of_name(&self.nodes.name)
+    }
+
+    /// Takes over the nodes in the responses of a server.
+    pub(super) fn take_nodes(&mut self, number: usize, responses: &[Value]) {
+        let now_ms = self.inbox.clock.server_ms().unwrap_or_default();
+        let list = match self.nodes.take(responses, (now_ms, local_ns())) {
+            Ok(list) => Some(list),
+            Err(Refused::ForGood) => {
+                tracing::warn!(
+                    record = self.nodes.name,
+                    "the nodes that share the store cannot be listed: grant +hset, +hdel, +hrandfield \
+                     and +pexpire"
+                );
+                let link = self.lanes.all.get_mut(number).and_then(|lane| lane.link.as_mut());
+                if let Some(link) = link {
+                    link.server.can_announce = false;
+                }
+                None
+            }
+            Err(Refused::Now(error)) => {
+                if !is_redirection(&error) {
+                    self.complain(|| tracing::warn!(error, "the store refuses to list its nodes"));
+                }
+                None
+            }
+        };
+        *lock(&self.inbox.nodes) = list;
+    }
+
+    /// Removes this node from the record where that is requested.
+    pub(super) fn leave_where_requested(&mut self) {
+        let requests = std::mem::take(&mut lock(&self.inbox.own_node).leaving);
+        if requests.is_empty() {
+            return;
+        }
+        let removal = self.removal();
+        tokio::spawn(async move {
+            if let Some(removal) = removal {
+                removal.await;
+            }
+            drop(requests);
+        });
+    }
+
+    /// Removes this node from the record at its end.
+    pub(super) async fn leave(&mut self) {
+        if let Some(removal) = self.removal() {
+            removal.await;
+        }
+    }
+
+    /// Removes this node from the record, if it is in there and there is a connection.
+    fn removal(&self) -> Option<impl Future<Output = ()> + Send + 'static> {
+        let number = self.nodes_lane().filter(|_| self.nodes.is_announced())?;
+        let link = self.lanes.all.get(number)?.link.as_ref()?;
+        let connection = link.connection.clone();
+        let mut pipeline = redis::pipe();
+        self.nodes.leave(&mut pipeline);
+        Some(async move {
+            // Without it, the others notice that it is gone after some seconds.
+            let _ =
+                tokio::time::timeout(CONNECT_TIMEOUT, exchange(connection, (pipeline, 1), false))
+                    .await;
+        })
+    }
+}
