@@ -161,7 +161,7 @@ mod tests {
     use http::{HeaderMap, HeaderValue};
     use tidegate::Timestamp;
 
-    use super::{MOST_SESSIONS, NAME, Principal, SessionTimes, Sessions, cookie};
+    use super::{MOST_SESSIONS, NAME, Principal, SessionTimes, Sessions, cookie, set_cookie};
 
     fn times(seconds: u64) -> SessionTimes {
         let now = Timestamp::from_nanos(seconds * 1_000_000_000);
@@ -203,6 +203,14 @@ mod tests {
         sessions.close(&current);
         assert!(sessions.current(&last, times(1)).unwrap().is_none());
         assert!(sessions.renewed(&current, times(1)).is_none());
+    }
+
+    #[test]
+    fn scripts_and_other_sites_cannot_use_the_cookie() {
+        let plain = set_cookie(Some("0a"), false);
+        assert_eq!(plain, "tidegate_session=0a; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict");
+        assert_eq!(set_cookie(Some("0a"), true), format!("{plain}; Secure"));
+        assert!(set_cookie(None, true).starts_with("tidegate_session=; Path=/; Max-Age=0;"));
     }
 
     #[test]
