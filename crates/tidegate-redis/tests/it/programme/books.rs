@@ -105,7 +105,9 @@ impl Books {
         let mut count = 0;
         for (at, change) in events {
             count += change;
-            assert!(count <= max, "{count} slots are held at {at}");
+            let here: Vec<_> =
+                self.slots.iter().filter(|(got, until)| *got <= at && at < *until).collect();
+            assert!(count <= max, "{count} slots are held at {at}: {here:?}");
         }
     }
 
