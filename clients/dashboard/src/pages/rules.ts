@@ -1,0 +1,131 @@
+// All rules, with what they decide now.
+
+import { get } from "../api.ts";
+import { fill, h, setText } from "../dom.ts";
+import { count, percent, rate } from "../format.ts";
+import { shortLimit } from "../limits.ts";
+import type { Context, Page } from "../page.ts";
+import { badge, foreign, loadInto, modeBadge, prose, ruleLink } from "../parts.ts";
+import { sparkline } from "../sparkline.ts";
+import { table } from "../table.ts";
+import type { Rule } from "../types.ts";
+import { rulePage } from "./rule.ts";
+
+interface LiveRow {
+  readonly rule: Rule;
+  readonly rate: HTMLElement;
+  readonly share: HTMLElement;
+  readonly draw: () => void;
+}
+
+export function rules(context: Context): Page {
+  const [domain, name] = context.path;
+  if (domain !== undefined && name !== undefined) return rulePage(context, domain, name);
+  const { live, signal } = context;
+  let all: readonly Rule[] = [];
+  let rows: LiveRow[] = [];
+  let version = live.last?.changes;
+  const summary = h("p", { class: "muted", role: "status" });
+  const list = h("div");
+  const filter = h("input", {
+    type: "search",
+    placeholder: "Filter by name, domain, text or mode",
+    "aria-label": "Filter rules",
+    autocomplete: "off",
+    on: { input: () => show() },
+  });
+  filter.value = context.query.get("filter") ?? "";
+
+  const show = (): void => {
+    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const chosen = all.filter((rule) => {
+      const text = `${rule.domain}/${rule.name} ${rule.mode} ${rule.origin} ${rule.description}`;
+      return words.every((word) => text.toLowerCase().includes(word));
+    });
+    rows = [];
+    setText(summary, `${count(chosen.length)} of ${count(all.length)} rules`);
+    fill(list, ruleTable(context, chosen, rows));
+    update(rows, context);
+  };
+  const load = async (): Promise<null> => {
+    all = (await get<{ rules: Rule[] }>("rules", signal)).rules;
+    return null;
+  };
+  void loadInto(list, signal, load).then(() => all.length > 0 && show());
+  live.subscribe(() => {
+    if (live.last && live.last.changes !== version) {
+      version = live.last.changes;
+      void load().then(show, () => undefined);
+    }
+    update(rows, context);
+  }, signal);
+  const element = h(
+    "div",
+    {},
+    h("div", { class: "toolbar" }, filter, summary),
+    h("div", { class: "card flush" }, list),
+  );
+  return { title: "Rules", element };
+}
+
+function ruleTable(context: Context, chosen: readonly Rule[], rows: LiveRow[]): HTMLElement {
+  const cells = (rule: Rule): LiveRow => {
+    const known = rows.find((row) => row.rule === rule);
+    if (known) return known;
+    const spark = sparkline();
+    const row = {
+      rule,
+      rate: h("span"),
+      share: h("span"),
+      spark,
+      draw: () => spark.draw(context.live.rules.get(rule.domain, rule.name)),
+    };
+    rows.push(row);
+    return row;
+  };
+  return table({
+    caption: "Rules",
+    rows: chosen,
+    empty: "No rule matches.",
+    columns: [
+      {
+        head: "Rule",
+        class: "rule-cell",
+        cell: (rule) => [
+          ruleLink(rule.domain, rule.name),
+          rule.origin !== "policy" && badge(rule.origin, "edited"),
+          h("div", { class: "muted clamp" }, prose(rule.description, 400)),
+        ],
+      },
+      { head: "Mode", cell: (rule) => modeBadge(rule.mode) },
+      { head: "Limit", cell: (rule) => foreign(shortLimit(rule.rule), "code") },
+      { head: "Per second", class: "num", cell: (rule) => cells(rule).rate },
+      { head: "Denied", class: "num", cell: (rule) => cells(rule).share },
+      {
+        head: "15 min",
+        class: "spark-cell",
+        cell: (rule) => (cells(rule) as LiveRow & { spark: { element: Element } }).spark.element,
+      },
+    ],
+  });
+}
+
+/** The share of requests that a rule denied, or would have, in the last 15 minutes. */
+export function shareDenied(context: Context, domain: string, name: string): number | null {
+  const series = context.live.rules.get(domain, name);
+  if (!series) return null;
+  const sum = (values: readonly number[]): number => values.reduce((total, n) => total + n, 0);
+  const denied = sum(series.denied) + sum(series.shadow);
+  const all = denied + sum(series.allowed);
+  return all === 0 ? null : denied / all;
+}
+
+function update(rows: readonly LiveRow[], context: Context): void {
+  for (const row of rows) {
+    const { domain, name } = row.rule;
+    const now = context.live.rules.now(domain, name);
+    setText(row.rate, rate(now.allowed + now.denied + now.shadow_denied));
+    setText(row.share, percent(shareDenied(context, domain, name)));
+    row.draw();
+  }
+}
