@@ -105,7 +105,7 @@ function settings(
       {
         ...axis,
         grid: { show: false },
-        space: 70,
+        space: 58,
         size: 26,
         values: (_, splits) => splits.map(clock),
       },

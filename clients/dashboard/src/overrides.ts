@@ -58,7 +58,7 @@ export function overrideTable(context: Context, overrides: readonly OverrideEntr
       { head: "Limit", cell: (entry) => foreign(overrideText(entry), "code") },
       { head: "Until", cell: (entry) => (entry.until ? timeOf(entry.until) : "no end") },
       {
-        head: "",
+        head: "Action",
         cell: (entry) =>
           context.session.may_change &&
           button("Remove", () => removeOverride(context, entry), "small"),
@@ -151,7 +151,7 @@ export function banTable(context: Context, bans: readonly Ban[]): HTMLElement {
       { head: "Until", cell: (ban) => (ban.until ? timeOf(ban.until) : "no end") },
       { head: "Reason", cell: (ban) => foreign(ban.reason ?? "", "wrap") },
       {
-        head: "",
+        head: "Action",
         cell: (ban) =>
           context.session.may_change && button("Unban", () => unban(context, ban), "small"),
       },

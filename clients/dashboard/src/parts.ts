@@ -90,11 +90,12 @@ const MEANING: Record<number, string> = {
 };
 
 /** An error, with everything that the daemon reported. */
-export function problemBox(error: unknown): HTMLElement {
+export function problemBox(error: unknown, heading?: string): HTMLElement {
   if (isAbort(error)) return h("div");
   const problem = error instanceof ApiError ? error.problem : null;
   const detail = problem ? problem.detail : error instanceof Error ? error.message : String(error);
-  const title = (problem && MEANING[problem.status]) ?? problem?.title ?? "Something went wrong.";
+  const known = (problem && MEANING[problem.status]) ?? problem?.title ?? "That did not work.";
+  const title = heading ?? known;
   const errors = problem?.errors ?? [];
   return h(
     "div",

@@ -90,9 +90,9 @@ function estimateBody(estimate: Estimate): Child {
     table({
       caption: "What would have changed",
       empty: "",
-      rows: [["Denied requests", estimate.denied_before, estimate.denied_after] as const],
+      rows: [["Denied", estimate.denied_before, estimate.denied_after] as const],
       columns: [
-        { head: "", cell: ([name]) => name },
+        { head: "Requests", cell: ([name]) => name },
         { head: "As it is", class: "num", cell: ([, before]) => about + count(before) },
         { head: "With the change", class: "num", cell: ([, , after]) => about + count(after) },
       ],

@@ -2,7 +2,7 @@
 
 import { get } from "../api.ts";
 import { button, fill, field, h, type Child } from "../dom.ts";
-import { count } from "../format.ts";
+import { count, visible } from "../format.ts";
 import { attributesOf } from "../limits.ts";
 import { banTable, overrideTable } from "../overrides.ts";
 import { go, type Context, type Page } from "../page.ts";
@@ -43,7 +43,7 @@ function requestForm(
   const select = h(
     "select",
     { name: "domain" },
-    domains.map((name) => h("option", { value: name }, name)),
+    domains.map((name) => h("option", { value: name }, visible(name, 60))),
   );
   select.value = domain ?? domains[0] ?? "default";
   const inputs = h("div", { class: "fields" });
@@ -53,7 +53,7 @@ function requestForm(
     const input = h("input", { type: "text", name, autocomplete: "off", spellcheck: "false" });
     input.value = value;
     read.push([() => name, () => input.value]);
-    inputs.append(field(name, input));
+    inputs.append(field(visible(name, 60), input));
   };
   const addOther = (): void => {
     const name = h("input", { type: "text", autocomplete: "off", spellcheck: "false" });

@@ -1,7 +1,11 @@
 // The login with a token.
 
+import { ApiError } from "../api.ts";
 import { field, fill, h } from "../dom.ts";
 import { problemBox } from "../parts.ts";
+
+const refused = (error: unknown): string | undefined =>
+  error instanceof ApiError && error.status === 401 ? "This token is not accepted." : undefined;
 
 export function loginPage(login: (token: string) => Promise<void>): HTMLElement {
   const token = h("input", {
@@ -20,7 +24,7 @@ export function loginPage(login: (token: string) => Promise<void>): HTMLElement 
     try {
       await login(token.value.trim());
     } catch (error) {
-      fill(problem, problemBox(error));
+      fill(problem, problemBox(error, refused(error)));
       submit.disabled = false;
       token.focus();
       token.select();

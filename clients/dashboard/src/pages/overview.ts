@@ -233,23 +233,23 @@ function busiestRules(live: Context["live"]): Child {
   const rules = live.rules.busiest(BUSIEST_RULES);
   if (rules.length === 0)
     return h("p", { class: "empty" }, "No decisions in the last ten seconds.");
+  const row = ({ domain, name, counts }: (typeof rules)[number]): HTMLElement => {
+    const all = counts.allowed + counts.denied + counts.shadow_denied;
+    const share = percent((counts.denied + counts.shadow_denied) / all);
+    return h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, ruleLink(domain, name)),
+      h("td", { class: "num" }, rate(all)),
+      h("td", { class: "num" }, share),
+    );
+  };
+  const heads = ["rule", "per s", "denied"].map((name) => h("th", { scope: "col" }, name));
   return h(
-    "ul",
+    "table",
     { class: "busiest" },
-    rules.map(({ domain, name, counts }) => {
-      const all = counts.allowed + counts.denied + counts.shadow_denied;
-      return h(
-        "li",
-        {},
-        ruleLink(domain, name),
-        h("span", { class: "num" }, `${rate(all)}/s`),
-        h(
-          "span",
-          { class: "num muted" },
-          `${percent((counts.denied + counts.shadow_denied) / all)} denied`,
-        ),
-      );
-    }),
+    h("thead", {}, h("tr", {}, heads)),
+    h("tbody", {}, rules.map(row)),
   );
 }
 

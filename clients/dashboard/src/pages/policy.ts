@@ -4,7 +4,7 @@ import { ApiError, get, request } from "../api.ts";
 import { openDialog } from "../dialog.ts";
 import { button, fill, h, type Child } from "../dom.ts";
 import { createEditor, type Editor } from "../editor.ts";
-import { plural } from "../format.ts";
+import { plural, visible } from "../format.ts";
 import type { Context, Page } from "../page.ts";
 import { card, diagnosticList, foreign, loadInto, notice } from "../parts.ts";
 import { openPreview } from "../preview.ts";
@@ -118,6 +118,15 @@ async function apply(context: Context, text: string): Promise<void> {
   context.reload();
 }
 
+/** The edits with invisible characters made visible, and cut. */
+function overlayText(overlay: string): string {
+  const lines = overlay.split("\n");
+  const shown = lines.slice(0, 2000).map((line) => visible(line, 2000));
+  if (lines.length > shown.length)
+    shown.push(`… (${plural(lines.length - shown.length, "more line")})`);
+  return shown.join("\n");
+}
+
 function overlayCard(context: Context, it: PolicyText): HTMLElement {
   if (it.overlay.trim() === "")
     return card("Edits", h("p", { class: "empty" }, "No edits over the policy."));
@@ -143,7 +152,7 @@ function overlayCard(context: Context, it: PolicyText): HTMLElement {
     h(
       "pre",
       { class: "code overlay", tabindex: 0, role: "region", "aria-label": "Edits in TOML" },
-      it.overlay.slice(0, 200_000),
+      overlayText(it.overlay),
     ),
     context.session.may_change &&
       h("div", { class: "actions" }, button("Drop all edits…", drop, "danger")),

@@ -6,16 +6,15 @@ import { count, percent, rate } from "../format.ts";
 import { shortLimit } from "../limits.ts";
 import type { Context, Page } from "../page.ts";
 import { badge, foreign, loadInto, modeBadge, prose, ruleLink } from "../parts.ts";
-import { sparkline } from "../sparkline.ts";
+import { sparkline, type Sparkline } from "../sparkline.ts";
 import { table } from "../table.ts";
 import type { Rule } from "../types.ts";
 import { rulePage } from "./rule.ts";
 
 interface LiveRow {
-  readonly rule: Rule;
   readonly rate: HTMLElement;
   readonly share: HTMLElement;
-  readonly draw: () => void;
+  readonly spark: Sparkline;
 }
 
 export function rules(context: Context): Page {
@@ -23,7 +22,7 @@ export function rules(context: Context): Page {
   if (domain !== undefined && name !== undefined) return rulePage(context, domain, name);
   const { live, signal } = context;
   let all: readonly Rule[] = [];
-  let rows: LiveRow[] = [];
+  let rows = new Map<Rule, LiveRow>();
   let version = live.last?.changes;
   const summary = h("p", { class: "muted", role: "status" });
   const list = h("div");
@@ -42,9 +41,9 @@ export function rules(context: Context): Page {
       const text = `${rule.domain}/${rule.name} ${rule.mode} ${rule.origin} ${rule.description}`;
       return words.every((word) => text.toLowerCase().includes(word));
     });
-    rows = [];
+    rows = new Map();
     setText(summary, `${count(chosen.length)} of ${count(all.length)} rules`);
-    fill(list, ruleTable(context, chosen, rows));
+    fill(list, ruleTable(chosen, rows));
     update(rows, context);
   };
   const load = async (): Promise<null> => {
@@ -68,19 +67,10 @@ export function rules(context: Context): Page {
   return { title: "Rules", element };
 }
 
-function ruleTable(context: Context, chosen: readonly Rule[], rows: LiveRow[]): HTMLElement {
+function ruleTable(chosen: readonly Rule[], rows: Map<Rule, LiveRow>): HTMLElement {
   const cells = (rule: Rule): LiveRow => {
-    const known = rows.find((row) => row.rule === rule);
-    if (known) return known;
-    const spark = sparkline();
-    const row = {
-      rule,
-      rate: h("span"),
-      share: h("span"),
-      spark,
-      draw: () => spark.draw(context.live.rules.get(rule.domain, rule.name)),
-    };
-    rows.push(row);
+    const row = rows.get(rule) ?? { rate: h("span"), share: h("span"), spark: sparkline() };
+    rows.set(rule, row);
     return row;
   };
   return table({
@@ -104,7 +94,7 @@ function ruleTable(context: Context, chosen: readonly Rule[], rows: LiveRow[]): 
       {
         head: "15 min",
         class: "spark-cell",
-        cell: (rule) => (cells(rule) as LiveRow & { spark: { element: Element } }).spark.element,
+        cell: (rule) => cells(rule).spark.element,
       },
     ],
   });
@@ -120,12 +110,11 @@ export function shareDenied(context: Context, domain: string, name: string): num
   return all === 0 ? null : denied / all;
 }
 
-function update(rows: readonly LiveRow[], context: Context): void {
-  for (const row of rows) {
-    const { domain, name } = row.rule;
+function update(rows: ReadonlyMap<Rule, LiveRow>, context: Context): void {
+  for (const [{ domain, name }, row] of rows) {
     const now = context.live.rules.now(domain, name);
     setText(row.rate, rate(now.allowed + now.denied + now.shadow_denied));
     setText(row.share, percent(shareDenied(context, domain, name)));
-    row.draw();
+    row.spark.draw(context.live.rules.get(domain, name));
   }
 }

@@ -6,6 +6,7 @@
 mod admin;
 mod command;
 mod core_dumps;
+mod dashboard_page;
 mod diff;
 mod examples;
 mod explain;

@@ -9,7 +9,7 @@ const POLICY: &str = "[[rule]]\nname = 'per-user'\nkey = ['user']\nwindow = { ma
                       [[rule]]\nname = 'shadow'\nmode = 'shadow'\nkey = ['user']\ncooldown = '10s'\n";
 
 /// Whether the browser and its driver are there. In CI they have to be.
-fn is_installed() -> bool {
+pub(crate) fn is_installed() -> bool {
     let modules = root().join("clients/browser-tests/node_modules/playwright-core");
     let is_installed = modules.exists() && Path::new("/usr/bin/chromium").exists();
     assert!(is_installed || std::env::var_os("CI").is_none(), "run scripts/install");

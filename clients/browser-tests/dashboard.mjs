@@ -1,0 +1,126 @@
+// Uses the dashboard of a running daemon as a person does, and fails with one line for everything that is wrong.
+// usage: node dashboard.mjs use ADMIN HTTP [FOLDER]     every page and every change; screenshots into FOLDER
+//        node dashboard.mjs login ADMIN FILE FILE           the secrets of tokens that may change, and only inspect
+//        node dashboard.mjs away ADMIN                   writes `stop` and `start`, and waits for a line after each
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { withPage } from "./browser.mjs";
+import { loseDaemon, useTokens } from "./dashboard-access.mjs";
+import * as flows from "./dashboard-flows.mjs";
+import { check, inspect, loaded, open, PAGES, sendTraffic, until, untilText } from "./dashboard-helpers.mjs";
+
+const [task, admin, ...rest] = process.argv.slice(2);
+const url = `${admin}/`;
+const found = [];
+const secret = (file) => readFileSync(file, "utf8").trim();
+
+/** Runs `act` on a page, and notes everything that is wrong. */
+async function run(what, options, act) {
+  const problems = await withPage(url, { ...options, allows: [url] }, async (page, seen) => {
+    page.setDefaultTimeout(15_000);
+    try {
+      await act(page, seen);
+    } catch (error) {
+      const where = await page
+        .locator("main")
+        .innerText()
+        .catch(() => "");
+      seen.push(`${error.message}\n--- the page was:\n${where.slice(0, 1500)}`);
+    }
+  });
+  found.push(...problems.map((problem) => `${what}: ${problem}`));
+}
+
+/** Every page, by clicks; with the pages and dialogs behind them. */
+async function visit(page, problems, id) {
+  await loaded(page);
+  for (const name of PAGES) {
+    await open(page, name);
+    await inspect(page, problems, name);
+  }
+  await open(page, "Rules");
+  await page.getByRole("link", { name: "api/search", exact: true }).click();
+  await page.getByRole("switch").click();
+  await until("the preview", () => page.getByRole("dialog").getByText("Effect on").first().isVisible());
+  await inspect(page, problems, "preview");
+  await page.keyboard.press("Escape");
+  await inspect(page, problems, "rule");
+  await page.goto(`${url}#/denials/${id}`);
+  await page.getByRole("button", { name: "Explain the same request now" }).click();
+  await untilText(page, "Denied now");
+  await inspect(page, problems, "denial");
+  await page.getByRole("link", { name: "Open its keys" }).click();
+  await page.getByRole("button", { name: "Ban…" }).click();
+  await inspect(page, problems, "ban");
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  await inspect(page, problems, "key");
+}
+
+async function use(http, screenshots) {
+  await sendTraffic(http);
+  const { decision_id: id } = await check(http, "api", {
+    user: "ada",
+    ip: "192.0.2.7",
+  });
+  for (const colorScheme of ["light", "dark"]) {
+    for (const width of [1080, 380]) {
+      const options = { colorScheme, width };
+      await run(`${colorScheme}, ${width} px`, options, (page, seen) => visit(page, seen, id));
+    }
+  }
+  await run("live", {}, (page) => flows.seeLiveNumbers(page, http));
+  await run("names", {}, (page) => flows.readHostileNames(page));
+  await run("keys", {}, (page) => flows.seeKeys(page));
+  await run("keyboard", {}, (page) => flows.useKeyboard(page));
+  await run("changes", {}, async (page, seen) => {
+    await flows.editRule(page, http);
+    await flows.rejectEdit(page, seen);
+    await flows.toggleShadow(page, http);
+    await flows.findDenial(page, http);
+    await flows.overrideKey(page, http);
+    await flows.banKey(page, http);
+    await flows.resetKey(page, http);
+    await flows.readAudit(page);
+    await flows.editPolicy(page, http, seen);
+  });
+  if (screenshots) await takeScreenshots(http, screenshots, id);
+}
+
+/** Pictures for the guides, with traffic of a minute. */
+async function takeScreenshots(http, folder, id) {
+  const paths = {
+    overview: "#/overview",
+    rule: "#/rules/api/search",
+    denial: `#/denials/${id}`,
+  };
+  const end = Date.now() + 60_000;
+  for (let turn = 0; Date.now() < end; turn += 1) {
+    const user = `customer-${Math.floor(Math.abs(Math.sin(turn)) * 40)}`;
+    await check(http, "api", {
+      user,
+      ip: `192.0.2.${turn % 50}`,
+      route: turn % 3 ? "/search" : "/upload",
+    });
+    await new Promise((wake) => setTimeout(wake, 8 + 6 * Math.sin(turn / 200)));
+  }
+  for (const [name, hash] of Object.entries(paths)) {
+    await run(name, { width: 1180, height: 780 }, async (page) => {
+      await page.goto(url + hash);
+      await loaded(page);
+      await page.waitForTimeout(2500);
+      await page.screenshot({ path: join(folder, `dashboard-${name}.png`) });
+    });
+  }
+}
+
+const tasks = {
+  use: () => use(...rest),
+  login: () =>
+    run("login", {}, (page, seen) => useTokens(page, seen, { admin: secret(rest[0]), inspector: secret(rest[1]) })),
+  away: () => run("away", {}, loseDaemon),
+};
+await tasks[task]();
+for (const problem of found) console.error(problem);
+process.exit(found.length > 0 ? 1 : 0);
