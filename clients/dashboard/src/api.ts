@@ -57,7 +57,7 @@ export async function request<T>(path: string, options: RequestOptions = {}): Pr
     response = await fetch(`/admin/v1/${path}`, init);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new ApiError({ title: "No response", status: 0, detail: "The daemon does not respond." });
+    throw new ApiError({ title: "No response", status: 0, detail: "" });
   }
   if (!response.ok) {
     const problem = await problemOf(response);

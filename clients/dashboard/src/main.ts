@@ -151,6 +151,14 @@ async function start(): Promise<void> {
   }
 }
 
+// What could not be loaded while the daemon was away is loaded when it is back.
+let wasGone = false;
+live.subscribe(() => {
+  const isBack = wasGone && live.connection === "live";
+  wasGone = live.connection === "gone";
+  if (isBack && shell.main.querySelector("[data-failed]")) showPage(false);
+}, new AbortController().signal);
+
 whenUnauthorized(sessionEnded);
 window.addEventListener("hashchange", () => showPage(true));
 void start();

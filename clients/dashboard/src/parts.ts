@@ -160,10 +160,12 @@ export async function loadInto(
     if (!signal.aborted) fill(target, content);
   } catch (error) {
     if (signal.aborted || isAbort(error)) return;
+    target.dataset["failed"] = "";
     fill(
       target,
       problemBox(error),
       button("Try again", () => {
+        delete target.dataset["failed"];
         fill(target);
         void loadInto(target, signal, load);
       }),

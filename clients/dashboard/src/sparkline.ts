@@ -31,7 +31,7 @@ export function sparkline(): Sparkline {
       const total = allowed.map((value, index) => value + (refused[index] ?? 0));
       const max = total.reduce((most, value) => Math.max(most, value), 1);
       all.setAttribute("points", points(total, max));
-      denied.setAttribute("points", points(refused, max));
+      denied.setAttribute("points", refused.some((n) => n > 0) ? points(refused, max) : "");
     },
   };
 }

@@ -17,6 +17,7 @@ import {
   modeBadge,
   notice,
   problemBox,
+  prose,
   ruleLink,
   timeOf,
 } from "../parts.ts";
@@ -155,6 +156,12 @@ function denialBody(context: Context, denial: Denial): Child {
       ),
     ).catch((error: unknown) => fill(now, problemBox(error)));
   };
+  const actions = h(
+    "div",
+    { class: "actions" },
+    button("Explain the same request now", explain, "primary"),
+    h("a", { class: "button", href: keyPath(domain, attributes) }, "Open its keys"),
+  );
   return [
     h(
       "p",
@@ -162,7 +169,7 @@ function denialBody(context: Context, denial: Denial): Child {
       h("strong", {}, "Denied"),
       denial.rule === null ? " in domain " : " by ",
       denial.rule === null ? foreign(domain, "name") : ruleLink(domain, denial.rule),
-      denial.reason && [": ", foreign(denial.reason, "wrap")],
+      denial.reason && [": ", prose(denial.reason)],
     ),
     h(
       "div",
@@ -181,17 +188,19 @@ function denialBody(context: Context, denial: Denial): Child {
       ),
       card("The rules' part", partsTable(denial)),
     ),
-    card(
-      "Now",
-      h(
-        "div",
-        { class: "actions" },
-        button("Explain the same request now", explain, "primary"),
-        h("a", { class: "button", href: keyPath(domain, attributes) }, "Open its keys"),
-      ),
-      now,
-    ),
+    card("Now", isCut(attributes) ? cutNotice() : actions, now),
   ];
+}
+
+/** Whether the daemon has kept only the beginning of a long value. */
+const isCut = (attributes: Record<string, string>): boolean =>
+  Object.values(attributes).some((value) => /… \(\d+ bytes\)$/.test(value));
+
+function cutNotice(): HTMLElement {
+  return notice(
+    "info",
+    "Only the beginning of a long value was kept, so this request cannot be explained again.",
+  );
 }
 
 function partsTable({ domain, rules }: Denial): HTMLElement {
