@@ -68,6 +68,22 @@ export async function editRule(page, http) {
   while (await isAllowed(http));
 }
 
+/** What another client changes is noticed, and does not replace what is being typed. */
+export async function seeChangeOfOthers(page, admin) {
+  await openRule(page, "api/search");
+  await page.getByLabel("Max", { exact: true }).fill("77");
+  const response = await fetch(`${admin}/admin/v1/rules/api/search`, {
+    method: "PATCH",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ deny: "no more searches" }),
+  });
+  assert.equal(response.status, 200);
+  await untilText(page, "changed meanwhile");
+  assert.equal(await page.getByLabel("Max", { exact: true }).inputValue(), "77");
+  await page.getByRole("button", { name: "Show it as it is now" }).click();
+  await untilText(page, "no more searches");
+}
+
 /** An edit that cannot be applied says why, and changes nothing. */
 export async function rejectEdit(page, problems) {
   await openRule(page, "api/search");

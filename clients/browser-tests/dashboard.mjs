@@ -82,6 +82,7 @@ async function use(http, screenshots) {
     await flows.overrideKey(page, http);
     await flows.banKey(page, http);
     await flows.resetKey(page, http);
+    await flows.seeChangeOfOthers(page, admin);
     await flows.readAudit(page);
     await flows.editPolicy(page, http, seen);
   });

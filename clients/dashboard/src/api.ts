@@ -82,7 +82,8 @@ export function query(values: Record<string, string | number | null | undefined>
   for (const [name, value] of Object.entries(values)) {
     if (value !== null && value !== undefined && value !== "") search.set(name, String(value));
   }
-  const text = search.toString();
+  // A plus sign is a space in forms only.
+  const text = search.toString().replaceAll("+", "%20");
   return text ? `?${text}` : "";
 }
 

@@ -135,6 +135,14 @@ export function notice(kind: "info" | "warning" | "error", ...children: Child[])
   return h("div", { class: `notice ${kind}` }, children);
 }
 
+/** Why there are no controls. */
+export function mayNotChange(): HTMLElement {
+  return notice(
+    "info",
+    "Read only: this client lacks the scope admin, so controls for changes are left out.",
+  );
+}
+
 export function card(title: Child, ...children: Child[]): HTMLElement {
   return h("section", { class: "card" }, h("h2", {}, title), children);
 }

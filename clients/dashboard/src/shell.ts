@@ -99,8 +99,10 @@ export function createShell(live: Live, logout: () => void, signal: AbortSignal)
       connection.hidden = isOut;
       fill(
         client,
-        session.client && h("span", { class: "client-name" }, session.client),
-        session.login === "done" && button("Log out", logout, "small"),
+        session.login === "done" && [
+          h("span", { class: "client-name" }, session.client),
+          button("Log out", logout, "small"),
+        ],
       );
     },
     setPage(name) {

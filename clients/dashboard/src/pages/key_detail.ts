@@ -6,9 +6,10 @@ import { button, fill, h, type Child } from "../dom.ts";
 import { denialTable } from "../denial_table.ts";
 import { explanationBody } from "../explanation.ts";
 import { plural, visible } from "../format.ts";
-import { ban, banTable, overrideTable, setOverride } from "../overrides.ts";
+import { ban, banTable } from "../bans.ts";
+import { overrideTable, setOverride } from "../overrides.ts";
 import type { Context } from "../page.ts";
-import { card, keyChips, loadInto } from "../parts.ts";
+import { card, keyChips, loadInto, mayNotChange } from "../parts.ts";
 import type {
   Ban,
   Denial,
@@ -21,7 +22,6 @@ import type {
   Rule,
   RuleUsage,
 } from "../types.ts";
-import { mayNotChange } from "./rule.ts";
 
 interface Request {
   readonly domain: string;

@@ -6,10 +6,9 @@ import { button, fill, h, type Child } from "../dom.ts";
 import { createEditor, type Editor } from "../editor.ts";
 import { plural, visible } from "../format.ts";
 import type { Context, Page } from "../page.ts";
-import { card, diagnosticList, foreign, loadInto, notice } from "../parts.ts";
+import { card, diagnosticList, foreign, loadInto, mayNotChange, notice } from "../parts.ts";
 import { openPreview } from "../preview.ts";
 import type { Diagnostic } from "../types.ts";
-import { mayNotChange } from "./rule.ts";
 
 interface PolicyText {
   policy: string;

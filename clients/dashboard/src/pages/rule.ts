@@ -1,6 +1,6 @@
 // One rule: what it does now, its fields, and changes to it.
 
-import { get, query, request, segments } from "../api.ts";
+import { get, query } from "../api.ts";
 import { createChart } from "../chart.ts";
 import { button, fill, h, setText, type Child } from "../dom.ts";
 import { count, percent, rate, visible } from "../format.ts";
@@ -12,38 +12,62 @@ import {
   facts,
   foreign,
   loadInto,
+  mayNotChange,
   modeBadge,
   notice,
-  problemBox,
   prose,
 } from "../parts.ts";
-import { openPreview } from "../preview.ts";
 import { overrideTable } from "../overrides.ts";
-import { ruleForm } from "../rule_form.ts";
+import { editCard, shadowCard } from "../rule_edit.ts";
 import type { Denials, OverrideEntry, Rule, Table } from "../types.ts";
 import { denialTable } from "../denial_table.ts";
 import { shareDenied } from "./rules.ts";
+
+interface RuleList {
+  rules: Rule[];
+  version: number;
+}
 
 const RECENT_DENIALS = 10;
 const CHART_SECONDS = 900;
 
 export function rulePage(context: Context, domain: string, name: string): Page {
   const body = h("div");
+  const changed = h("div", { role: "status" });
   const { signal } = context;
   const load = async (): Promise<Child> => {
     const [rules, overrides, denials] = await Promise.all([
-      get<{ rules: Rule[] }>("rules", signal),
+      get<RuleList>("rules", signal),
       get<{ overrides: OverrideEntry[] }>("overrides", signal),
       get<Denials>(`denials${query({ domain, rule: name, limit: RECENT_DENIALS })}`, signal),
     ]);
     const rule = rules.rules.find((it) => it.domain === domain && it.name === name);
     if (!rule) return notice("error", "There is no such rule in force.");
     const own = overrides.overrides.filter((it) => it.domain === domain && it.rule === name);
+    watchRule(context, rule, rules.version, changed);
     return ruleBody(context, rule, own, denials);
   };
   void loadInto(body, signal, load);
   const back = h("p", {}, h("a", { href: "#/rules" }, "← All rules"));
-  return { title: visible(`${domain}/${name}`, 120), element: h("div", {}, back, body) };
+  return { title: visible(`${domain}/${name}`, 120), element: h("div", {}, back, changed, body) };
+}
+
+/** Shows a notice when another client, or a file, has changed the rule. */
+function watchRule(context: Context, rule: Rule, version: number, target: HTMLElement): void {
+  const { live, signal } = context;
+  let seen = version;
+  const compare = async (): Promise<void> => {
+    const { rules } = await get<RuleList>("rules", signal);
+    const now = rules.find(({ domain, name }) => domain === rule.domain && name === rule.name);
+    const isSame = now && JSON.stringify(now.rule) === JSON.stringify(rule.rule);
+    const show = button("Show it as it is now", context.reload, "small");
+    fill(target, !isSame && notice("warning", "This rule has been changed meanwhile. ", show));
+  };
+  live.subscribe(() => {
+    if (!live.last || live.last.changes <= seen) return;
+    seen = live.last.changes;
+    compare().catch(() => undefined);
+  }, signal);
 }
 
 function ruleBody(
@@ -85,14 +109,6 @@ function ruleBody(
       ),
     ),
   ];
-}
-
-/** Why there are no controls. */
-export function mayNotChange(): HTMLElement {
-  return notice(
-    "info",
-    "Read only: this client lacks the scope admin, so controls for changes are left out.",
-  );
 }
 
 function traffic(context: Context, rule: Rule): HTMLElement {
@@ -177,86 +193,4 @@ function policyOverrides(rule: Table): Child {
       overrides.slice(0, 100).map((entry) => h("li", {}, foreign(text(entry), "code"))),
     ),
   );
-}
-
-function patch(context: Context, rule: Rule, change: Table): () => Promise<void> {
-  return async () => {
-    await request(`rules/${segments(rule.domain, rule.name)}`, { method: "PATCH", body: change });
-    context.say(`Applied to ${visible(rule.name, 60)}.`);
-    context.reload();
-  };
-}
-
-function shadowCard(context: Context, rule: Rule): HTMLElement {
-  const isShadow = rule.mode === "shadow";
-  const change: Table = { mode: isShadow ? "enforce" : "shadow" };
-  const label = isShadow ? "Shadow mode is on" : "Shadow mode is off";
-  const control = h(
-    "button",
-    {
-      type: "button",
-      class: "switch",
-      role: "switch",
-      "aria-checked": String(isShadow),
-      on: {
-        click: () =>
-          openPreview(
-            isShadow ? "Enforce this rule" : "Put this rule into shadow mode",
-            { domain: rule.domain, rule: rule.name, change },
-            patch(context, rule, change),
-          ),
-      },
-    },
-    h("span", { class: "switch-knob", "aria-hidden": "true" }),
-    label,
-  );
-  return card(
-    "Shadow mode",
-    control,
-    h("p", { class: "hint" }, "In shadow mode denials are counted, and requests are allowed."),
-  );
-}
-
-function editCard(context: Context, rule: Rule): HTMLElement {
-  const form = ruleForm(rule);
-  const problem = h("div");
-  const preview = (): void => {
-    fill(problem);
-    let change: Table;
-    try {
-      change = form.change();
-    } catch (error) {
-      fill(problem, problemBox(error));
-      return;
-    }
-    if (Object.keys(change).length === 0) {
-      fill(problem, notice("info", "Nothing has been changed in the form."));
-      return;
-    }
-    openPreview(
-      `Change ${visible(rule.domain, 60)}/${visible(rule.name, 60)}`,
-      { domain: rule.domain, rule: rule.name, change },
-      patch(context, rule, change),
-    );
-  };
-  const element = h(
-    "form",
-    {
-      on: {
-        submit: (event) => {
-          event.preventDefault();
-          preview();
-        },
-      },
-    },
-    form.element,
-    problem,
-    h(
-      "div",
-      { class: "actions" },
-      h("button", { type: "submit", class: "button primary" }, "Preview the change"),
-      button("Undo my input", context.reload),
-    ),
-  );
-  return card("Edit", element);
 }
