@@ -51,6 +51,10 @@ async function seeNoControls(page, problems) {
   }
   await untilText(page, "Read only");
   await inspect(page, problems, "read only");
+  await open(page, "Rules");
+  await page.getByRole("link", { name: "x y/a/b é%?", exact: true }).click();
+  await page.getByRole("heading", { level: 1, name: "x y/a/b é%?", exact: true }).waitFor();
+  await untilText(page, "Read only");
   const origin = new URL(page.url()).origin;
   for (const path of ["rules/api/search", "keys/api?user=ada"]) {
     await page.goto(`${origin}/#/${path}`);

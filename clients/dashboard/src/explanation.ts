@@ -99,7 +99,7 @@ function usageCell(usage: RuleUsage): Child {
     usageBar(usage.share),
     h(
       "div",
-      { class: "muted num" },
+      { class: "muted" },
       `${count(usage.used)} used${usage.held > 0 ? `, ${count(usage.held)} held` : ""}; full again ` +
         (usage.reset_after_ms === null
           ? "at a time not known"

@@ -29,8 +29,11 @@ interface Request {
   readonly rules: readonly Rule[];
 }
 
-/** Denials that are searched for those of a key. */
-const DENIALS_SEARCHED = 500;
+/** Denials, and rules, that are searched for those of a key. */
+const DENIALS_SEARCHED = 200;
+const RULES_SEARCHED = 10;
+/** Characters of a name that the search is for. */
+const TEXT_MAX = 100;
 
 export async function keyDetail(context: Context, target: HTMLElement, it: Request): Promise<void> {
   const { signal } = context;
@@ -52,7 +55,7 @@ export async function keyDetail(context: Context, target: HTMLElement, it: Reque
         applied.some((rule) => rule.rule === entry.rule && concerns(entry.key, rule.key ?? {})),
     );
     const denied = h("div");
-    void loadInto(denied, signal, () => deniedRequests(context, it));
+    void loadInto(denied, signal, () => deniedRequests(context, it, applied));
     return [
       card("Now", explanationBody(explanation, usage.rules)),
       context.session.may_change
@@ -77,19 +80,39 @@ function concerns(match: Matches, key: Key): boolean {
   });
 }
 
-async function deniedRequests(context: Context, it: Request): Promise<Child> {
-  const values = Object.values(it.attributes);
-  const longest = values.reduce((best, value) => (value.length > best.length ? value : best), "");
-  const found = await get<Denials>(
-    `denials${query({ domain: it.domain, text: longest.slice(0, 200), limit: DENIALS_SEARCHED })}`,
-    context.signal,
+/** The denials of the keys of this request, and those of bans of these attributes. */
+async function deniedRequests(
+  context: Context,
+  it: Request,
+  applied: readonly ExplainedRule[],
+): Promise<Child> {
+  const { domain, attributes } = it;
+  const longest = (values: readonly string[]): string =>
+    values.reduce((best, value) => (value.length > best.length ? value : best), "");
+  const search = async (rule: string | null, names: readonly string[]): Promise<Denial[]> => {
+    const text = longest(names.map((name) => attributes[name] ?? "")).slice(0, TEXT_MAX);
+    const path = `denials${query({ domain, rule, text, limit: DENIALS_SEARCHED })}`;
+    return (await get<Denials>(path, context.signal)).denials;
+  };
+  const found = await Promise.all([
+    ...applied.slice(0, RULES_SEARCHED).map(async ({ rule, key = {} }) => {
+      const denials = await search(rule, Object.keys(key));
+      return denials.filter((denial) => isSame(denial.key ?? {}, key));
+    }),
+    search(null, Object.keys(attributes)).then((denials) =>
+      denials.filter((denial) => denial.rule === null && isSame(denial.attributes, attributes)),
+    ),
+  ]);
+  const byId = new Map(found.flat().map((denial) => [denial.decision_id, denial]));
+  const newest = [...byId.values()].sort((a, b) => b.time.localeCompare(a.time));
+  return denialTable(newest, "None of these keys is kept.");
+}
+
+function isSame(one: Key, other: Key): boolean {
+  const names = Object.keys(one);
+  return (
+    names.length === Object.keys(other).length && names.every((name) => one[name] === other[name])
   );
-  const has = (denial: Denial, name: string, value: string): boolean =>
-    denial.attributes[name] === value || denial.key?.[name] === value;
-  const own = found.denials.filter((denial) =>
-    Object.entries(it.attributes).every(([name, value]) => has(denial, name, value)),
-  );
-  return denialTable(own, "None of these keys is kept.");
 }
 
 function changes(context: Context, it: Request, applied: readonly ExplainedRule[]): Child {
