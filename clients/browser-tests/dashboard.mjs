@@ -1,7 +1,8 @@
 // Uses the dashboard of a running daemon as a person does, and fails with one line for everything that is wrong.
-// usage: node dashboard.mjs use ADMIN HTTP [FOLDER]     every page and every change; screenshots into FOLDER
+// usage: node dashboard.mjs use ADMIN HTTP                  every page and every change
 //        node dashboard.mjs login ADMIN FILE FILE           the secrets of tokens that may change, and only inspect
-//        node dashboard.mjs away ADMIN                   writes `stop` and `start`, and waits for a line after each
+//        node dashboard.mjs away ADMIN                      writes `stop` and `start`, and waits for a line after each
+//        node dashboard.mjs screenshots ADMIN HTTP FOLDER
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -58,7 +59,7 @@ async function visit(page, problems, id) {
   await inspect(page, problems, "key");
 }
 
-async function use(http, screenshots) {
+async function use(http) {
   await sendTraffic(http);
   const { decision_id: id } = await check(http, "api", {
     user: "ada",
@@ -86,40 +87,42 @@ async function use(http, screenshots) {
     await flows.readAudit(page);
     await flows.editPolicy(page, http, seen);
   });
-  if (screenshots) await takeScreenshots(http, screenshots, id);
 }
 
-/** Pictures for the guides, with traffic of a minute. */
-async function takeScreenshots(http, folder, id) {
-  const paths = {
-    overview: "#/overview",
-    rule: "#/rules/api/search",
-    denial: `#/denials/${id}`,
+/** Pictures for the guides, with traffic before and meanwhile; the policy is that of dashboard-policy.toml. */
+async function takeScreenshots(http, folder) {
+  let isOn = true;
+  let denied = "";
+  const traffic = async (seed) => {
+    for (let turn = seed; isOn; turn += 4) {
+      const user = `customer-${Math.floor(Math.abs(Math.sin(turn * 7.3)) ** 4 * 60)}`;
+      const attributes = { user, ip: `192.0.2.${turn % 50}`, route: turn % 3 ? "/search" : "/upload" };
+      const response = await check(http, "api", attributes);
+      if (!response.allowed) denied = response.decision_id;
+      await new Promise((wake) => setTimeout(wake, 30 + 20 * Math.sin(turn / 150)));
+    }
   };
-  const end = Date.now() + 60_000;
-  for (let turn = 0; Date.now() < end; turn += 1) {
-    const user = `customer-${Math.floor(Math.abs(Math.sin(turn)) * 40)}`;
-    await check(http, "api", {
-      user,
-      ip: `192.0.2.${turn % 50}`,
-      route: turn % 3 ? "/search" : "/upload",
-    });
-    await new Promise((wake) => setTimeout(wake, 8 + 6 * Math.sin(turn / 200)));
-  }
+  const running = [0, 1, 2, 3].map(traffic);
+  await new Promise((wake) => setTimeout(wake, 130_000));
+  const paths = { overview: "#/overview", rule: "#/rules/api/search", denial: `#/denials/${denied}` };
   for (const [name, hash] of Object.entries(paths)) {
-    await run(name, { width: 1180, height: 780 }, async (page) => {
+    await run(name, { width: 1180, height: name === "denial" ? 620 : 860 }, async (page) => {
       await page.goto(url + hash);
       await loaded(page);
-      await page.waitForTimeout(2500);
+      if (name === "denial") await page.getByRole("button", { name: "Explain the same request now" }).click();
+      await page.waitForTimeout(11_000);
       await page.screenshot({ path: join(folder, `dashboard-${name}.png`) });
     });
   }
+  isOn = false;
+  await Promise.all(running);
 }
 
 const tasks = {
   use: () => use(...rest),
   login: () =>
     run("login", {}, (page, seen) => useTokens(page, seen, { admin: secret(rest[0]), inspector: secret(rest[1]) })),
+  screenshots: () => takeScreenshots(...rest),
   away: () => run("away", {}, loseDaemon),
 };
 await tasks[task]();

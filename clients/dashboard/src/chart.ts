@@ -30,6 +30,15 @@ export interface Chart {
 
 const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 
+/** Seconds that a chart shows at least. */
+const SECONDS_MIN = 120;
+
+/** Where a chart of the last `seconds` begins: later, if there are no points yet. */
+export function chartStart(time: readonly number[], seconds: number): number {
+  const now = time.at(-1) ?? Date.now() / 1000;
+  return Math.max(now - seconds, Math.min(time[0] ?? now, now - SECONDS_MIN));
+}
+
 export function createChart(options: ChartOptions): Chart {
   const { title, series, format, signal } = options;
   const plot = h("div", { class: "plot", role: "img" });
@@ -94,7 +103,7 @@ function settings(
   return {
     width,
     height,
-    padding: [8, 14, 0, 0],
+    padding: [8, 24, 0, 0],
     legend: { show: false },
     cursor: { y: false, drag: { setScale: false, x: false, y: false }, points: { size: 6 } },
     scales: {
@@ -105,7 +114,7 @@ function settings(
       {
         ...axis,
         grid: { show: false },
-        space: 58,
+        space: 64,
         size: 26,
         values: (_, splits) => splits.map(clock),
       },

@@ -76,7 +76,8 @@ export class Live {
       if (this.#source !== source) return;
       this.#retryMs = RETRY_MS_MIN;
       this.connection = "live";
-      this.#add(JSON.parse((event as MessageEvent<string>).data) as Overview);
+      const isMissing = this.#add(JSON.parse((event as MessageEvent<string>).data) as Overview);
+      if (isMissing) void this.#loadHistory(source);
       this.#notify();
     });
     source.addEventListener("error", () => {
@@ -144,11 +145,12 @@ export class Live {
     this.#notify();
   }
 
-  #add(overview: Overview): void {
+  /** Adds an event. Returns whether a part of what it ends is in the history only. */
+  #add(overview: Overview): boolean {
     this.last = overview;
     this.#addPoint(overview);
-    this.rules.add(overview.time_ms, overview.rules);
     this.#trim();
+    return this.rules.add(overview.time_ms, overview.rules);
   }
 
   #addPoint(overview: Overview): void {

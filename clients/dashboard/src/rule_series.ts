@@ -3,6 +3,8 @@
 import type { Counts, History, RuleCounts } from "./types.ts";
 
 const STEP_MS = 10_000;
+/** How much earlier than expected the event that ends a step may be. */
+const EARLY_MS = 500;
 const POINTS_MAX = 90;
 /** Rules that counts are kept of; those of others are not shown. */
 const RULES_MAX = 2000;
@@ -17,18 +19,32 @@ export interface Series {
 
 export const ruleId = (domain: string, name: string): string => JSON.stringify([domain, name]);
 
+const zero = (): Counts => ({ allowed: 0, denied: 0, shadow_denied: 0 });
+
+function addTo(sum: Counts, counts: Counts | undefined): void {
+  sum.allowed += counts?.allowed ?? 0;
+  sum.denied += counts?.denied ?? 0;
+  sum.shadow_denied += counts?.shadow_denied ?? 0;
+}
+
 export class RuleSeries {
-  /** Unix milliseconds at which each step begins. */
+  /** Unix milliseconds at which each step ended. */
   readonly time: number[] = [];
   readonly #series = new Map<string, Series>();
-  #recent: { readonly at: number; readonly counts: Map<string, Counts> }[] = [];
+  /** The step that is not over yet. */
+  readonly #current = new Map<string, Counts>();
+  /** Whether the current step began before the events that are known. */
+  #isPartial = false;
+  #recent: { readonly at: number; readonly rules: ReadonlyMap<string, Counts> }[] = [];
 
   clear(): void {
     this.time.length = 0;
     this.#series.clear();
+    this.#current.clear();
     this.#recent = [];
   }
 
+  /** The counts in the steps that are over. */
   get(domain: string, name: string): Series | undefined {
     return this.#series.get(ruleId(domain, name));
   }
@@ -36,13 +52,8 @@ export class RuleSeries {
   /** Decisions per second, over the last ten seconds. */
   now(domain: string, name: string): Counts {
     const id = ruleId(domain, name);
-    const sum: Counts = { allowed: 0, denied: 0, shadow_denied: 0 };
-    for (const { counts } of this.#recent) {
-      const step = counts.get(id);
-      sum.allowed += step?.allowed ?? 0;
-      sum.denied += step?.denied ?? 0;
-      sum.shadow_denied += step?.shadow_denied ?? 0;
-    }
+    const sum = zero();
+    for (const { rules } of this.#recent) addTo(sum, rules.get(id));
     const seconds = Math.max(1, this.#recent.length);
     return {
       allowed: sum.allowed / seconds,
@@ -51,17 +62,31 @@ export class RuleSeries {
     };
   }
 
+  /** The sum of all counts that are kept. */
+  total(domain: string, name: string): Counts {
+    const id = ruleId(domain, name);
+    const series = this.#series.get(id);
+    const add = (values: readonly number[] = []): number => values.reduce((sum, n) => sum + n, 0);
+    const sum = {
+      allowed: add(series?.allowed),
+      denied: add(series?.denied),
+      shadow_denied: add(series?.shadow),
+    };
+    addTo(sum, this.#current.get(id));
+    return sum;
+  }
+
   /** The rules with the most decisions in the last ten seconds. */
   busiest(max: number): { domain: string; name: string; counts: Counts }[] {
-    const ids = new Set(this.#recent.flatMap(({ counts }) => [...counts.keys()]));
-    const total = ({ allowed, denied, shadow_denied }: Counts): number =>
+    const ids = new Set(this.#recent.flatMap(({ rules }) => [...rules.keys()]));
+    const all = ({ allowed, denied, shadow_denied }: Counts): number =>
       allowed + denied + shadow_denied;
     return [...ids]
       .map((id) => {
         const [domain, name] = JSON.parse(id) as [string, string];
         return { domain, name, counts: this.now(domain, name) };
       })
-      .sort((a, b) => total(b.counts) - total(a.counts))
+      .sort((a, b) => all(b.counts) - all(a.counts))
       .slice(0, max);
   }
 
@@ -77,51 +102,53 @@ export class RuleSeries {
         shadow: shadow_denied.slice(-POINTS_MAX),
       });
     }
+    const ended = this.time.at(-1) ?? 0;
+    this.#current.clear();
+    const since = this.#recent.filter(({ at }) => at > ended);
+    for (const { rules } of since) this.#addToCurrent(rules);
+    this.#isPartial = since.length === this.#recent.length;
   }
 
-  add(timeMs: number, rules: readonly RuleCounts[]): void {
-    this.#advance(timeMs);
-    const counts = new Map<string, Counts>();
-    for (const rule of rules) {
-      const id = ruleId(rule.domain, rule.name);
-      counts.set(id, rule);
-      const series = this.#series.get(id) ?? this.#create(id);
-      if (!series) continue;
-      addToLast(series.allowed, rule.allowed);
-      addToLast(series.denied, rule.denied);
-      addToLast(series.shadow, rule.shadow_denied);
-    }
-    this.#recent.push({ at: timeMs, counts });
+  /** Adds a second. Returns whether a step is over that was not known from its beginning. */
+  add(timeMs: number, rules: readonly RuleCounts[]): boolean {
+    const counts = new Map(rules.map((rule) => [ruleId(rule.domain, rule.name), rule]));
+    this.#recent.push({ at: timeMs, rules: counts });
     if (this.#recent.length > NOW_SECONDS) this.#recent.shift();
+    this.#addToCurrent(counts);
+    const ended = this.time.at(-1);
+    if (ended !== undefined && timeMs < ended + STEP_MS - EARLY_MS) return false;
+    const wasPartial = this.#isPartial && ended !== undefined;
+    this.#isPartial = false;
+    this.#endStep(timeMs);
+    return wasPartial;
   }
 
-  /** Begins a step if the last one is over. */
-  #advance(timeMs: number): void {
-    const last = this.time.at(-1);
-    if (last !== undefined && timeMs < last + STEP_MS) return;
-    this.time.push(Math.floor(timeMs / STEP_MS) * STEP_MS);
+  #addToCurrent(rules: ReadonlyMap<string, Counts>): void {
+    for (const [id, counts] of rules) {
+      const sum = this.#current.get(id) ?? zero();
+      addTo(sum, counts);
+      if (this.#current.size < RULES_MAX) this.#current.set(id, sum);
+    }
+  }
+
+  #endStep(timeMs: number): void {
+    for (const id of this.#current.keys()) {
+      if (this.#series.has(id) || this.#series.size >= RULES_MAX) continue;
+      const zeros = (): number[] => this.time.map(() => 0);
+      this.#series.set(id, { allowed: zeros(), denied: zeros(), shadow: zeros() });
+    }
+    this.time.push(timeMs);
     const isFull = this.time.length > POINTS_MAX;
     if (isFull) this.time.shift();
     for (const [id, series] of this.#series) {
-      for (const values of [series.allowed, series.denied, series.shadow]) {
-        values.push(0);
-        if (isFull) values.shift();
-      }
-      if (Object.values(series).every((values: number[]) => values.every((n) => n === 0))) {
-        this.#series.delete(id);
-      }
+      const counts = this.#current.get(id);
+      series.allowed.push(counts?.allowed ?? 0);
+      series.denied.push(counts?.denied ?? 0);
+      series.shadow.push(counts?.shadow_denied ?? 0);
+      const all = [series.allowed, series.denied, series.shadow];
+      if (isFull) for (const values of all) values.shift();
+      if (all.every((values) => values.every((n) => n === 0))) this.#series.delete(id);
     }
+    this.#current.clear();
   }
-
-  #create(id: string): Series | undefined {
-    if (this.#series.size >= RULES_MAX) return undefined;
-    const zeros = (): number[] => this.time.map(() => 0);
-    const series = { allowed: zeros(), denied: zeros(), shadow: zeros() };
-    this.#series.set(id, series);
-    return series;
-  }
-}
-
-function addToLast(values: number[], count: number): void {
-  values[values.length - 1] = (values.at(-1) ?? 0) + count;
 }

@@ -25,8 +25,7 @@ export function sparkline(): Sparkline {
   return {
     element,
     draw(series) {
-      // The last step is not over yet.
-      const allowed = series?.allowed.slice(0, -1) ?? [];
+      const allowed = series?.allowed ?? [];
       const refused = allowed.map((_, i) => (series?.denied[i] ?? 0) + (series?.shadow[i] ?? 0));
       const total = allowed.map((value, index) => value + (refused[index] ?? 0));
       const max = total.reduce((most, value) => Math.max(most, value), 1);

@@ -210,11 +210,12 @@ function partsTable({ domain, rules }: Denial): HTMLElement {
     empty: "No rule took part: a ban or a setting denied it.",
     columns: [
       { head: "Rule", cell: (part) => ruleLink(domain, part.rule) },
-      { head: "Mode", cell: (part) => modeBadge(part.mode) },
       {
         head: "Verdict",
-        cell: (part) =>
+        cell: (part) => [
           badge(part.allowed ? "allowed" : "denied", part.allowed ? "allowed" : "denied"),
+          part.mode === "shadow" && [" ", modeBadge("shadow")],
+        ],
       },
       {
         head: "Remaining",
@@ -222,7 +223,7 @@ function partsTable({ domain, rules }: Denial): HTMLElement {
         cell: ({ remaining, limit }) =>
           `${remaining === null ? "–" : count(remaining)} of ${limit === null ? "–" : count(limit)}`,
       },
-      { head: "Retry after", class: "num", cell: (part) => duration(part.retry_after_ms) },
+      { head: "Retry", class: "num", cell: (part) => retryText(part.retry_after_ms) },
       { head: "Full after", class: "num", cell: (part) => duration(part.reset_after_ms) },
     ],
   });

@@ -1,6 +1,6 @@
 // The daemon at a glance.
 
-import { createChart } from "../chart.ts";
+import { chartStart, createChart } from "../chart.ts";
 import { button, fill, h, setText } from "../dom.ts";
 import { compact, micros, percent, rate } from "../format.ts";
 import { createCards, type View } from "../overview_cards.ts";
@@ -40,8 +40,7 @@ export function overview(context: Context): Page {
     ],
   });
   const drawCharts = (): void => {
-    const now = live.time.at(-1) ?? Date.now() / 1000;
-    const since = now - rangeSeconds;
+    const since = chartStart(live.time, rangeSeconds);
     decisions.draw(live.time, [live.allowed, live.denied, live.shadow], since);
     latency.draw(live.time, [live.p50, live.p99], since);
   };
@@ -130,7 +129,7 @@ function showProblems(target: HTMLElement, now: Overview): void {
     text !== "" &&
       notice(
         now.ready ? "warning" : "error",
-        h("strong", {}, now.ready ? "The daemon reports a problem" : "The daemon is not ready"),
+        h("strong", {}, now.ready ? "Reported by the daemon" : "The daemon is not ready"),
         h(
           "ul",
           {},

@@ -1,7 +1,7 @@
 // One rule: what it does now, its fields, and changes to it.
 
 import { get, query } from "../api.ts";
-import { createChart } from "../chart.ts";
+import { chartStart, createChart } from "../chart.ts";
 import { button, fill, h, setText, type Child } from "../dom.ts";
 import { count, percent, rate, visible } from "../format.ts";
 import { isTable, limitKind, text } from "../limits.ts";
@@ -132,12 +132,11 @@ function traffic(context: Context, rule: Rule): HTMLElement {
     setText(values[2], percent(shareDenied(context, rule.domain, rule.name)));
     setText(values[3], `${count(rule.allowed)} / ${count(rule.denied)}`);
     const series = live.rules.get(rule.domain, rule.name);
-    // The last step is not over yet.
-    const seconds = live.rules.time.slice(0, -1).map((ms) => ms / 1000);
+    const seconds = live.rules.time.map((ms) => ms / 1000);
     const zeros = seconds.map(() => 0);
     const rates = (counts: readonly number[] | undefined): number[] =>
-      counts ? counts.slice(0, -1).map((n) => n / 10) : zeros;
-    const since = (seconds.at(-1) ?? Date.now() / 1000) - CHART_SECONDS;
+      counts ? counts.map((n) => n / 10) : zeros;
+    const since = chartStart(seconds, CHART_SECONDS);
     chart.draw(
       seconds,
       [rates(series?.allowed), rates(series?.denied), rates(series?.shadow)],

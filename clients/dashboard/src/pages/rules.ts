@@ -102,12 +102,9 @@ function ruleTable(chosen: readonly Rule[], rows: Map<Rule, LiveRow>): HTMLEleme
 
 /** The share of requests that a rule denied, or would have, in the last 15 minutes. */
 export function shareDenied(context: Context, domain: string, name: string): number | null {
-  const series = context.live.rules.get(domain, name);
-  if (!series) return null;
-  const sum = (values: readonly number[]): number => values.reduce((total, n) => total + n, 0);
-  const denied = sum(series.denied) + sum(series.shadow);
-  const all = denied + sum(series.allowed);
-  return all === 0 ? null : denied / all;
+  const { allowed, denied, shadow_denied } = context.live.rules.total(domain, name);
+  const all = allowed + denied + shadow_denied;
+  return all === 0 ? null : (denied + shadow_denied) / all;
 }
 
 function update(rows: ReadonlyMap<Rule, LiveRow>, context: Context): void {
