@@ -7,11 +7,14 @@ import type { History, Overview } from "./types.ts";
 /** Points that are kept, of one second each. */
 export const POINTS_MAX = 900;
 
-export type Connection = "connecting" | "live" | "gone";
+/** `refused`: the daemon responds, and sends no events. */
+export type Connection = "connecting" | "live" | "refused" | "gone";
 
 /** Hidden tabs give their connection back after this time. */
 const HIDDEN_MS = 15_000;
-const RETRY_MS_MIN = 1000;
+const RETRY_MS_MIN = 500;
+/** Streams that fail in a row before that is reported, if the daemon responds. */
+const REFUSED_MIN = 3;
 const RETRY_MS_MAX = 10_000;
 
 export class Live {
@@ -29,6 +32,7 @@ export class Live {
   #source: EventSource | null = null;
   #retry: number | undefined;
   #retryMs = RETRY_MS_MIN;
+  #refused = 0;
   #hidden: number | undefined;
   #isOn = false;
   readonly #checkSession: () => Promise<boolean>;
@@ -75,13 +79,17 @@ export class Live {
     source.addEventListener("overview", (event) => {
       if (this.#source !== source) return;
       this.#retryMs = RETRY_MS_MIN;
+      this.#refused = 0;
       this.connection = "live";
       const isMissing = this.#add(JSON.parse((event as MessageEvent<string>).data) as Overview);
       if (isMissing) void this.#loadHistory(source);
       this.#notify();
     });
     source.addEventListener("error", () => {
-      if (this.#source === source) this.#failed();
+      if (this.#source !== source) return;
+      this.#refused += 1;
+      const isKnown = this.connection === "gone" || this.connection === "refused";
+      this.#failed(isKnown ? this.connection : "connecting");
     });
   }
 
@@ -91,9 +99,9 @@ export class Live {
     this.#source = null;
   }
 
-  #failed(): void {
+  #failed(connection: Connection): void {
     this.#close();
-    this.connection = "gone";
+    this.connection = connection;
     this.#notify();
     this.#retry = window.setTimeout(() => void this.#tryAgain(), this.#retryMs);
     this.#retryMs = Math.min(this.#retryMs * 2, RETRY_MS_MAX);
@@ -104,8 +112,13 @@ export class Live {
     try {
       mayListen = await this.#checkSession();
     } catch {
-      if (this.#isOn && this.#source === null) this.#failed();
+      this.#refused = 0;
+      if (this.#isOn && this.#source === null) this.#failed("gone");
       return;
+    }
+    if (this.#refused >= REFUSED_MIN) {
+      this.connection = "refused";
+      this.#notify();
     }
     if (this.#isOn && mayListen) this.#open();
   }

@@ -155,7 +155,7 @@ async function start(): Promise<void> {
 let wasGone = false;
 live.subscribe(() => {
   const isBack = wasGone && live.connection === "live";
-  wasGone = live.connection === "gone";
+  wasGone = live.connection === "gone" || (wasGone && live.connection !== "live");
   if (isBack && shell.main.querySelector("[data-failed]")) showPage(false);
 }, new AbortController().signal);
 

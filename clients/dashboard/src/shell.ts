@@ -17,6 +17,11 @@ export const NAVIGATION: readonly (readonly [string, string])[] = [
 
 const SAID_MS = 6000;
 
+const BANNERS = {
+  gone: "The daemon does not respond. What is shown is from before; reconnecting…",
+  refused: "The daemon sends no live numbers; too many dashboards may be open. Trying again…",
+};
+
 export interface Shell {
   readonly main: HTMLElement;
   say(text: string): void;
@@ -66,15 +71,17 @@ export function createShell(live: Live, logout: () => void, signal: AbortSignal)
 
   const showConnection = (): void => {
     const state = live.connection;
-    const text = { connecting: "connecting", live: "live", gone: "no connection" }[state];
+    const text = {
+      connecting: "connecting",
+      live: "live",
+      refused: "no live data",
+      gone: "no connection",
+    }[state];
     connection.className = `connection ${state}`;
     setText(connection, text);
-    const isGone = state === "gone";
-    setText(
-      banner,
-      isGone ? "The daemon does not respond. What is shown is from before; reconnecting…" : "",
-    );
-    banner.hidden = !isGone;
+    const isShown = state === "gone" || state === "refused";
+    setText(banner, isShown ? BANNERS[state] : "");
+    banner.hidden = !isShown;
   };
   live.subscribe(showConnection, signal);
   showConnection();
