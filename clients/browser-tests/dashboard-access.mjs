@@ -1,6 +1,7 @@
 // The dashboard of a daemon with tokens, and of one that goes away.
 
 import assert from "node:assert/strict";
+import { request } from "node:http";
 import { createInterface } from "node:readline";
 import { expectingStatus, inspect, mainText, open, PAGES, until, untilText } from "./dashboard-helpers.mjs";
 
@@ -70,6 +71,42 @@ async function logout(page, problems) {
   await expectingStatus(problems, 401, async () => {
     const status = await page.evaluate('fetch("/admin/v1/status").then((response) => response.status)');
     assert.equal(status, 401, "the session has ended");
+  });
+}
+
+/** A daemon that has as many streams of events as it allows is not called away. */
+export async function seeNoEvents(page, problems, admin) {
+  const streams = [];
+  // One address may have a part of the connections only.
+  const openOne = (address) =>
+    new Promise((done, failed) => {
+      const stream = request(`${admin}/admin/v1/events`, { localAddress: address }, (response) => {
+        response.resume();
+        done(response.statusCode);
+      });
+      streams.push(stream);
+      stream.on("error", failed);
+      stream.end();
+    });
+  const openAll = async () => {
+    while ((await openOne(`127.0.1.${1 + (streams.length % 100)}`)) === 200);
+  };
+  await expectingStatus(problems, 503, async () => {
+    const state = page.locator(".connection");
+    // The page may be faster than the end of its own stream of before.
+    await until("a page without events", async () => {
+      await page.goto("about:blank");
+      await openAll();
+      await page.goto(`${admin}/`);
+      await until("a state", async () => /^(live|no live data)$/.test(await state.innerText()));
+      return (await state.innerText()) === "no live data";
+    });
+    await page.locator(".banner", { hasText: "no live numbers" }).waitFor();
+    await open(page, "Rules");
+    await page.getByRole("link", { name: "api/search", exact: true }).waitFor();
+    for (const stream of streams) stream.destroy();
+    await until("live numbers", async () => (await state.innerText()) === "live");
+    await page.locator(".banner").waitFor({ state: "hidden" });
   });
 }
 

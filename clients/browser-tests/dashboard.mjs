@@ -7,7 +7,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { withPage } from "./browser.mjs";
-import { loseDaemon, useTokens } from "./dashboard-access.mjs";
+import { loseDaemon, seeNoEvents, useTokens } from "./dashboard-access.mjs";
 import * as flows from "./dashboard-flows.mjs";
 import { check, inspect, loaded, open, PAGES, sendTraffic, until, untilText } from "./dashboard-helpers.mjs";
 
@@ -74,6 +74,7 @@ async function use(http) {
   await run("live", {}, (page) => flows.seeLiveNumbers(page, http));
   await run("names", {}, (page) => flows.readHostileNames(page));
   await run("keys", {}, (page) => flows.seeKeys(page));
+  await run("streams", {}, (page, seen) => seeNoEvents(page, seen, admin));
   await run("keyboard", {}, (page) => flows.useKeyboard(page));
   await run("changes", {}, async (page, seen) => {
     await flows.editRule(page, http);
@@ -99,7 +100,7 @@ async function takeScreenshots(http, folder) {
       const attributes = { user, ip: `192.0.2.${turn % 50}`, route: turn % 3 ? "/search" : "/upload" };
       const response = await check(http, "api", attributes);
       if (!response.allowed) denied = response.decision_id;
-      await new Promise((wake) => setTimeout(wake, 30 + 20 * Math.sin(turn / 150)));
+      await new Promise((wake) => setTimeout(wake, 42 + 12 * Math.sin(Date.now() / 15_000)));
     }
   };
   const running = [0, 1, 2, 3].map(traffic);

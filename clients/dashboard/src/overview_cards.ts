@@ -132,7 +132,7 @@ async function showDaemon(target: HTMLElement, signal: AbortSignal): Promise<voi
         ["version", status.version],
         ["up", duration(status.uptime_ms)],
         ["rules", `${count(status.rules)}, ${count(status.shadow_rules)} in shadow mode`],
-        ["enforced for", percent(status.enforce_ppm / 1_000_000)],
+        ["enforced", percent(status.enforce_ppm / 1_000_000)],
         ["edits", status.edits ? h("a", { href: "#/policy" }, "there are edits") : "none"],
         ["reloads", `${count(status.reload.ok)} ok, ${count(status.reload.failed)} failed`],
         [

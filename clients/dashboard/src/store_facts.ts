@@ -6,8 +6,8 @@ import { badge, facts, foreign, notice } from "./parts.ts";
 import type { StoreStatus } from "./types.ts";
 
 const KINDS = {
-  memory: "memory of this process",
-  file: "log on disk",
+  memory: "in memory",
+  file: "on disk",
   redis: "shared server",
 } as const;
 
