@@ -101,7 +101,7 @@ function filterForm(filters: Record<"domain" | "rule" | "text", string>): HTMLEl
     },
     field("Domain", domain),
     field("Rule", rule),
-    field("Text", words, "of a key or reason"),
+    field("Text", words, "of an attribute"),
     h("div", { class: "field" }, h("button", { type: "submit", class: "button" }, "Filter")),
   );
 }
@@ -134,7 +134,7 @@ function denialPage(context: Context, id: string): Page {
     if (!denial) {
       return notice(
         "warning",
-        "No denial with this id is kept. It was allowed, or is too old. ",
+        "No denial with this id is kept. It was allowed, is too old, or there were too many at once. ",
         keptText(found),
       );
     }
