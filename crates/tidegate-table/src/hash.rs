@@ -16,7 +16,7 @@
 //! all blocks but the last are the coefficients of a polynomial modulo 2^127 − 1 at a random point,
 //! whose value counts as two more words of the last block.
 //!
-//! A key that begins with a text of 8 to 16 bytes costs one wide product less ([`pair`]). Stored
+//! A key that begins with a text of 8 to 16 bytes costs one wide product less (`hash/pair.rs`). Stored
 //! hashes have to mean the same in every version, so they do not use it: see [`KeyedHash::stored`].
 
 use std::fmt;
