@@ -81,7 +81,7 @@ fn judged(options: &Options, verdicts: &[assert::Verdict]) -> ExitCode {
 
 /// Prints the names of the rows.
 fn list(options: &Options) {
-    for spec in rows::specs(options.quick) {
+    for spec in rows::specs(options) {
         println!("{:<16} {}", spec.id, spec.title);
     }
     for group in Group::all() {
@@ -92,8 +92,8 @@ fn list(options: &Options) {
 /// Measures all selected rows.
 fn measured(options: &Options) -> Result<Results, String> {
     let mut results = Results::default();
-    for spec in rows::specs(options.quick) {
-        if options.wants(spec.id, &spec.title) {
+    for spec in rows::specs(options) {
+        if options.wants(&spec.id, &spec.title) {
             let start = Instant::now();
             let row = rows::measure(&spec, options)
                 .map_err(|error| format!("{}: {error}", spec.title))?;

@@ -10,6 +10,7 @@ usage: cargo run --release --manifest-path benches/Cargo.toml -- [options]
   --only SUBSTR   only rows whose name or title contains SUBSTR
   --assert        check the targets; exit 1 if one is missed
   --write         write docs/benchmarks.md and docs/benchmarks.svg
+  --threads N     rows with N threads besides, for machines with more than two cores
   --runs N        rounds per row (default 5, quick 3)
   --list          print the names of the rows and stop
   --help          this text
@@ -30,6 +31,8 @@ pub struct Options {
     pub write: bool,
     /// Rounds per row, if not the default.
     pub runs: Option<usize>,
+    /// The threads of further rows.
+    pub threads: Option<usize>,
     /// Print the names of the rows.
     pub list: bool,
     /// Print the help.
@@ -53,7 +56,8 @@ impl Options {
                 "--only" => {
                     options.only = Some(args.next().ok_or("--only needs a part of a row's name")?);
                 }
-                "--runs" => options.runs = Some(runs(args.next())?),
+                "--runs" => options.runs = Some(number("--runs", args.next(), 1)?),
+                "--threads" => options.threads = Some(number("--threads", args.next(), 3)?),
                 "--child" => options.child = Some(args.by_ref().collect()),
                 other => return Err(format!("unknown argument {other:?}; --help lists them")),
             }
@@ -75,11 +79,11 @@ impl Options {
     }
 }
 
-/// The number after `--runs`.
-fn runs(arg: Option<String>) -> Result<usize, String> {
+/// The number after an option.
+fn number(option: &str, arg: Option<String>, least: usize) -> Result<usize, String> {
     arg.and_then(|text| text.parse().ok())
-        .filter(|&number| number > 0)
-        .ok_or_else(|| "--runs needs a number of at least 1".into())
+        .filter(|&number| number >= least)
+        .ok_or_else(|| format!("{option} needs a number of at least {least}"))
 }
 
 #[cfg(test)]
@@ -103,6 +107,8 @@ mod tests {
     fn mistakes_are_named() {
         assert!(parse("--fast").unwrap_err().contains("--fast"));
         assert!(parse("--runs 0").unwrap_err().contains("--runs"));
+        assert!(parse("--threads 2").unwrap_err().contains("--threads"));
+        assert_eq!(parse("--threads 64").unwrap().threads, Some(64));
         assert!(parse("--only").unwrap_err().contains("--only"));
         assert!(parse("--write --quick").unwrap_err().contains("--write"));
     }

@@ -27,7 +27,7 @@ enum Kind {
     #[cfg_attr(not(feature = "tidegate"), allow(dead_code))]
     Batch { keys: u32 },
     /// Plain numbers as keys; one of them, or uniform.
-    Numbers { keys: u32 },
+    Numbers { keys: u32, threads: usize },
     /// IP addresses as keys; one of them, or uniform.
     Addresses { keys: u32 },
     /// New string keys, once each; with `hint` every contender gets their number.
@@ -40,15 +40,39 @@ enum Kind {
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// A short name.
-    pub id: &'static str,
+    pub id: String,
     /// The title.
     pub title: String,
     kind: Kind,
 }
 
+/// The rows with more threads than two, for machines with more cores.
+fn threaded(threads: usize) -> Vec<Spec> {
+    let spec = |id: &str, title: &str, kind| Spec {
+        id: format!("{id}-{threads}t"),
+        title: format!("{title}, {threads} threads"),
+        kind,
+    };
+    vec![
+        spec("hot", "one hot key, allowed", Kind::Hot { denied: false, threads }),
+        spec("denied", "one hot key, denied", Kind::Hot { denied: true, threads }),
+        spec("uniform-1k", "1 k keys, uniform", Kind::Uniform { keys: 1_000, threads }),
+        spec("uniform-1m", "1 M keys, uniform", Kind::Uniform { keys: MILLION, threads }),
+        spec("zipf-1m", "1 M keys, Zipf", Kind::Zipf { keys: MILLION, threads }),
+        spec("u64-hot", "one hot u64 key", Kind::Numbers { keys: 1, threads }),
+        spec("u64-1m", "1 M u64 keys, uniform", Kind::Numbers { keys: MILLION, threads }),
+    ]
+}
+
 /// All timing rows, in order.
-pub fn specs(quick: bool) -> Vec<Spec> {
-    let spec = |id, title: &str, kind| Spec { id, title: title.into(), kind };
+pub fn specs(options: &Options) -> Vec<Spec> {
+    let mut specs = usual_specs(options.quick);
+    specs.extend(options.threads.into_iter().flat_map(threaded));
+    specs
+}
+
+fn usual_specs(quick: bool) -> Vec<Spec> {
+    let spec = |id: &str, title: &str, kind| Spec { id: id.into(), title: title.into(), kind };
     let hot = |denied, threads| Kind::Hot { denied, threads };
     let uniform = |keys, threads| Kind::Uniform { keys, threads };
     let new = if quick { MILLION } else { 10 * MILLION };
@@ -58,6 +82,7 @@ pub fn specs(quick: bool) -> Vec<Spec> {
         spec("denied-1t", "one hot key, denied, 1 thread", hot(true, 1)),
         spec("denied-2t", "one hot key, denied, 2 threads", hot(true, 2)),
         spec("uniform-1k-1t", "1 k keys, uniform, 1 thread", uniform(1_000, 1)),
+        spec("uniform-1k-2t", "1 k keys, uniform, 2 threads", uniform(1_000, 2)),
         spec("uniform-1m-1t", "1 M keys, uniform, 1 thread", uniform(MILLION, 1)),
         spec("uniform-1m-2t", "1 M keys, uniform, 2 threads", uniform(MILLION, 2)),
         spec("zipf-1m-1t", "1 M keys, Zipf, 1 thread", Kind::Zipf { keys: MILLION, threads: 1 }),
@@ -81,12 +106,16 @@ pub fn specs(quick: bool) -> Vec<Spec> {
         "1 M keys, uniform, check_many of 16",
         Kind::Batch { keys: MILLION },
     ));
-    let number = |keys| Kind::Numbers { keys };
+    let number = |keys, threads| Kind::Numbers { keys, threads };
     let address = |keys| Kind::Addresses { keys };
     let millions = new / MILLION;
     specs.extend([
-        spec("u64-hot", "one hot u64 key, 1 thread", number(1)),
-        spec("u64-1m", "1 M u64 keys, uniform, 1 thread", number(MILLION)),
+        spec("u64-hot", "one hot u64 key, 1 thread", number(1, 1)),
+        spec("u64-hot-2t", "one hot u64 key, 2 threads", number(1, 2)),
+        spec("u64-1k", "1 k u64 keys, uniform, 1 thread", number(1_000, 1)),
+        spec("u64-1k-2t", "1 k u64 keys, uniform, 2 threads", number(1_000, 2)),
+        spec("u64-1m", "1 M u64 keys, uniform, 1 thread", number(MILLION, 1)),
+        spec("u64-1m-2t", "1 M u64 keys, uniform, 2 threads", number(MILLION, 2)),
         spec("ip-hot", "one hot IpAddr key, 1 thread", address(1)),
         spec("ip-1m", "1 M IpAddr keys, uniform, 1 thread", address(MILLION)),
         spec(
@@ -128,12 +157,12 @@ pub fn measure(spec: &Spec, options: &Options) -> Result<Row, String> {
             bench.texts(plan, &workload::uniform(keys, bench.keyed_calls()))?
         }
         Kind::Batch { keys } => bench.batch(keys)?,
-        Kind::Numbers { keys } => bench.values::<u64>(keys)?,
-        Kind::Addresses { keys } => bench.values::<IpAddr>(keys)?,
+        Kind::Numbers { keys, threads } => bench.values::<u64>(keys, threads)?,
+        Kind::Addresses { keys } => bench.values::<IpAddr>(keys, 1)?,
         Kind::New { keys, hint } => bench.new_keys(keys, hint)?,
         Kind::WalkStrings { keys } => bench.walk_strings(keys)?,
     };
-    Ok(Row { id: spec.id.into(), title: spec.title.clone(), unit: Unit::Nanos, cells })
+    Ok(Row { id: spec.id.clone(), title: spec.title.clone(), unit: Unit::Nanos, cells })
 }
 
 /// The sizes of a run.
@@ -194,19 +223,20 @@ impl Bench<'_> {
         Err("check_many is tidegate's; build with the feature".into())
     }
 
-    fn values<K: PlainKey>(&self, keys: u32) -> Result<Vec<Cell>, String> {
+    fn values<K: PlainKey>(&self, keys: u32, threads: usize) -> Result<Vec<Cell>, String> {
+        let plan = self.plan(keys, threads);
         if keys == 1 {
-            return self.valued(keys, &Hot::<Values<K>>::new(self.hot_calls()));
+            return self.valued(plan, &Hot::<Values<K>>::new(self.hot_calls()));
         }
-        self.valued(keys, &Values::<K>::of(&workload::uniform(keys, self.keyed_calls())))
+        self.valued(plan, &Values::<K>::of(&workload::uniform(keys, self.keyed_calls())))
     }
 
-    fn valued<L>(&self, keys: u32, calls: &L) -> Result<Vec<Cell>, String>
+    fn valued<L>(&self, plan: Plan, calls: &L) -> Result<Vec<Cell>, String>
     where
         L: KeyList,
         L::Key: PlainKey,
     {
-        let mut field = Field::new(self.plan(keys, 1));
+        let mut field = Field::new(plan);
         field.values(calls)?;
         field.run(true)
     }

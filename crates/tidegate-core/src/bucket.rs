@@ -3,6 +3,10 @@ use crate::error::{LimitError, LimitErrorKind, nonzero, valid};
 use crate::rate::gcd;
 use crate::{Algorithm, Decision, Rate, Timestamp};
 
+mod unit;
+
+pub use unit::charge_unit;
+
 /// A token bucket: `burst` units of capacity, refilled continuously at a rate.
 ///
 /// In any interval of length T it admits at most `burst + floor(rate · T)` units, exactly.

@@ -36,7 +36,7 @@ mod time;
 mod window;
 
 pub use algorithm::Algorithm;
-pub use bucket::{Bucket, BucketState};
+pub use bucket::{Bucket, BucketState, charge_unit};
 pub use cooldown::{Cooldown, CooldownState};
 pub use decision::{Decision, Verdict, Wait};
 pub use error::{LimitError, LimitErrorKind};

@@ -23,6 +23,15 @@ impl Timestamp {
         if nanos > Self::MAX.0 { Self::MAX } else { Self(nanos) }
     }
 
+    /// The point of a clock that does not pass [`MAX`](Self::MAX): it is not compared with it.
+    #[doc(hidden)]
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_valid_nanos(nanos: u64) -> Self {
+        debug_assert!(nanos <= Self::MAX.0);
+        Self(nanos)
+    }
+
     /// The point `micros` microseconds after the origin.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {

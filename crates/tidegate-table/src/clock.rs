@@ -20,6 +20,14 @@ pub trait Clock {
     /// The time now.
     fn now(&self) -> Timestamp;
 
+    /// The time now, if that takes a few instructions: for callers that handle everything else out of
+    /// line.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn quick(&self) -> Option<Timestamp> {
+        Some(self.now())
+    }
+
     /// The time of day, as time since 1970 in UTC: what calendars follow. By default the clock's
     /// own time.
     ///
@@ -44,6 +52,11 @@ impl<C: Clock + ?Sized> Clock for &C {
         (**self).now()
     }
 
+    #[inline(always)]
+    fn quick(&self) -> Option<Timestamp> {
+        (**self).quick()
+    }
+
     #[inline]
     fn wall(&self) -> Timestamp {
         (**self).wall()
@@ -59,6 +72,11 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     #[inline(always)]
     fn now(&self) -> Timestamp {
         (**self).now()
+    }
+
+    #[inline(always)]
+    fn quick(&self) -> Option<Timestamp> {
+        (**self).quick()
     }
 
     #[inline]

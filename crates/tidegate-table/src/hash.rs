@@ -15,11 +15,18 @@
 //! numbers that need no multiplication. Longer keys are cut into blocks of 31 words; the digests of
 //! all blocks but the last are the coefficients of a polynomial modulo 2^127 − 1 at a random point,
 //! whose value counts as two more words of the last block.
+//!
+//! A key that begins with a text of 8 to 16 bytes costs one wide product less (`hash/pair.rs`). Stored
+//! hashes have to mean the same in every version, so they do not use it: see [`KeyedHash::stored`].
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::ops::Deref;
 use std::sync::Arc;
+
+use pair::PairSeed;
+
+mod pair;
 
 /// Builds the default hash of keys: seeded at random, with a bound on collisions that holds for
 /// keys that an attacker chooses.
@@ -31,7 +38,10 @@ pub struct KeyedHash {
 }
 
 /// The random numbers of one hash.
+#[repr(C)]
 struct Seed {
+    /// First, because most keys need nothing else.
+    pair: PairSeed,
     start: u128,
     /// For full words, by position.
     full: [u128; POSITIONS],
@@ -46,51 +56,65 @@ struct Seed {
 }
 
 /// The [`Hasher`] of [`KeyedHash`].
-pub struct KeyedHasher(Digest<Arc<Seed>>);
+pub struct KeyedHasher(Digest<Arc<Seed>, true>);
 
 impl KeyedHash {
     /// A hash with a new random seed.
     #[must_use]
     pub fn new() -> Self {
-        let (random, mut counter) = (RandomState::new(), 0_u64);
-        let mut next = || {
-            counter += 1;
-            u128::from(random.hash_one(counter))
-        };
-        Self::from_random(move || (next() << 64) | next())
+        let mut next = random_words();
+        let stored = Seed::from_random(&mut next);
+        Self { seed: Arc::new(Seed { pair: PairSeed::from_random(next), ..stored }) }
     }
 
-    fn from_random(mut next: impl FnMut() -> u128) -> Self {
-        let seed = Seed {
-            start: next(),
-            full: std::array::from_fn(|_| next()),
-            short: std::array::from_fn(|_| next()),
-            end: std::array::from_fn(|_| next()),
-            blocks: [next(), next()],
-            point: next() >> 2,
-        };
-        Self { seed: Arc::new(seed) }
+    /// A hash with a new random seed, whose hashes are the same in every version: for keys that are
+    /// stored with it.
+    #[must_use]
+    pub fn stored() -> Self {
+        Self { seed: Arc::new(Seed::from_random(random_words())) }
     }
-}
 
-impl KeyedHash {
+    /// `hash_one`, faster for keys of several parts: their short texts are hashed in line.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn hash_parts<T: Hash>(&self, key: &T) -> u64 {
+        let mut digest = Digest::<_, true>::new(&*self.seed);
+        key.hash(&mut digest);
+        digest.finish()
+    }
+
     /// The random numbers, as secret as the keys.
+    #[must_use]
     pub fn to_words(&self) -> Vec<u128> {
-        let Seed { start, full, short, end, blocks, point } = &*self.seed;
+        let Seed { pair, start, full, short, end, blocks, point } = &*self.seed;
         let tables = full.iter().chain(short).chain(end).chain(blocks);
         // The point has lost two bits in `from_random`.
-        [*start].iter().chain(tables).chain(&[*point << 2]).copied().collect()
+        let stored = [*start].into_iter().chain(tables.copied()).chain([*point << 2]);
+        stored.chain(pair.to_words()).collect()
     }
 
-    /// How many random numbers it has.
+    /// How many random numbers a [stored](Self::stored) hash has.
     pub const WORDS: usize = 1 + 3 * POSITIONS + 2 + 1;
 
     /// The hash with these random numbers; `None` if their count is wrong.
+    #[must_use]
     pub fn from_words(words: &[u128]) -> Option<Self> {
-        let mut next = words.iter().copied();
-        let is_whole = words.len() == Self::WORDS;
-        is_whole.then(|| Self::from_random(|| next.next().unwrap_or(0)))
+        let (stored, pair) = words.split_at_checked(Self::WORDS)?;
+        let mut next = stored.iter().copied();
+        let seed = Seed::from_random(|| next.next().unwrap_or(0));
+        let pair = PairSeed::from_words(pair)?;
+        Some(Self { seed: Arc::new(Seed { pair, ..seed }) })
     }
+}
+
+/// Random numbers from the operating system's.
+fn random_words() -> impl FnMut() -> u128 {
+    let (random, mut counter) = (RandomState::new(), 0_u64);
+    let mut next = move || {
+        counter += 1;
+        u128::from(random.hash_one(counter))
+    };
+    move || (next() << 64) | next()
 }
 
 impl Default for KeyedHash {
@@ -109,7 +133,7 @@ impl BuildHasher for KeyedHash {
     /// The hash of one value, without counting a reference to the seed.
     #[inline(always)]
     fn hash_one<T: Hash>(&self, value: T) -> u64 {
-        let mut digest = Digest::new(&*self.seed);
+        let mut digest = Digest::<_, false>::new(&*self.seed);
         value.hash(&mut digest);
         digest.finish()
     }
@@ -159,9 +183,12 @@ impl fmt::Debug for KeyedHasher {
 }
 
 /// A hash in progress.
-struct Digest<S> {
+///
+/// With `PARTS` the code for short texts is in line wherever they are in the key, else only at its
+/// beginning. The hash is the same.
+struct Digest<S, const PARTS: bool> {
     seed: S,
-    /// The sum of the current block.
+    /// The sum of the current block; without the start while there is no word in it.
     sum: u128,
     /// Words in the sum.
     words: usize,
@@ -169,11 +196,10 @@ struct Digest<S> {
     blocks: u128,
 }
 
-impl<S: Deref<Target = Seed>> Digest<S> {
+impl<S: Deref<Target = Seed>, const PARTS: bool> Digest<S, PARTS> {
     #[inline(always)]
     fn new(seed: S) -> Self {
-        let sum = seed.start;
-        Self { seed, sum, words: 0, blocks: 0 }
+        Self { seed, sum: 0, words: 0, blocks: 0 }
     }
 
     #[inline(always)]
@@ -192,26 +218,76 @@ impl<S: Deref<Target = Seed>> Digest<S> {
 
     #[inline(always)]
     fn add(&mut self, multiplier: u128, word: u64) {
-        self.sum = self.sum.wrapping_add(multiplier.wrapping_mul(u128::from(word)));
+        self.add_product(multiplier.wrapping_mul(u128::from(word)));
+    }
+
+    #[inline(always)]
+    fn add_product(&mut self, product: u128) {
+        let sum = if self.words == 0 { self.seed.start } else { self.sum };
+        self.sum = sum.wrapping_add(product);
         self.words += 1;
     }
 
     #[inline(always)]
     fn make_room(&mut self) {
-        if self.words == BLOCK_WORDS {
-            self.blocks = self.seed.with_block(self.blocks, self.sum);
-            self.sum = self.seed.start;
-            self.words = 0;
+        if self.words >= BLOCK_WORDS {
+            (self.sum, self.words, self.blocks) =
+                self.seed.with_room((self.sum, self.words, self.blocks));
         }
     }
 }
 
 impl Seed {
-    /// The polynomial with one more coefficient: the digest of a block.
+    /// A seed of [stored](KeyedHash::stored) hashes.
+    fn from_random(mut next: impl FnMut() -> u128) -> Self {
+        Self {
+            pair: PairSeed::NONE,
+            start: next(),
+            full: std::array::from_fn(|_| next()),
+            short: std::array::from_fn(|_| next()),
+            end: std::array::from_fn(|_| next()),
+            blocks: [next(), next()],
+            point: next() >> 2,
+        }
+    }
+
+    /// What eight bytes and one to eight more add at a position: the lengths that most keys have,
+    /// without a loop.
+    #[inline(always)]
+    fn two_words(&self, position: usize, bytes: &[u8]) -> Option<u128> {
+        let len = bytes.len();
+        if len <= 8 || len > 16 {
+            return None;
+        }
+        let (first, last) = (bytes.first_chunk()?, bytes.last_chunk()?);
+        let (rest, last) = (len - 8, u64::from_le_bytes(*last) >> (128 - 8 * len));
+        let table = if rest == 8 { &self.full } else { &self.short };
+        let last = last | (rest as u64 % 8) << 56;
+        let first = self.full[position % POSITIONS].wrapping_mul(u64::from_le_bytes(*first).into());
+        Some(first.wrapping_add(table[(position + 1) % POSITIONS].wrapping_mul(last.into())))
+    }
+
+    /// The sum, words and blocks of a digest whose block is full, or whose pair continues.
     #[cold]
     #[inline(never)]
+    fn with_room(&self, (sum, words, blocks): (u128, usize, u128)) -> (u128, usize, u128) {
+        match words {
+            OPEN_PAIR => (sum.wrapping_add(self.pair.continued), PAIR_WORDS, blocks),
+            ENDED_PAIR => (sum, PAIR_WORDS + 1, blocks),
+            _ => (0, 0, self.with_block(blocks, sum)),
+        }
+    }
+
+    /// The polynomial with one more coefficient: the digest of a block.
     fn with_block(&self, blocks: u128, sum: u128) -> u128 {
         reduce(mul_mod(blocks, self.point) + (sum >> 64))
+    }
+
+    /// The sum of the last block, with the value of the polynomial over the others.
+    #[inline(always)]
+    fn finish(&self, (sum, words, blocks): (u128, usize, u128)) -> u128 {
+        let sum = if words == 0 { self.start } else { sum };
+        if blocks == 0 { sum } else { self.with_blocks(sum, blocks) }
     }
 
     #[cold]
@@ -223,34 +299,39 @@ impl Seed {
     }
 }
 
-impl<S: Deref<Target = Seed>> Hasher for Digest<S> {
+impl<S: Deref<Target = Seed>, const PARTS: bool> Hasher for Digest<S, PARTS> {
     #[inline(always)]
     fn write(&mut self, bytes: &[u8]) {
-        let (len, room) = (bytes.len(), self.words < BLOCK_WORDS - 1);
-        match (bytes.first_chunk(), bytes.last_chunk()) {
-            // The lengths that most keys have, without a loop: eight bytes and one to eight more.
-            (Some(first), Some(last)) if room && len > 8 && len <= 16 => {
-                self.full(u64::from_le_bytes(*first));
-                let (rest, last) = (len - 8, u64::from_le_bytes(*last) >> (128 - 8 * len));
-                let table = if rest == 8 { &self.seed.full } else { &self.seed.short };
-                let tag = (rest as u64 % 8) << 56;
-                self.add(table[self.words % POSITIONS], last | tag);
+        let words = self.words;
+        if words == 0 {
+            if let Some(sum) = self.seed.pair.sum(bytes) {
+                (self.sum, self.words) = (sum, OPEN_PAIR);
+                return;
             }
-            _ => {
-                let started = (self.sum, self.words, self.blocks);
-                (self.sum, self.words, self.blocks) = write_any(&self.seed, started, bytes);
-            }
+        } else if PARTS
+            && words < BLOCK_WORDS - 1
+            && let Some(added) = self.seed.two_words(words, bytes)
+        {
+            (self.sum, self.words) = (self.sum.wrapping_add(added), words + 2);
+            return;
         }
+        let started = (self.sum, words, self.blocks);
+        (self.sum, self.words, self.blocks) = write_any(&self.seed, started, bytes);
     }
 
     #[inline(always)]
     fn write_u8(&mut self, value: u8) {
-        if value == 0xff {
-            self.make_room();
-            self.sum = self.sum.wrapping_add(self.seed.end[self.words % POSITIONS]);
-            self.words += 1;
-        } else {
+        if value != 0xff {
             self.short(u64::from(value), 1);
+        } else if self.words == OPEN_PAIR {
+            // The usual end of a pair leaves no trace; everything else does.
+            self.words = ENDED_PAIR;
+        } else if PARTS {
+            self.make_room();
+            self.add_product(self.seed.end[self.words % POSITIONS]);
+        } else {
+            let started = (self.sum, self.words, self.blocks);
+            (self.sum, self.words, self.blocks) = end_any(&self.seed, started);
         }
     }
 
@@ -276,10 +357,11 @@ impl<S: Deref<Target = Seed>> Hasher for Digest<S> {
 
     #[inline(always)]
     fn finish(&self) -> u64 {
-        let mut sum = self.sum;
-        if self.blocks != 0 {
-            sum = self.seed.with_blocks(sum, self.blocks);
-        }
+        let sum = match self.words {
+            // A pair and its end: there are no blocks.
+            ENDED_PAIR => self.sum,
+            words => self.seed.finish((self.sum, words, self.blocks)),
+        };
         #[allow(clippy::cast_possible_truncation, reason = "the upper half of 128 bits is 64")]
         let digest = (sum >> 64) as u64;
         digest
@@ -287,13 +369,14 @@ impl<S: Deref<Target = Seed>> Hasher for Digest<S> {
 }
 
 /// Adds bytes of any length, out of line.
+#[cold]
 #[inline(never)]
 fn write_any(
     seed: &Seed,
     (sum, words, blocks): (u128, usize, u128),
     bytes: &[u8],
 ) -> (u128, usize, u128) {
-    let mut digest = Digest { seed, sum, words, blocks };
+    let mut digest = Digest::<_, true> { seed, sum, words, blocks };
     let (full, rest) = bytes.as_chunks::<8>();
     for word in full {
         digest.full(u64::from_le_bytes(*word));
@@ -301,6 +384,15 @@ fn write_any(
     if !rest.is_empty() {
         digest.short(load_short(rest), rest.len());
     }
+    (digest.sum, digest.words, digest.blocks)
+}
+
+/// Adds the end of a text, out of line.
+#[cold]
+#[inline(never)]
+fn end_any(seed: &Seed, (sum, words, blocks): (u128, usize, u128)) -> (u128, usize, u128) {
+    let mut digest = Digest::<_, true> { seed, sum, words, blocks };
+    digest.write_u8(0xff);
     (digest.sum, digest.words, digest.blocks)
 }
 
@@ -347,6 +439,12 @@ fn reduce(value: u128) -> u128 {
     if folded >= PRIME { folded - PRIME } else { folded }
 }
 
+/// The words of a digest that has a pair and nothing else: more than a block has.
+const OPEN_PAIR: usize = POSITIONS;
+/// The words of a digest that has a pair and its end.
+const ENDED_PAIR: usize = POSITIONS + 1;
+/// The positions that a pair takes.
+const PAIR_WORDS: usize = 2;
 const BLOCK_WORDS: usize = 31;
 /// One more than are used, so that a mask keeps an index within bounds.
 const POSITIONS: usize = BLOCK_WORDS + 1;

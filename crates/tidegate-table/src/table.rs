@@ -22,17 +22,17 @@ use tidegate_core::{Decision, Timestamp};
 pub use capacity::WhenFull;
 
 pub use capacity::Capacity;
+use line::glance;
 pub use line::{
     Line, LineHeader, Locked, Narrow, NarrowLine, Tagged, TaggedLine, WIDE_WORDS, Wide, WideLine,
     find, is_unchanged, read_header,
 };
-pub use slot_table::{KeyLocation, SlotPolicy, SlotTable};
+pub use slot_table::{Fetched, KeyLocation, SlotPolicy, SlotTable};
 
 use keyed::KeyedLimit;
 use limits::LimitPair;
 use probe_chain::{Position, ProbeChain};
 use sketch::Sketch;
-use slot_table::Fetched;
 use sync::RwLock;
 
 mod arena;
@@ -42,6 +42,8 @@ mod grow;
 pub mod keyed;
 mod limits;
 mod line;
+#[cfg(not(loom))]
+mod pages;
 mod probe_chain;
 mod sketch;
 mod slot_table;
@@ -125,6 +127,72 @@ impl<A: KeyedLimit> Table<A> {
         self.table.fetch(hash)
     }
 
+    /// Whether one unit is free for a key. It is charged if so.
+    ///
+    /// In the usual case, which is all of this function: the key is in its home line, it has no limit
+    /// of its own, and no other thread is writing there.
+    #[inline(always)]
+    pub fn allow(&self, key: Fetched<'_, A::Line>, now: Timestamp) -> bool {
+        let Fetched { hash, home: line } = key;
+        let header = glance(line);
+        if !header.is_plain() {
+            return self.allow_elsewhere(key, now);
+        }
+        let Some(slot) = find(line, hash) else {
+            return self.allow_overflowed(hash, now);
+        };
+        let before = line.load(slot);
+        match A::charge_unit(self.limits.unit_words(header.limit_index()), before, now) {
+            None if is_unchanged(line, header) => return false,
+            None => {}
+            Some(after) => {
+                let Some(mut locked) = Locked::if_unchanged(line, header) else {
+                    return self.allow_locked(key, now);
+                };
+                // The count of writes in a header wraps; the slot itself has the last word.
+                if locked.holds(slot, hash, before) {
+                    locked.store(slot, after);
+                    return true;
+                }
+            }
+        }
+        self.allow_elsewhere(key, now)
+    }
+
+    /// [`allow`](Self::allow) where the key is not in its home line.
+    #[cold]
+    #[inline(never)]
+    fn allow_overflowed(&self, hash: u64, now: Timestamp) -> bool {
+        self.check_elsewhere(hash, (&LimitSource::Kept, 1), now).is_allowed()
+    }
+
+    /// [`allow`](Self::allow) where a unit is free, but another thread is writing to the line.
+    ///
+    /// The attempt to lock it has fetched the line for writing, so that is tried again at once,
+    /// before anything is read.
+    #[cold]
+    #[inline(never)]
+    fn allow_locked(&self, key: Fetched<'_, A::Line>, now: Timestamp) -> bool {
+        let Fetched { hash, home: line } = key;
+        let mut locked = Locked::new(line);
+        let Some(slot) = locked.find(hash).filter(|&slot| !locked.header.is_pinned(slot)) else {
+            drop(locked);
+            return self.allow_elsewhere(key, now);
+        };
+        let words = self.limits.unit_words(locked.header.limit_index());
+        let after = A::charge_unit(words, locked.load(slot), now);
+        if let Some(after) = after {
+            locked.store(slot, after);
+        }
+        after.is_some()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allow_elsewhere(&self, key: Fetched<'_, A::Line>, now: Timestamp) -> bool {
+        self.check(key, 1, now, |decision| decision.is_allowed())
+    }
+
     /// Charges `cost` to a key, if it fits, and returns the result of `report` for the decision.
     ///
     /// A whole decision is larger than the work of making it, so only what is used of it is
@@ -181,7 +249,7 @@ impl<A: KeyedLimit> Table<A> {
                 }
             } else if let Some(mut locked) = Locked::if_unchanged(line, header) {
                 // The count of writes in a header wraps; the slot itself has the last word.
-                if locked.fingerprint(slot) == hash && locked.load(slot) == before {
+                if locked.holds(slot, hash, before) {
                     locked.store(slot, after);
                     return Some(report(decision));
                 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tidegate_core::{Bucket, Decision, Timestamp};
 use tidegate_table::clock::{Clock, MonotonicClock};
 use tidegate_table::hash::{KeyedHash, spread};
-use tidegate_table::table::Table;
 use tidegate_table::table::keyed::KeyedLimit;
+use tidegate_table::table::{Fetched, Table};
 use tidegate_table::waiting::WaitQueues;
 
 mod at;
@@ -118,7 +118,17 @@ where
         Q: Hash + ?Sized,
     {
         let fetched = self.table.fetch(self.hash(key));
-        self.table.check(fetched, 1, self.clock.now(), |decision| decision.is_allowed())
+        match self.clock.quick() {
+            Some(now) => self.table.allow(fetched, now),
+            None => self.allow_slowly(fetched),
+        }
+    }
+
+    /// When the time is not known at once.
+    #[cold]
+    #[inline(never)]
+    fn allow_slowly(&self, key: Fetched<'_, A::Line>) -> bool {
+        self.table.allow(key, self.clock.now())
     }
 
     /// Charges one unit to the key, if it is free.

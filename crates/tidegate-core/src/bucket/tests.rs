@@ -95,3 +95,33 @@ fn scale_up_rounds_up_and_saturates() {
         assert_eq!(scale_up(value, multiplier, divisor), scaled, "{value}·{multiplier}/{divisor}");
     }
 }
+
+#[test]
+fn a_charge_of_one_unit_decides_as_a_check_does() {
+    let limits =
+        [bucket(3, 5, 10), bucket(1, 1_000_000_000, 1), bucket(600_000_000, 1_000_000_000, 7)];
+    let mut seed = 1_u64;
+    let mut random = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    for limit in limits {
+        let charge =
+            |full_at_ticks, now| charge_unit(|word| limit.unit_words()[word], full_at_ticks, now);
+        let (mut state, mut now, mut denied) = (limit.fresh(), 0_u64, 0);
+        for _ in 0..100_000 {
+            // To and fro, mostly forwards, by about a unit.
+            let step = random(limit.ticks.per_unit / limit.ticks.per_ns * 2 + 2);
+            now = if random(8) == 0 { now.saturating_sub(step) } else { now + step };
+            let charged = charge(state.full_at_ticks, at(now));
+            let decision = limit.check(&mut state, 1, at(now));
+            assert_eq!(charged.is_some(), decision.is_allowed());
+            assert_eq!(charged.unwrap_or(state.full_at_ticks), state.full_at_ticks);
+            denied += u32::from(charged.is_none());
+        }
+        assert!((1_000..99_000).contains(&denied), "{limit:?}: {denied} of 100 000 were denied");
+        // The end of the clock.
+        let last = charge(state.full_at_ticks, Timestamp::MAX);
+        assert!(last.is_some_and(|ticks| ticks < 1 << 96));
+    }
+}

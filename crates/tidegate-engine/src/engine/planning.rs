@@ -2,7 +2,7 @@
 //! keys is inlined into planning and shares its look-up of attributes.
 
 use std::cell::Cell;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -296,7 +296,7 @@ impl<'a> Planning<'a, '_> {
         let number = self.rules.own(limit.unit)?;
         let compiled = self.rules.rule(number);
         let key = RequestLimitKey { family: compiled.family, request };
-        let hash = spread(self.hash.hash_one(&key)).max(1);
+        let hash = spread(self.hash.hash_parts(&key)).max(1);
         let is_enforced = compiled.rule.mode() == Mode::Enforce && self.rules.is_enforced(hash);
         Some(Charge {
             rule: number,
@@ -442,7 +442,7 @@ impl CompiledRule {
         let missing = Cell::new(None);
         let (family, parts) = (self.family, self.rule.key().parts());
         let key = KeyEncoder { family, parts, attributes, missing: &missing };
-        (spread(hash.hash_one(key)).max(1), missing.get())
+        (spread(hash.hash_parts(&key)).max(1), missing.get())
     }
 
     /// The first attribute of the key that is absent.
@@ -518,7 +518,7 @@ pub(super) fn key_hash(
 ) -> u64 {
     let missing = Cell::new(None);
     let key = KeyEncoder { family, parts, attributes, missing: &missing };
-    spread(hash.hash_one(key)).max(1)
+    spread(hash.hash_parts(&key)).max(1)
 }
 
 /// A key as it is hashed: the family and every part, encoded injectively.

@@ -139,7 +139,7 @@ impl MemoryStore {
             version: AtomicU64::new(0),
             superseded_left: AtomicUsize::new(0),
             rounds: Mutex::new(HashMap::new()),
-            hash: KeyedHash::new(),
+            hash: KeyedHash::stored(),
             ids: RandomState::new(),
             sink: None,
             least_durability: Durability::Memory,

@@ -27,11 +27,18 @@ pub struct MonotonicClock;
 impl Clock for MonotonicClock {
     #[inline(always)]
     fn now(&self) -> Timestamp {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(now) = counter::interpolated() {
-            return now;
+        match self.quick() {
+            Some(now) => now,
+            None => read_system(),
         }
-        read_system()
+    }
+
+    #[inline(always)]
+    fn quick(&self) -> Option<Timestamp> {
+        #[cfg(target_arch = "x86_64")]
+        return counter::interpolated();
+        #[cfg(not(target_arch = "x86_64"))]
+        None
     }
 
     fn wall(&self) -> Timestamp {

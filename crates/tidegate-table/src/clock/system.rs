@@ -29,6 +29,13 @@ impl SystemClock {
         Self::beginning_at(monotonic::wall().max(earliest))
     }
 
+    /// This clock's time when the monotonic clock shows `now`.
+    #[inline(always)]
+    fn at(&self, now: Timestamp) -> Timestamp {
+        let since_ns = now.as_nanos().saturating_sub(self.origin.as_nanos());
+        Timestamp::from_nanos(self.began.as_nanos().saturating_add(since_ns))
+    }
+
     fn beginning_at(began: Timestamp) -> Self {
         Self { began, origin: MonotonicClock.now() }
     }
@@ -43,8 +50,12 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[inline(always)]
     fn now(&self) -> Timestamp {
-        let since_ns = MonotonicClock.now().as_nanos().saturating_sub(self.origin.as_nanos());
-        Timestamp::from_nanos(self.began.as_nanos().saturating_add(since_ns))
+        self.at(MonotonicClock.now())
+    }
+
+    #[inline(always)]
+    fn quick(&self) -> Option<Timestamp> {
+        MonotonicClock.quick().map(|now| self.at(now))
     }
 
     fn wall(&self) -> Timestamp {

@@ -1,18 +1,32 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::Arc;
 
+use super::pair::PairSeed;
 use super::{Digest, KeyedHash, PRIME, Seed, load_short, mul_mod, reduce, spread, write_any};
+
+/// Random numbers that are the same in every run.
+fn numbers() -> impl FnMut() -> u128 {
+    let mut state = 1_u128;
+    move || {
+        state = state.wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645).wrapping_add(7);
+        state ^ (state >> 61)
+    }
+}
 
 /// A hash whose random numbers are the same in every run.
 fn fixed() -> KeyedHash {
-    let mut state = 1_u128;
-    KeyedHash::from_random(move || {
-        state = state.wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645).wrapping_add(7);
-        state ^ (state >> 61)
-    })
+    let mut next = numbers();
+    let stored = Seed::from_random(&mut next);
+    KeyedHash { seed: Arc::new(Seed { pair: PairSeed::from_random(next), ..stored }) }
 }
 
-fn after(seed: &Seed, words: usize) -> Digest<&Seed> {
+/// The same for hashes that are stored.
+fn fixed_stored() -> KeyedHash {
+    KeyedHash { seed: Arc::new(Seed::from_random(numbers())) }
+}
+
+fn after(seed: &Seed, words: usize) -> Digest<&Seed, true> {
     let mut digest = Digest::new(seed);
     (0..words as u64).for_each(|word| digest.write_u64(word));
     digest
@@ -21,7 +35,8 @@ fn after(seed: &Seed, words: usize) -> Digest<&Seed> {
 #[test]
 fn short_and_long_paths_agree_at_every_position() {
     let (hash, bytes) = (fixed(), Vec::from_iter(1..=40_u8));
-    for position in 0..70 {
+    // A first text may be a pair.
+    for position in 1..70 {
         for len in 0..=bytes.len() {
             let mut short = after(&hash.seed, position);
             short.write(&bytes[..len]);
@@ -33,6 +48,94 @@ fn short_and_long_paths_agree_at_every_position() {
                 (sum, words, blocks),
                 "{position} {len}"
             );
+        }
+    }
+}
+
+#[test]
+fn stored_hashes_are_the_same_in_every_version() {
+    let hash = fixed_stored();
+    assert_eq!(hash.hash_one("user:1234567"), 0xc251_087f_2481_ddfd);
+    assert_eq!(hash.hash_one(""), 0x9d00_3523_dc8d_1da3);
+    assert_eq!(hash.hash_one(()), 0x2360_ed05_1fc6_5da5);
+    assert_eq!(hash.hash_one("abc"), 0x047e_db0b_2d30_69a8);
+    assert_eq!(hash.hash_one("x".repeat(300)), 0x8c88_2008_dc6d_aaaa);
+    assert_eq!(hash.hash_one((7_u64, "user:1234567")), 0xcf84_1fac_3e75_36f2);
+    assert_eq!(hash.hash_one((7_u64, "0123456789abcdef", 3_u8, "")), 0x265d_0d61_2b28_393d);
+    assert_eq!(KeyedHash::stored().to_words().len(), KeyedHash::WORDS);
+}
+
+#[test]
+fn a_hash_is_rebuilt_from_its_words() {
+    for hash in [fixed(), fixed_stored(), KeyedHash::new(), KeyedHash::stored()] {
+        let words = hash.to_words();
+        let again = KeyedHash::from_words(&words).unwrap();
+        for key in ["", "abc", "12345678", "user:1234567", "0123456789abcdef", "0123456789abcdefg"]
+        {
+            assert_eq!(again.hash_one((key, 1_u8)), hash.hash_one((key, 1_u8)), "{key}");
+        }
+        assert!(KeyedHash::from_words(&words[1..]).is_none());
+    }
+}
+
+#[test]
+fn a_pair_is_its_formula() {
+    // By the definition, in numbers of 256 bits that are cut into two.
+    let (words, hash) = (fixed().to_words(), fixed());
+    let pair = &words[KeyedHash::WORDS..];
+    let half = |index: usize| (pair[index / 2] >> (64 * (index % 2))) & u128::from(u64::MAX);
+    let text = b"0123456789abcdef";
+    for len in 8..=16 {
+        let word = |bytes: &[u8]| u128::from(u64::from_le_bytes(bytes.try_into().unwrap()));
+        let (first, last) = (word(&text[..8]), word(&text[len - 8..len]));
+        let product = (pair[5].wrapping_add(last)).wrapping_mul(pair[6].wrapping_add(first));
+        let sum = product.wrapping_add((half(len - 8) << 64) | half(9));
+        let text = std::str::from_utf8(&text[..len]).unwrap();
+        assert_eq!(u128::from(hash.hash_one(text)), sum >> 64, "{len}");
+    }
+}
+
+#[test]
+fn what_follows_a_pair_counts() {
+    let hash = fixed();
+    let mut hashes = HashSet::new();
+    // The same eight bytes, and then everything that a key may write next.
+    let mut after = |write: &dyn Fn(&mut Digest<&Seed, false>)| {
+        let mut digest = Digest::<_, false>::new(&*hash.seed);
+        digest.write(b"12345678");
+        write(&mut digest);
+        assert!(hashes.insert(digest.finish()), "as another one");
+    };
+    after(&|digest| digest.write_u8(0xff));
+    after(&|digest| digest.write_u64(0));
+    after(&|digest| digest.write_u64(1));
+    after(&|digest| digest.write_u8(0));
+    after(&|digest| digest.write_u32(0));
+    after(&|digest| digest.write(b"12345678"));
+    after(&|digest| digest.write(b"123456789"));
+    after(&|digest| {
+        digest.write_u8(0xff);
+        digest.write_u8(0xff);
+    });
+    after(&|digest| {
+        digest.write_u8(0xff);
+        digest.write(b"12345678");
+    });
+    after(&|digest| {
+        digest.write_u8(0xff);
+        (0..40).for_each(|_| digest.write_u64(0));
+        digest.write_u64(1);
+    });
+}
+
+#[test]
+fn keys_of_several_parts_have_the_same_hash_in_line() {
+    for hash in [fixed(), fixed_stored()] {
+        for len in 0..40 {
+            let text = "x".repeat(len);
+            let key = (text.as_str(), 5_u64, text.as_str(), 0xff_u8, text.as_str());
+            assert_eq!(hash.hash_parts(&key), hash.hash_one(key), "{len}");
+            assert_eq!(hash.hash_parts(&text), hash.hash_one(&text), "{len}");
         }
     }
 }

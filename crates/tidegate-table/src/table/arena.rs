@@ -3,6 +3,8 @@
 #![allow(unsafe_code, reason = "owns raw memory")]
 
 use super::line::Line;
+#[cfg(not(loom))]
+use super::pages;
 use super::sync::{Mutex, lock};
 
 /// Owns lines. They never move and live as long as the arena.
@@ -90,8 +92,12 @@ impl<L: Line> Piece<L> {
         // Asking for the alignment of malloc and aligning by hand keeps the zero pages lazy: an
         // over-aligned zeroed allocation is written to.
         let layout = Layout::from_size_align(bytes.checked_add(align)?, MALLOC_ALIGN).ok()?;
-        // SAFETY: the layout has a size above zero.
-        let start = unsafe { alloc_zeroed(layout) };
+        let start = if pages::is_mapped(layout.size()) {
+            pages::map(layout.size())?.as_ptr()
+        } else {
+            // SAFETY: the layout has a size above zero.
+            unsafe { alloc_zeroed(layout) }
+        };
         let allocation = std::ptr::NonNull::new(start)?;
         let offset = start.align_offset(align);
         // SAFETY: the offset is below `align`, and `align` bytes more than needed were allocated.
@@ -105,7 +111,7 @@ impl<L: Line> Piece<L> {
         if bytes < HUGE_PAGE {
             return;
         }
-        ask_for_huge_pages(self.first.as_ptr().cast(), bytes);
+        pages::ask_for_huge_pages(self.first.as_ptr().cast(), bytes / HUGE_PAGE * HUGE_PAGE);
         // SAFETY: the piece has that many lines, and no other code has them yet.
         let lines = unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) };
         for line in lines.iter().step_by(PAGE / size_of::<L>()) {
@@ -118,6 +124,11 @@ impl<L: Line> Piece<L> {
 impl<L: Line> Drop for Piece<L> {
     fn drop(&mut self) {
         let (allocation, layout) = self.allocation;
+        if pages::is_mapped(layout.size()) {
+            // SAFETY: mapped in `new` with this size; the lines are not used any more.
+            unsafe { pages::unmap(allocation, layout.size()) };
+            return;
+        }
         // SAFETY: allocated in `new` with this layout. Lines of atomics need no drop.
         unsafe { std::alloc::dealloc(allocation.as_ptr(), layout) };
     }
@@ -140,22 +151,6 @@ impl<L: Line> Drop for Piece<L> {
         drop(unsafe { Box::from_raw(lines) });
     }
 }
-
-/// A hint; the system may ignore it, and it changes nothing but speed.
-#[cfg(all(not(loom), target_os = "linux"))]
-fn ask_for_huge_pages(start: *mut u8, bytes: usize) {
-    unsafe extern "C" {
-        fn madvise(start: *mut u8, bytes: usize, advice: std::ffi::c_int) -> std::ffi::c_int;
-    }
-    const MADV_HUGEPAGE: std::ffi::c_int = 14;
-    let whole_pages = bytes / HUGE_PAGE * HUGE_PAGE;
-    // SAFETY: the range lies in one allocation that is owned here, and this advice changes no
-    // contents.
-    let _ = unsafe { madvise(start, whole_pages, MADV_HUGEPAGE) };
-}
-
-#[cfg(all(not(loom), not(target_os = "linux")))]
-fn ask_for_huge_pages(_start: *mut u8, _bytes: usize) {}
 
 #[cfg(not(loom))]
 const MALLOC_ALIGN: usize = 16;

@@ -12,12 +12,37 @@ use super::line::Line;
 use super::sync::{AtomicPtr, Mutex, Ordering, lock};
 
 #[derive(Debug)]
+#[allow(clippy::vec_box, reason = "readers point into the boxes, which do not move")]
 pub(crate) struct Directory<L: Line> {
-    /// The entries; the number of bits that index them is in the top 16 bits of the pointer.
-    entries: AtomicPtr<AtomicPtr<L>>,
+    /// The entries in force.
+    entries: AtomicPtr<Entries<L>>,
     /// All entries that ever were. Its lock also orders changes of the current ones.
-    owned: Mutex<Vec<Box<[AtomicPtr<L>]>>>,
+    owned: Mutex<Vec<Box<Entries<L>>>>,
     arena: Arena<L>,
+}
+
+/// As many entries as some number of bits has values.
+#[derive(Debug)]
+struct Entries<L> {
+    /// One less than there are.
+    mask: usize,
+    all: Box<[AtomicPtr<L>]>,
+}
+
+impl<L> Entries<L> {
+    fn new(all: Box<[AtomicPtr<L>]>) -> Box<Self> {
+        assert!(all.len().is_power_of_two(), "a mask keeps an index within bounds");
+        Box::new(Self { mask: all.len() - 1, all })
+    }
+
+    /// The entry that the lowest bits of a hash pick.
+    #[inline(always)]
+    fn of(&self, hash: u64) -> &AtomicPtr<L> {
+        #[allow(clippy::cast_possible_truncation, reason = "the index is masked anyway")]
+        let index = hash as usize & self.mask;
+        // SAFETY: at most one less than there are, by `new`.
+        unsafe { self.all.get_unchecked(index) }
+    }
 }
 
 /// A pointer to a segment: where its lines are, how many of them are homes, and its depth, in one
@@ -43,29 +68,32 @@ impl<L: Line> DirectoryEntry<L> {
     fn new(lines: &[L], homes: usize, depth: u32) -> Self {
         assert!(homes <= MAX_HOMES && lines.len() == homes + PROBE - 1 && depth < 1 << DEPTH_BITS);
         let first = lines.as_ptr().cast_mut();
-        assert!(first.addr() & !ADDRESS == 0, "addresses have 48 bits and lines are aligned");
-        Self(first.map_addr(|address| address | (homes << TAG_SHIFT) | depth as usize))
+        let is_whole =
+            first.addr() & !ADDRESS == 0 && first.addr() >> (usize::BITS - TAG_BITS) == 0;
+        assert!(is_whole, "addresses have 48 bits and lines are aligned");
+        Self(first.map_addr(|address| ((address | depth as usize) << TAG_BITS) | homes))
     }
 
     /// Where its lines begin.
     #[inline(always)]
     fn first(self) -> *mut L {
-        self.0.map_addr(|address| address & ADDRESS)
+        self.0.map_addr(|entry| (entry >> TAG_BITS) & ADDRESS)
     }
 
     pub(crate) fn depth(self) -> u32 {
-        u32::try_from(self.0.addr() & ((1 << DEPTH_BITS) - 1)).unwrap_or(0)
+        u32::try_from((self.0.addr() >> TAG_BITS) & !ADDRESS).unwrap_or(0)
     }
 
     fn at_depth(self, depth: u32) -> Self {
         assert!(depth < 1 << DEPTH_BITS);
-        Self(self.0.map_addr(|address| (address & !((1 << DEPTH_BITS) - 1)) | depth as usize))
+        let depth_bits = !ADDRESS << TAG_BITS;
+        Self(self.0.map_addr(|entry| (entry & !depth_bits) | ((depth as usize) << TAG_BITS)))
     }
 
     /// How many lines are the home of some hash. The few lines after them only take overflow.
     #[inline(always)]
     pub(crate) fn homes(self) -> usize {
-        self.0.addr() >> TAG_SHIFT
+        self.0.addr() & MAX_HOMES
     }
 
     /// The number of the home line of a hash.
@@ -75,12 +103,11 @@ impl<L: Line> DirectoryEntry<L> {
     }
 }
 
-/// The home line of a hash among `homes` lines: its high half, scaled.
+/// The home line of a hash among `homes` lines: the hash, scaled.
 #[inline(always)]
 pub(crate) fn home_of(hash: u64, homes: usize) -> usize {
-    // Below `homes`, which fits in 16 bits.
-    #[allow(clippy::cast_possible_truncation, reason = "homes is below 2^16, so the result is too")]
-    let home = (((hash >> 32) * homes as u64) >> 32) as usize;
+    #[allow(clippy::cast_possible_truncation, reason = "it is below `homes`")]
+    let home = ((u128::from(hash) * homes as u128) >> 64) as usize;
     home
 }
 
@@ -92,8 +119,8 @@ impl<L: Line> Directory<L> {
         let segment =
             |_| Some(AtomicPtr::new(DirectoryEntry::new(arena.allocate(lines)?, homes, bits).0));
         let entries: Box<[_]> = (0..1_usize << bits).map(segment).collect::<Option<_>>()?;
-        let owned = vec![entries];
-        let current = AtomicPtr::new(tagged(&owned[0]));
+        let owned = vec![Entries::new(entries)];
+        let current = AtomicPtr::new(std::ptr::from_ref(&*owned[0]).cast_mut());
         Some(Self { entries: current, owned: Mutex::new(owned), arena })
     }
 
@@ -103,24 +130,19 @@ impl<L: Line> Directory<L> {
     }
 
     #[inline(always)]
+    fn current(&self) -> &Entries<L> {
+        // SAFETY: made from a box in `owned`, which keeps it until `self` is dropped.
+        unsafe { &*self.entries.load(Ordering::Acquire) }
+    }
+
     fn entries(&self) -> &[AtomicPtr<L>] {
-        let tagged = self.entries.load(Ordering::Acquire);
-        let bits = tagged.addr() >> TAG_SHIFT;
-        let first = tagged.map_addr(|address| address & ((1 << TAG_SHIFT) - 1));
-        // SAFETY: made by `tagged` from a boxed slice of 2^bits entries that lives in `owned`
-        // until `self` is dropped and is never moved out of its box.
-        unsafe { std::slice::from_raw_parts(first, 1 << bits) }
+        &self.current().all
     }
 
     /// The segment that a hash belongs to.
     #[inline(always)]
     pub(crate) fn entry(&self, hash: u64) -> DirectoryEntry<L> {
-        let entries = self.entries();
-        // The number of entries is a power of two; `get` would cost a compare on the hot path.
-        #[allow(clippy::cast_possible_truncation, reason = "the index is masked anyway")]
-        let index = hash as usize & (entries.len() - 1);
-        // SAFETY: masked to below the length.
-        DirectoryEntry(unsafe { entries.get_unchecked(index) }.load(Ordering::Acquire))
+        DirectoryEntry(self.current().of(hash).load(Ordering::Acquire))
     }
 
     /// The lines of a segment, homes and the overflow lines after them.
@@ -200,12 +222,14 @@ impl<L: Line> Directory<L> {
         }
     }
 
-    fn double(&self, owned: &mut Vec<Box<[AtomicPtr<L>]>>) {
+    #[allow(clippy::vec_box, reason = "as in the type")]
+    fn double(&self, owned: &mut Vec<Box<Entries<L>>>) {
         let copy = |entry: &AtomicPtr<L>| AtomicPtr::new(entry.load(Ordering::Relaxed));
         let entries = self.entries();
-        let doubled: Box<[_]> = entries.iter().chain(entries).map(copy).collect();
+        let doubled = Entries::new(entries.iter().chain(entries).map(copy).collect());
+        let current = std::ptr::from_ref(&*doubled).cast_mut();
         owned.push(doubled);
-        self.entries.store(tagged(&owned[owned.len() - 1]), Ordering::Release);
+        self.entries.store(current, Ordering::Release);
     }
 }
 
@@ -231,21 +255,15 @@ fn split_position(position: u64) -> (usize, usize) {
     ((position >> 32) as usize, position as u32 as usize)
 }
 
-fn tagged<L>(entries: &[AtomicPtr<L>]) -> *mut AtomicPtr<L> {
-    let first = entries.as_ptr().cast_mut();
-    let bits = entries.len().trailing_zeros() as usize;
-    assert!(first.addr() >> TAG_SHIFT == 0, "addresses have 48 bits");
-    first.map_addr(|address| address | (bits << TAG_SHIFT))
-}
-
 /// How many lines a key may be in: its home and the following ones.
 #[cfg(not(loom))]
 pub(crate) const PROBE: usize = 64;
 #[cfg(loom)]
 pub(crate) const PROBE: usize = 2;
 
-pub(crate) const MAX_HOMES: usize = (1 << 16) - 1;
-const TAG_SHIFT: u32 = 48;
+/// An entry is the address of its lines and in the six bits that are zero there its depth, shifted
+/// up, and the number of homes below.
+const TAG_BITS: u32 = 16;
+pub(crate) const MAX_HOMES: usize = (1 << TAG_BITS) - 1;
 const DEPTH_BITS: u32 = 6;
-/// The bits of an entry that are the address.
-const ADDRESS: usize = (1 << TAG_SHIFT) - (1 << DEPTH_BITS);
+const ADDRESS: usize = usize::MAX << DEPTH_BITS;

@@ -8,7 +8,7 @@
 use tidegate_core::Timestamp;
 
 use super::directory::{DirectoryEntry, MAX_HOMES, NewSegment, PROBE, SplitHalf, home_of};
-use super::line::{Line, Locked, MAX_SLOTS};
+use super::line::{Line, Locked};
 use super::slot_table::{KEPT_IDLE, SlotPolicy, SlotTable};
 use super::sync::Ordering;
 
@@ -68,7 +68,7 @@ impl<L: Line> SlotTable<L> {
             return false;
         }
         let Some(lines) = self.directory.allocate(homes) else { return false };
-        let mut new = lock_all(lines);
+        let mut new: Vec<_> = lines.iter().map(Locked::unreachable).collect();
         let limit_index = old[0].header.limit_index();
         new.iter_mut().for_each(|line| line.header.set_limit_index(limit_index));
         let mut moved = 0;
@@ -120,6 +120,16 @@ pub(super) struct MovingKey<P> {
     pub(super) is_pinned: bool,
 }
 
+impl<P: Copy + PartialEq + Default> MovingKey<P> {
+    /// The key of a slot, which is empty then.
+    fn take<L: Line<Packed = P>>(line: &mut Locked<'_, L>, slot: usize) -> Self {
+        let (hash, packed) = (line.fingerprint(slot), line.load(slot));
+        let is_pinned = line.header.is_pinned(slot);
+        line.clear(slot);
+        Self { hash, packed, is_pinned }
+    }
+}
+
 /// Locks lines in ascending order.
 pub(super) fn lock_all<L: Line>(lines: &[L]) -> Vec<Locked<'_, L>> {
     lines.iter().map(Locked::new).collect()
@@ -155,23 +165,31 @@ pub(super) fn insert_moved<L: Line>(
 /// Drops the keys that are not kept, and moves the others as near to their homes as they fit.
 ///
 /// Line by line, in ascending order: no key moves away from its home, because whatever is before it
-/// has come from there or from further on. So each one finds a slot.
+/// has come from there or from further on. So each one finds a slot. Keys in their home lines, which
+/// most are, stay where they are.
 pub(super) fn compact<L: Line>(
     lines: &mut [Locked<'_, L>],
     homes: usize,
     keeps: impl Fn(u64) -> bool,
 ) {
     for index in 0..lines.len() {
-        let line = &mut lines[index];
-        let mut keys = [None; MAX_SLOTS];
-        for (taken, key) in keys.iter_mut().zip(keys_of(line)) {
-            *taken = keeps(key.hash).then_some(key);
-        }
-        (0..L::SLOTS).for_each(|slot| line.clear(slot));
-        line.header.set_overflowed(false);
-        for key in keys.into_iter().flatten() {
-            let placed = insert_moved(lines, homes, key);
-            assert!(placed, "a key fits into its old line");
+        lines[index].header.set_overflowed(false);
+        for slot in 0..L::SLOTS {
+            let line = &mut lines[index];
+            let hash = line.fingerprint(slot);
+            if hash == 0 {
+                continue;
+            }
+            let is_kept = keeps(hash);
+            if is_kept && home_of(hash, homes) == index {
+                // Already as near as can be.
+                continue;
+            }
+            let key = MovingKey::take(line, slot);
+            if is_kept {
+                let placed = insert_moved(lines, homes, key);
+                assert!(placed, "a key fits into its old line");
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use tidegate_core::{
     Algorithm, Bucket, BucketState, Cooldown, CooldownState, Sliding, SlidingRecord, SlidingState,
-    Window, WindowState,
+    Timestamp, Window, WindowState, charge_unit,
 };
 
 use super::{Line, Narrow, NarrowLine, Tagged, WIDE_WORDS, Wide, WideLine};
@@ -19,6 +19,8 @@ impl<A: sealed::Pack> KeyedLimit for A {}
 pub mod sealed {
     #![allow(missing_docs, unreachable_pub, reason = "public for a sealed trait, not for callers")]
 
+    use tidegate_core::Timestamp;
+
     use super::{Algorithm, Line};
 
     /// How a state is packed into a slot. A table has no holds, so they are not packed.
@@ -30,6 +32,29 @@ pub mod sealed {
         fn pack(state: &Self::State) -> <Self::Line as Line>::Packed;
 
         fn unpack(packed: <Self::Line as Line>::Packed) -> Self::State;
+
+        /// What [`charge_unit`](Self::charge_unit) needs of the limit.
+        #[inline(always)]
+        fn unit_words(&self) -> [u64; 4] {
+            self.to_words()
+        }
+
+        /// The state after a charge of one unit; `None` if it is denied. What
+        /// [`check`](Algorithm::check) does, without a decision to report.
+        ///
+        /// `word` reads one of the [words](Self::unit_words), where it is needed. Words of no limit
+        /// give any state.
+        #[inline(always)]
+        fn charge_unit(
+            word: impl Fn(usize) -> u64,
+            packed: <Self::Line as Line>::Packed,
+            now: Timestamp,
+        ) -> Option<<Self::Line as Line>::Packed> {
+            let mut state = Self::unpack(packed);
+            let limit = Self::from_words(std::array::from_fn(word));
+            let decision = limit.check(&mut state, 1, now);
+            decision.is_allowed().then(|| Self::pack(&state))
+        }
     }
 }
 
@@ -46,6 +71,18 @@ impl Pack for Bucket {
     #[inline(always)]
     fn unpack(packed: Narrow) -> BucketState {
         unpack_bucket(packed)
+    }
+
+    #[inline(always)]
+    fn unit_words(&self) -> [u64; 4] {
+        self.unit_words()
+    }
+
+    #[inline(always)]
+    fn charge_unit(word: impl Fn(usize) -> u64, packed: Narrow, now: Timestamp) -> Option<Narrow> {
+        let BucketState { full_at_ticks, .. } = unpack_bucket(packed);
+        let full_at_ticks = charge_unit(word, full_at_ticks, now)?;
+        Some(pack_bucket(&BucketState { full_at_ticks, held: 0 }))
     }
 }
 

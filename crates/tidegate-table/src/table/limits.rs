@@ -12,7 +12,7 @@ use super::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, lock};
 /// check of that line's header discards its decision.
 #[derive(Debug)]
 pub(crate) struct LimitPair<A> {
-    words: [[AtomicU64; 4]; 2],
+    words: [LimitWords; 2],
     current: AtomicUsize,
     /// When the current limit took effect.
     edited_at_ns: AtomicU64,
@@ -21,9 +21,21 @@ pub(crate) struct LimitPair<A> {
     edit: Mutex<()>,
 }
 
+/// One limit as words, in one cache line.
+#[derive(Debug)]
+#[repr(align(64))]
+struct LimitWords {
+    whole: [AtomicU64; 4],
+    /// What it takes to charge one unit.
+    unit: [AtomicU64; 4],
+}
+
 impl<A: KeyedLimit> LimitPair<A> {
     pub(crate) fn new(limit: A) -> Self {
-        let words = || limit.to_words().map(AtomicU64::new);
+        let words = || LimitWords {
+            whole: limit.to_words().map(AtomicU64::new),
+            unit: limit.unit_words().map(AtomicU64::new),
+        };
         Self {
             words: [words(), words()],
             current: AtomicUsize::new(0),
@@ -36,8 +48,15 @@ impl<A: KeyedLimit> LimitPair<A> {
     /// One of the two limits.
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> A {
-        let words = &self.words[index];
+        let words = &self.words[index].whole;
         A::from_words(std::array::from_fn(|word| words[word].load(Ordering::Relaxed)))
+    }
+
+    /// Reads the words of one of the two limits that it takes to charge one unit.
+    #[inline(always)]
+    pub(crate) fn unit_words(&self, index: usize) -> impl Fn(usize) -> u64 {
+        let words = &self.words[index].unit;
+        |word| words[word].load(Ordering::Relaxed)
     }
 
     /// The index of the limit in force. Read it under the lock of a line to compare with the
@@ -66,9 +85,9 @@ impl<A: KeyedLimit> LimitPair<A> {
         let limit = limit.succeeding(&self.get(old));
         // A reader of one of these words also sees what the edit before has done to the lines.
         fence(Ordering::Release);
-        for (word, value) in self.words[1 - old].iter().zip(limit.to_words()) {
-            word.store(value, Ordering::Relaxed);
-        }
+        let LimitWords { whole, unit } = &self.words[1 - old];
+        let words = whole.iter().zip(limit.to_words()).chain(unit.iter().zip(limit.unit_words()));
+        words.for_each(|(word, value)| word.store(value, Ordering::Relaxed));
         self.edited_at_ns.store(now.as_nanos(), Ordering::Relaxed);
         self.current.store(1 - old, Ordering::Release);
         move_lines();

@@ -3,8 +3,11 @@
 //! The types are public only because the sealed trait of limits refers to them.
 
 #![allow(unreachable_pub, missing_docs, reason = "public for a sealed trait, not for callers")]
+#![allow(unsafe_code, reason = "reads plainly under the lock")]
 
-use super::sync::{AtomicU32, AtomicU64, Backoff, Ordering, fence};
+use std::hint::select_unpredictable;
+
+use super::sync::{AtomicU32, AtomicU64, Backoff, Ordering, fence, is_u32, is_u64};
 
 /// The header of a line.
 ///
@@ -18,13 +21,15 @@ impl LineHeader {
     pub const EMPTY: Self = Self(0);
 
     const LOCKED: u32 = 1;
-    /// Some key that belongs to this line, or passed it, is in a later one.
-    const OVERFLOWED: u32 = 1 << 1;
-    /// The index of the limit that the states in this line count under.
-    const LIMIT: u32 = 1 << 2;
     /// One bit per slot: its key has a hold, an override, or is being inserted.
-    const PINNED: u32 = 1 << 3;
-    const WRITES: u32 = 1 << (3 + MAX_SLOTS);
+    const PINNED: u32 = 1 << 1;
+    const ANY_PINNED: u32 = ((1 << MAX_SLOTS) - 1) * Self::PINNED;
+    /// The index of the limit that the states in this line count under. It is the bit that makes the
+    /// offset of the limit's words: they take 64 bytes.
+    const LIMIT: u32 = 1 << 6;
+    /// Some key that belongs to this line, or passed it, is in a later one.
+    const OVERFLOWED: u32 = 1 << 7;
+    const WRITES: u32 = 1 << 8;
 
     #[inline(always)]
     pub fn is_overflowed(self) -> bool {
@@ -44,6 +49,12 @@ impl LineHeader {
     #[inline(always)]
     fn is_locked(self) -> bool {
         self.0 & Self::LOCKED != 0
+    }
+
+    /// Whether the line is unlocked, and all of its keys are under the table's limit.
+    #[inline(always)]
+    pub(crate) fn is_plain(self) -> bool {
+        self.0 & (Self::LOCKED | Self::ANY_PINNED) == 0
     }
 
     pub(crate) fn set_overflowed(&mut self, overflowed: bool) {
@@ -87,12 +98,23 @@ pub trait Line: Send + Sync + Sized + 'static {
 
     /// Writes a slot. Only under the lock.
     fn store(&self, slot: usize, packed: Self::Packed);
+
+    /// Whether a slot has this key and state.
+    ///
+    /// # Safety
+    ///
+    /// Only under the lock.
+    unsafe fn holds(&self, slot: usize, fingerprint: u64, packed: Self::Packed) -> bool {
+        self.fingerprints()[slot].load(Ordering::Relaxed) == fingerprint
+            && self.load(slot) == packed
+    }
 }
 
 /// The most slots that a line has.
 pub(crate) const MAX_SLOTS: usize = 5;
 const SLOTS: usize = 3;
 const TAGGED_SLOTS: usize = 5;
+const _: () = assert!(LineHeader::ANY_PINNED < LineHeader::LIMIT);
 
 /// A line of 64 bytes: states of 96 bits.
 #[repr(C, align(64))]
@@ -147,6 +169,16 @@ impl Line for NarrowLine {
     fn store(&self, slot: usize, packed: Narrow) {
         self.high[slot].store(packed.high, Ordering::Relaxed);
         self.low[slot].store(packed.low, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    unsafe fn holds(&self, slot: usize, fingerprint: u64, packed: Narrow) -> bool {
+        // SAFETY: all writes are made under the lock, which the caller holds.
+        unsafe {
+            is_u64(&self.fingerprints[slot], fingerprint)
+                && is_u64(&self.low[slot], packed.low)
+                && is_u32(&self.high[slot], packed.high)
+        }
     }
 }
 
@@ -261,6 +293,12 @@ impl Line for WideLine {
     }
 }
 
+/// The header as it is, locked or not.
+#[inline(always)]
+pub(crate) fn glance<L: Line>(line: &L) -> LineHeader {
+    LineHeader(line.header().load(Ordering::Acquire))
+}
+
 /// The header once the line is unlocked. What is read afterwards is valid only if
 /// [`is_unchanged`] returns true.
 #[inline(always)]
@@ -294,12 +332,12 @@ pub fn is_unchanged<L: Line>(line: &L, header: LineHeader) -> bool {
 /// noticed only when the line has come from memory, with nothing useful fetched meanwhile.
 #[inline(always)]
 pub fn find<L: Line>(line: &L, fingerprint: u64) -> Option<usize> {
-    let is_at =
-        |slot: usize| usize::from(line.fingerprints()[slot].load(Ordering::Relaxed) == fingerprint);
-    let bits = (0..L::SLOTS).fold(0, |bits, slot| bits | (is_at(slot) << slot));
-    // More than one bit is set only if the key was moved meanwhile; then any slot will do, since
-    // what is read there is discarded.
-    (bits != 0).then_some(bits.trailing_zeros() as usize)
+    let at = |slot: usize| line.fingerprints()[slot].load(Ordering::Relaxed);
+    let pick = |found, slot| select_unpredictable(at(slot) == fingerprint, slot, found);
+    let slot = (1..L::SLOTS).fold(0, pick);
+    // Two slots have it only while the key is moved; then either will do, since what is read there
+    // is discarded.
+    (at(slot) == fingerprint).then_some(slot)
 }
 
 /// A line that this thread has locked: the only way to write one.
@@ -319,6 +357,12 @@ impl<'a, L: Line> Locked<'a, L> {
                 return locked;
             }
         }
+    }
+
+    /// A line that no other thread can reach yet, as if it were locked: nothing is written to its
+    /// header before it is dropped.
+    pub(crate) fn unreachable(line: &'a L) -> Self {
+        Self { line, header: LineHeader(line.header().load(Ordering::Relaxed)) }
     }
 
     /// Locks the line if its header still is `header`: then nothing read since has changed.
@@ -375,6 +419,13 @@ impl<'a, L: Line> Locked<'a, L> {
     #[inline(always)]
     pub fn store(&mut self, slot: usize, packed: L::Packed) {
         self.line.store(slot, packed);
+    }
+
+    /// Whether a slot has this key and state.
+    #[inline(always)]
+    pub(crate) fn holds(&self, slot: usize, fingerprint: u64, packed: L::Packed) -> bool {
+        // SAFETY: the line is locked as long as this value lives.
+        unsafe { self.line.holds(slot, fingerprint, packed) }
     }
 
     /// Empties a slot.

@@ -58,7 +58,7 @@ where
         Q: Hash + ?Sized,
     {
         let fetched = self.limiter.table.fetch(self.limiter.hash(key));
-        self.limiter.table.check(fetched, 1, self.now, |decision| decision.is_allowed())
+        self.limiter.table.allow(fetched, self.now)
     }
 
     /// [`Limiter::check`].

@@ -187,4 +187,14 @@ impl Pack for CallLimit {
     fn unpack(packed: Narrow) -> BucketState {
         unpack_bucket(packed)
     }
+
+    #[inline(always)]
+    fn unit_words(&self) -> [u64; 4] {
+        Pack::unit_words(&self.0)
+    }
+
+    #[inline(always)]
+    fn charge_unit(word: impl Fn(usize) -> u64, packed: Narrow, now: Timestamp) -> Option<Narrow> {
+        Bucket::charge_unit(word, packed, now)
+    }
 }

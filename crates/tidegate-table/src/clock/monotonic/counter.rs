@@ -5,32 +5,44 @@
 //! or before the anchor, takes the system's time instead and sets the next anchor, no earlier than
 //! the end of the span. So time never runs backwards, and a counter that jumps (sleep, migration)
 //! is noticed by the next reader.
+//!
+//! Every thread has its own copy of the anchor, valid as long as the number of the anchor in force is
+//! the one that it was copied under. So a reading takes one load of shared memory, from a line that
+//! changes once per second, and that load orders it: a thread that has learnt of a time by a later
+//! anchor from another thread sees that anchor's number or a later one.
 
 #![allow(unsafe_code, reason = "reads the time stamp counter")]
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use tidegate_core::Timestamp;
 
-/// The anchor in force, readable without a lock: an odd or changed version means "read again".
-struct Anchor {
-    version: AtomicU32,
-    ticks: AtomicU64,
-    nanos: AtomicU64,
-    /// Nanoseconds per tick, times 2^32.
-    rate: AtomicU64,
-    /// For how many ticks it holds; 0 before the first calibration.
-    span_ticks: AtomicU64,
+/// How many anchors there have been: the number of the one in force.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// What is written when an anchor is due.
+struct Latest {
+    anchor: Anchor,
+    /// The sample that the next rate is measured from.
+    sample: Option<Sample>,
 }
 
-static ANCHOR: Anchor = Anchor {
-    version: AtomicU32::new(0),
-    ticks: AtomicU64::new(0),
-    nanos: AtomicU64::new(0),
-    rate: AtomicU64::new(0),
-    span_ticks: AtomicU64::new(0),
-};
+/// Its lock orders changes of [`NUMBER`].
+static LATEST: Mutex<Latest> = Mutex::new(Latest { anchor: Anchor::NONE, sample: None });
+
+/// An anchor and its number, as one thread has copied them.
+struct Copied {
+    number: Cell<u64>,
+    anchor: Cell<Anchor>,
+}
+
+thread_local! {
+    // The first anchor holds for no time at all, so the first reading sets or copies another.
+    static COPIED: Copied =
+        const { Copied { number: Cell::new(0), anchor: Cell::new(Anchor::NONE) } };
+}
 
 /// Simultaneous readings of the system's clock and the counter.
 #[derive(Clone, Copy)]
@@ -59,19 +71,20 @@ impl Sample {
     }
 }
 
-/// The sample that the next rate is measured from.
-static LAST_SAMPLE: Mutex<Option<Sample>> = Mutex::new(None);
-
-/// A consistent copy of the anchor.
+/// From where, at which rate and for how long the clock is interpolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct AnchorCopy {
+struct Anchor {
     ticks: u64,
     nanos: u64,
+    /// Nanoseconds per tick, times 2^32.
     rate: u64,
+    /// For how many ticks it holds; 0 before the first calibration.
     span_ticks: u64,
 }
 
-impl AnchorCopy {
+impl Anchor {
+    const NONE: Self = Self { ticks: 0, nanos: 0, rate: 0, span_ticks: 0 };
+
     /// The time when the counter stands at `ticks`, if that is within the span.
     #[inline(always)]
     fn at(&self, ticks: u64) -> Option<u64> {
@@ -105,6 +118,10 @@ impl AnchorCopy {
             return None;
         }
         let nanos = self.end().max(to.nanos);
+        // Times within the span are not compared with the end of all clocks.
+        if nanos > Timestamp::MAX.as_nanos() - MAX_SPAN_NS {
+            return None;
+        }
         let span_ns = ns.saturating_mul(10).min(MAX_SPAN_NS);
         let span_ticks = u64::try_from((u128::from(span_ns) << 32) / u128::from(rate)).ok()?;
         // If this clock is ahead of the system's, it runs slower during the span.
@@ -117,37 +134,58 @@ impl AnchorCopy {
 /// The time by the counter, while the anchor holds.
 #[inline(always)]
 pub(super) fn interpolated() -> Option<Timestamp> {
-    let line = read_anchor();
-    line.at(read_counter()).map(Timestamp::from_nanos)
+    COPIED.with(|copied| {
+        if NUMBER.load(Ordering::Relaxed) != copied.number.get() {
+            return None;
+        }
+        // The counter first: then the numbers of the anchor are read where they are used.
+        let ticks = read_counter();
+        copied.anchor.get().at(ticks).map(Timestamp::from_valid_nanos)
+    })
 }
 
 /// The system's time, never before what [`interpolated`] has shown, and a new anchor if possible.
 pub(super) fn anchor(system_ns: impl Fn() -> u64) -> Timestamp {
-    let mut last = LAST_SAMPLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let line = read_anchor();
-    let sample = Sample::take(system_ns);
-    // Another thread may have set an anchor while this one waited.
-    if let Some(nanos) = line.at(sample.ticks) {
-        return Timestamp::from_nanos(nanos);
+    let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
+    let nanos = latest.read(Sample::take(system_ns));
+    // Under the lock, so that they belong together.
+    COPIED.with(|copied| {
+        copied.number.set(NUMBER.load(Ordering::Relaxed));
+        copied.anchor.set(latest.anchor);
+    });
+    Timestamp::from_nanos(nanos)
+}
+
+impl Latest {
+    /// The time of a sample, after setting the next anchor if one is due.
+    fn read(&mut self, sample: Sample) -> u64 {
+        let anchor = self.anchor;
+        // Another thread may have set an anchor while this one waited.
+        if let Some(nanos) = anchor.at(sample.ticks) {
+            return nanos;
+        }
+        // A counter just before the anchor is another core's that lags by a few ticks.
+        if anchor.ticks.wrapping_sub(sample.ticks) < MAX_LAG_TICKS {
+            return anchor.nanos;
+        }
+        let from = *self.sample.get_or_insert(sample);
+        if let Some(next) = anchor.next(from, sample) {
+            self.set(next, sample);
+            return next.nanos;
+        }
+        let nanos = anchor.end().max(sample.nanos);
+        let passed_ns = sample.nanos.saturating_sub(from.nanos);
+        if sample.ticks < from.ticks || passed_ns >= MIN_SAMPLE_NS {
+            // The counter has jumped: measure again, on the system's clock until then.
+            self.set(Anchor { ticks: sample.ticks, nanos, ..Anchor::NONE }, sample);
+        }
+        nanos
     }
-    // A counter just before the anchor is another core's that lags by a few ticks.
-    if line.ticks.wrapping_sub(sample.ticks) < MAX_LAG_TICKS {
-        return Timestamp::from_nanos(line.nanos);
+
+    fn set(&mut self, anchor: Anchor, sample: Sample) {
+        *self = Self { anchor, sample: Some(sample) };
+        NUMBER.fetch_add(1, Ordering::Relaxed);
     }
-    let from = *last.get_or_insert(sample);
-    if let Some(next) = line.next(from, sample) {
-        write_anchor(next);
-        *last = Some(sample);
-        return Timestamp::from_nanos(next.nanos);
-    }
-    let passed_ns = sample.nanos.saturating_sub(from.nanos);
-    if sample.ticks < from.ticks || passed_ns >= MIN_SAMPLE_NS {
-        // The counter has jumped: measure again, on the system's clock until then.
-        *last = Some(sample);
-        let nanos = line.end().max(sample.nanos);
-        write_anchor(AnchorCopy { ticks: sample.ticks, nanos, rate: 0, span_ticks: 0 });
-    }
-    Timestamp::from_nanos(line.end().max(sample.nanos))
 }
 
 /// Whether the counter runs at a constant rate on all cores, according to the processor and to
@@ -171,35 +209,6 @@ fn is_invariant() -> bool {
 fn read_counter() -> u64 {
     // SAFETY: every x86-64 processor has the instruction.
     unsafe { std::arch::x86_64::_rdtsc() }
-}
-
-#[inline(always)]
-fn read_anchor() -> AnchorCopy {
-    loop {
-        let version = ANCHOR.version.load(Ordering::Acquire);
-        let line = AnchorCopy {
-            ticks: ANCHOR.ticks.load(Ordering::Relaxed),
-            nanos: ANCHOR.nanos.load(Ordering::Relaxed),
-            rate: ANCHOR.rate.load(Ordering::Relaxed),
-            span_ticks: ANCHOR.span_ticks.load(Ordering::Relaxed),
-        };
-        fence(Ordering::Acquire);
-        if version.is_multiple_of(2) && ANCHOR.version.load(Ordering::Relaxed) == version {
-            return line;
-        }
-        std::hint::spin_loop();
-    }
-}
-
-/// Called under the lock of the last sample only.
-fn write_anchor(line: AnchorCopy) {
-    ANCHOR.version.fetch_add(1, Ordering::Relaxed);
-    fence(Ordering::Release);
-    ANCHOR.ticks.store(line.ticks, Ordering::Relaxed);
-    ANCHOR.nanos.store(line.nanos, Ordering::Relaxed);
-    ANCHOR.rate.store(line.rate, Ordering::Relaxed);
-    ANCHOR.span_ticks.store(line.span_ticks, Ordering::Relaxed);
-    ANCHOR.version.fetch_add(1, Ordering::Release);
 }
 
 const MIN_SAMPLE_NS: u64 = 10_000_000;

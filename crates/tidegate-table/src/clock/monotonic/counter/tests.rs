@@ -1,4 +1,4 @@
-use super::{AnchorCopy, MAX_SPAN_NS, Sample};
+use super::{Anchor, MAX_SPAN_NS, Sample};
 
 /// A counter of 2.5 GHz.
 fn ticks(nanos: u64) -> u64 {
@@ -9,7 +9,7 @@ fn sample(nanos: u64) -> Sample {
     Sample { nanos, ticks: ticks(nanos) }
 }
 
-const NONE: AnchorCopy = AnchorCopy { ticks: 0, nanos: 0, rate: 0, span_ticks: 0 };
+const NONE: Anchor = Anchor::NONE;
 
 #[test]
 fn nothing_is_interpolated_before_ten_milliseconds_have_been_seen() {
