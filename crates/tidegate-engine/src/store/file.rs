@@ -62,6 +62,7 @@ mod repair;
 mod schedule;
 mod segments;
 mod snapshot;
+mod stream;
 mod totals;
 mod writer;
 
