@@ -4,25 +4,26 @@
 use std::fs::{self, File};
 use std::future::{Future, IntoFuture};
 use std::hint::black_box;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
 use rusqlite::Connection;
-use tidegate::durable::{FileOptions, FileStore};
+use tidegate::durable::{Disk, DiskFile, FileIdentity, FileOptions, FileStore, Folder, NamedFile};
 use tidegate::policy::Policy;
 use tidegate::{Engine, MemoryStore, Request, SystemClock, WhenFull};
 
 const HELP: &str = "\
 Measures the file store, in a folder of the current directory that is removed at the end.
 
-usage: durable [--quick] [--assert] [--folder FOLDER] [--part grouped|start|memory]
+usage: durable [--quick] [--assert] [--folder FOLDER] [--part threads|tasks|sqlite|start|memory]
 
   --quick          fewer decisions and keys, for a first impression
   --assert         exit with 1 if a target was missed
@@ -62,10 +63,13 @@ impl Results {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [command, folder, keys] = &args[..]
-        && command == "--fill"
-    {
-        fill(Path::new(folder), keys.parse().expect("a number"));
+    if let [command, folder, keys] = &args[..] {
+        let (folder, keys) = (Path::new(folder), || keys.parse().expect("a number"));
+        match command.as_str() {
+            "--fill" => fill(folder, keys()),
+            "--open" => return open_once(folder, keys()),
+            _ => {}
+        }
     }
     let is_set = |flag: &str| args.iter().any(|arg| arg == flag);
     if is_set("--help") {
@@ -82,8 +86,16 @@ fn main() -> ExitCode {
     fs::create_dir_all(&folder).expect("a folder to write to");
     let mut results = Results { all: 0, missed: 0 };
     let quick = is_set("--quick");
-    if is_wanted("grouped") {
-        grouped(&folder, if quick { 100 } else { 1_000 }, &mut results);
+    let each = if quick { 100 } else { 1_000 };
+    let mut rates = Vec::new();
+    if is_wanted("threads") {
+        rates.push(grouped(&folder, ("threads", by_threads), each, &mut results));
+    }
+    if is_wanted("tasks") {
+        rates.push(grouped(&folder, ("tasks on two threads", by_tasks), each, &mut results));
+    }
+    if is_wanted("sqlite") {
+        compared(&folder, &rates, &mut results);
     }
     if is_wanted("start") {
         start(&folder, if quick { 100_000 } else { 1_000_000 }, &mut results);
@@ -96,49 +108,172 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(is_set("--assert") && results.missed > 0))
 }
 
-/// Concurrent decisions that share flushes, compared with the disk alone and SQLite.
-fn grouped(folder: &Path, each: usize, results: &mut Results) {
-    let device = device_sync(folder, 1_000);
-    let device_p50 = percentile(&device, 0.5);
-    println!("the disk alone: p50 {device_p50:.0} us, p99 {:.0} us", percentile(&device, 0.99));
-    for (name, tasks) in [("threads", false), ("tasks on two threads", true)] {
-        let mut runs = Vec::new();
-        for round in 0..3 {
-            let folder = folder.join(format!("grouped-{tasks}-{round}"));
-            let engine = open(&folder);
-            let before = engine.file_store().counts();
-            let began = Instant::now();
-            let waits = if tasks { by_tasks(&engine, each) } else { by_threads(&engine, each) };
-            let rate = waits.len() as f64 / began.elapsed().as_secs_f64();
-            let after = engine.file_store().counts();
-            let per_sync =
-                (after.records - before.records) as f64 / (after.syncs - before.syncs) as f64;
-            runs.push((rate, per_sync, percentile(&waits, 0.5), percentile(&waits, 0.99)));
-        }
-        let [rate, per_sync, p50, p99] = [
-            median(runs.iter().map(|run| run.0)),
-            median(runs.iter().map(|run| run.1)),
-            median(runs.iter().map(|run| run.2)),
-            median(runs.iter().map(|run| run.3)),
-        ];
-        println!("{CALLERS} callers as {name}: {rate:.0}/s, p50 {p50:.0} us, p99 {p99:.0} us");
-        results.report("  decisions per fsync", per_sync, ("at least 20", per_sync >= 20.0));
-        let ratio = p99 / device_p50;
-        results.report("  p99 in fsyncs of the disk (p50)", ratio, ("at most 3", ratio <= 3.0));
-        let sqlite = median((0..3).map(|round| {
-            sqlite(&folder.join(format!("sqlite-{tasks}-{round}.db")), each.min(200))
-        }));
+/// Makes decisions by so many callers, so many each, and returns the microseconds of each.
+type Callers = fn(&Engine<FileStore>, usize) -> Vec<f64>;
+
+/// Concurrent decisions that share flushes, compared with the disk alone; returns how many there
+/// are in a second.
+fn grouped(
+    folder: &Path,
+    (name, callers): (&str, Callers),
+    each: usize,
+    results: &mut Results,
+) -> f64 {
+    let device = device_sync(folder, 500);
+    let [p50, p99] = [0.5, 0.99].map(|share| percentile(&device, share));
+    println!("the disk alone, 4 KiB: p50 {p50:.0} us, p99 {p99:.0} us");
+    let run =
+        |round: usize| Grouped::measure(&folder.join(format!("{name}-{round}")), callers, each);
+    let runs: Vec<Grouped> = (0..5).map(run).collect();
+    let of = |value: fn(&Grouped) -> f64| median(runs.iter().map(value));
+    let (rate, cpu_us) = (of(|run| run.rate), of(|run| run.cpu_us));
+    println!("{CALLERS} callers as {name}: {rate:.0}/s, {cpu_us:.1} us of processor each");
+    let [p50, p99] = [of(|run| run.p50), of(|run| run.p99)];
+    println!("  a decision: p50 {p50:.0} us, p99 {p99:.0} us");
+    let [p50, p99] = [of(|run| run.sync_p50), of(|run| run.sync_p99)];
+    println!("  an fsync meanwhile: p50 {p50:.0} us, p99 {p99:.0} us");
+    let per_sync = of(|run| run.per_sync);
+    results.report("  decisions per fsync", per_sync, ("at least 20", per_sync >= 20.0));
+    let ratio = of(|run| run.p99 / run.sync_p50);
+    results.report("  p99 in fsyncs (p50)", ratio, ("at most 3", ratio <= 3.0));
+    println!("  p99 in fsyncs (p99): {:.2}", of(|run| run.p99 / run.sync_p99));
+    rate
+}
+
+/// The decisions in a second, compared with those of SQLite.
+fn compared(folder: &Path, rates: &[f64], results: &mut Results) {
+    let run = |round: usize| sqlite(&folder.join(format!("sqlite-{round}.db")), 200);
+    let sqlite = median((0..3).map(run));
+    println!("SQLite, WAL, synchronous=FULL: {sqlite:.0}/s");
+    for rate in rates {
         let ratio = rate / sqlite;
-        println!("  SQLite, WAL, synchronous=FULL: {sqlite:.0}/s");
         results.report("  times SQLite", ratio, ("at least 5", ratio >= 5.0));
     }
 }
 
-fn open(folder: &Path) -> Engine<FileStore> {
-    Engine::builder(Policy::from_toml(POLICY).expect("valid"))
-        .folder(folder)
-        .build()
-        .expect("a new store")
+/// One run of concurrent decisions. Times are microseconds.
+struct Grouped {
+    rate: f64,
+    per_sync: f64,
+    cpu_us: f64,
+    p50: f64,
+    p99: f64,
+    sync_p50: f64,
+    sync_p99: f64,
+}
+
+impl Grouped {
+    fn measure(folder: &Path, run: Callers, each: usize) -> Self {
+        let disk = TimedDisk::new(folder);
+        let syncs = Arc::clone(&disk.syncs);
+        let store = FileOptions::default().open_on(Arc::new(disk)).expect("a new store");
+        let clock = SystemClock::no_earlier_than(store.last_time());
+        let engine = Engine::builder(Policy::from_toml(POLICY).expect("valid"))
+            .store(store)
+            .clock(clock)
+            .build()
+            .expect("there is memory");
+        let before = engine.file_store().counts();
+        lock(&syncs).clear();
+        let (began, cpu) = (Instant::now(), cpu_seconds());
+        let waits = run(&engine, each);
+        let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+        let after = engine.file_store().counts();
+        let records = (after.records - before.records) as f64;
+        let syncs = lock(&syncs).clone();
+        Self {
+            rate: waits.len() as f64 / seconds,
+            per_sync: records / (after.syncs - before.syncs) as f64,
+            cpu_us: cpu * 1e6 / waits.len() as f64,
+            p50: percentile(&waits, 0.5),
+            p99: percentile(&waits, 0.99),
+            sync_p50: percentile(&syncs, 0.5),
+            sync_p99: percentile(&syncs, 0.99),
+        }
+    }
+}
+
+/// A folder that measures how long each fsync takes, in microseconds.
+#[derive(Debug)]
+struct TimedDisk {
+    folder: Folder,
+    syncs: Arc<Mutex<Vec<f64>>>,
+}
+
+#[derive(Debug)]
+struct TimedFile {
+    file: Box<dyn DiskFile>,
+    syncs: Arc<Mutex<Vec<f64>>>,
+}
+
+impl TimedDisk {
+    fn new(folder: &Path) -> Self {
+        Self { folder: Folder::own(folder).expect("a folder"), syncs: Arc::default() }
+    }
+}
+
+impl Disk for TimedDisk {
+    fn names(&self) -> io::Result<Vec<String>> {
+        self.folder.names()
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        self.folder.read(name)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let (file, syncs) = (self.folder.create(name)?, Arc::clone(&self.syncs));
+        Ok(Box::new(TimedFile { file, syncs }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.folder.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.folder.remove(name)
+    }
+
+    fn cut(&self, name: &str, len: u64) -> io::Result<()> {
+        self.folder.cut(name, len)
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.folder.sync_names()
+    }
+
+    fn verify(&self, log: Option<&NamedFile>) -> io::Result<()> {
+        self.folder.verify(log)
+    }
+}
+
+impl DiskFile for TimedFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_at(offset, bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let began = Instant::now();
+        let synced = self.file.sync();
+        lock(&self.syncs).push(began.elapsed().as_secs_f64() * 1e6);
+        synced
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        self.file.identity()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Seconds of processor time that this process has used: the 14th and 15th fields of `stat`.
+fn cpu_seconds() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").expect("Linux");
+    let after_name = stat.rsplit_once(')').expect("a name").1;
+    let ticks = after_name.split_whitespace().skip(11).take(2);
+    ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
 fn by_threads(engine: &Engine<FileStore>, each: usize) -> Vec<f64> {
@@ -282,22 +417,46 @@ fn sqlite(path: &Path, each: usize) -> f64 {
     (CALLERS * each) as f64 / began.elapsed().as_secs_f64()
 }
 
-/// The duration of a start after the process was killed.
+/// The duration and the memory of a start after the process was killed, each in a new process.
 fn start(folder: &Path, keys: usize, results: &mut Results) {
     let folder = folder.join("start");
-    let me = std::env::current_exe().expect("this program");
-    let fill = Command::new(me).arg("--fill").arg(&folder).arg(keys.to_string()).status();
-    assert!(!fill.expect("it runs").success(), "it kills itself");
-    let mut times = Vec::new();
+    let run = |command: &str| {
+        let mut program = Command::new(std::env::current_exe().expect("this program"));
+        program.arg(command).arg(&folder).arg(keys.to_string()).output().expect("it runs")
+    };
+    assert!(!run("--fill").status.success(), "it kills itself");
+    let mut starts = Vec::new();
     for _ in 0..5 {
-        let began = Instant::now();
-        let engine = open_large(&folder, keys);
-        times.push(began.elapsed().as_secs_f64());
-        assert_eq!(engine.len(), keys);
+        let output = run("--open");
+        assert!(output.status.success(), "it opens the store");
+        let text = String::from_utf8(output.stdout).expect("numbers");
+        let numbers: Vec<f64> = text.split_whitespace().filter_map(|it| it.parse().ok()).collect();
+        starts.push(<[f64; 4]>::try_from(numbers).expect("four numbers"));
     }
-    let seconds = median(times.into_iter());
-    println!("start with {keys} live keys after a crash");
-    results.report("  seconds", seconds, ("at most 2", seconds <= 2.0));
+    let [seconds, cpu, most, rest] =
+        [0, 1, 2, 3].map(|at| median(starts.iter().map(|start| start[at])));
+    println!("start with {keys} live keys after a crash: {cpu:.2} s of processor");
+    println!("  {most:.0} MB at most, {rest:.0} MB after it");
+    results.report("  seconds", seconds, ("at most 1", seconds <= 1.0));
+    let ratio = most / rest;
+    results.report("  times the memory after it", ratio, ("at most 1.3", ratio <= 1.3));
+}
+
+/// Opens a store, and prints the seconds, those of the processor, the most megabytes and those that
+/// it has afterwards.
+fn open_once(folder: &Path, keys: usize) -> ExitCode {
+    let began = Instant::now();
+    let engine = open_large(folder, keys);
+    let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds());
+    let status = fs::read_to_string("/proc/self/status").expect("Linux");
+    let megabytes = |field: &str| {
+        let line = status.lines().find(|line| line.starts_with(field)).expect("it is there");
+        let kib = line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok());
+        kib.expect("a number") * 1024.0 / 1e6
+    };
+    println!("{seconds} {cpu} {} {}", megabytes("VmHWM"), megabytes("VmRSS"));
+    assert_eq!(engine.len(), keys);
+    ExitCode::SUCCESS
 }
 
 fn open_large(folder: &Path, keys: usize) -> Engine<FileStore> {

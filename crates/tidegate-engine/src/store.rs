@@ -26,6 +26,7 @@ mod any;
 pub(crate) mod file;
 pub(crate) mod later;
 mod memory;
+mod mixing;
 mod record;
 mod replay;
 mod sha256;

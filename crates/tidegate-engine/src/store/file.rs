@@ -15,7 +15,7 @@ use tidegate_policy::policy::Durability;
 use tidegate_table::hash::KeyedHash;
 use tidegate_table::locks::lock;
 
-use super::memory::{MemoryStore, Undo};
+use super::memory::{MemoryStore, Recorded, Undo};
 use super::record::{Record, RoundRecord};
 use super::{
     Adoption, Decided, Deciding, Durable, EnrolFailure, ForgetScope, HoldId, NowOrLater, Outage,
@@ -62,6 +62,7 @@ mod repair;
 mod schedule;
 mod segments;
 mod snapshot;
+mod stream;
 mod totals;
 mod writer;
 
@@ -215,15 +216,21 @@ impl FileStore {
             let denied = self.shared.memory.known_denial(plan, times, decisions);
             return Deciding::Now(denied.ok_or(Outage::Unavailable.into()));
         }
-        let decided = match self.shared.memory.decide_with_holds(plan, times, decisions) {
-            Ok(decided) if decided.is_allowed => decided,
-            Ok(decided) if plan.charges.iter().any(|charge| charge.charge_refused) => decided,
-            // Nothing was charged, so nothing has to be durable.
-            other => return Deciding::Now(other),
-        };
+        let Recorded { decided, record } =
+            match self.shared.memory.decide_with_holds(plan, times, decisions) {
+                Ok(it) if it.decided.is_allowed => it,
+                Ok(it) if plan.charges.iter().any(|charge| charge.charge_refused) => it,
+                // Nothing was charged, so nothing has to be durable.
+                other => return Deciding::Now(other.map(|it| it.decided)),
+            };
         let undo = self.undo_of(plan, &decided, decisions);
-        let durable: Durable<'s> =
-            Box::pin(self.durable_or_undone(self.wait_durable(durability), undo, times));
+        let log = &self.shared.recorder.log;
+        // A repeated request waits for the one that it repeats, which is anywhere before.
+        let durable = match record {
+            Some(record) => log.wait_record(record, durability),
+            None => log.wait_durable(durability),
+        };
+        let durable: Durable<'s> = Box::pin(self.durable_or_undone(durable, undo, times));
         Deciding::WhenDurable(decided, durable)
     }
 

@@ -89,6 +89,18 @@ pub struct MemoryStore {
     least_durability: Durability,
 }
 
+/// A decision that was made with the hold tables locked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recorded {
+    pub(crate) decided: Decided,
+    /// The number of its record in the journal, if it has one.
+    #[cfg_attr(
+        not(feature = "durable"),
+        allow(dead_code, reason = "only a file store records changes")
+    )]
+    pub(crate) record: Option<u64>,
+}
+
 /// Why a decision cannot be made on this path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fallback {
@@ -206,7 +218,7 @@ impl MemoryStore {
                 Err(Fallback::NeedsHoldTables) => {}
             }
         }
-        self.decide_with_holds(plan, times, decisions)
+        self.decide_with_holds(plan, times, decisions).map(|recorded| recorded.decided)
     }
 
     /// Makes one whole decision with the hold tables locked.
@@ -215,7 +227,7 @@ impl MemoryStore {
         plan: &Plan<'_>,
         times: Times,
         decisions: &mut Decisions,
-    ) -> Result<Decided, DecideError> {
+    ) -> Result<Recorded, DecideError> {
         if let Err(why) = self.in_force(plan) {
             // Another path may have claimed slots for it.
             self.release_claims(plan);
@@ -234,7 +246,8 @@ impl MemoryStore {
                         let decision = earlier.iter().find(|(hash, _)| *hash == charge.hash);
                         decision.map_or_else(|| charge.peek_fresh(times.now), |(_, it)| *it)
                     }));
-                    return Ok(Decided { is_allowed: true, hold: *hold, is_repeat: true });
+                    let decided = Decided { is_allowed: true, hold: *hold, is_repeat: true };
+                    return Ok(Recorded { decided, record: None });
                 }
                 Ok(Some(CachedResponse::Refunded { .. })) => return Err(DecideError::OtherBody),
                 Ok(None) => {}
@@ -279,8 +292,8 @@ impl MemoryStore {
             }
             entry.note = plan.note.map(Into::into);
         }
-        self.record(&tables, entry);
-        Ok(decided)
+        let record = self.record(&tables, entry);
+        Ok(Recorded { decided, record })
     }
 
     /// Makes the keys of a plan known, and returns how many were not.

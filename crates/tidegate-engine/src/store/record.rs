@@ -28,6 +28,7 @@ pub(in crate::store) use rule::RuleImage;
 mod bytes;
 mod overlay;
 mod rule;
+pub(in crate::store) mod skim;
 
 /// A record.
 #[derive(Clone, Debug)]
@@ -54,6 +55,8 @@ pub(in crate::store) enum Record {
     End { records: u64 },
     /// Numbers and hashes of a rule's keys, in a snapshot: their names are in the log.
     Keys { domain: Box<str>, rule: Box<str>, keys: Vec<(u64, u64)> },
+    /// Numbers, hashes and states of a rule's keys, in a snapshot.
+    States { domain: Box<str>, rule: Box<str>, states: Vec<(u64, u64, StateImage)> },
     /// Bytes that a repair has given up, as many as the record has after its length.
     Lost { len: u64 },
 }
@@ -193,12 +196,11 @@ impl Record {
             }
             Self::Keys { domain, rule, keys } => {
                 out.byte(11);
-                out.text(domain);
-                out.text(rule);
-                out.list(keys.iter(), |out, (number, hash)| {
-                    out.number(*number);
-                    out.word(*hash);
-                });
+                write_keys(out, [domain, rule], keys);
+            }
+            Self::States { domain, rule, states } => {
+                out.byte(13);
+                write_states(out, [domain, rule], states);
             }
             Self::Lost { len } => {
                 out.byte(12);
@@ -251,6 +253,13 @@ impl Record {
                 from.0 = rest.ok_or(Malformed)?;
                 Self::Lost { len }
             }
+            13 => Self::States {
+                domain: from.text()?.into(),
+                rule: from.text()?.into(),
+                states: from.list(|from| {
+                    Ok((from.number()?, from.word()?, read_image(from)?.ok_or(Malformed)?))
+                })?,
+            },
             _ => return Err(Malformed),
         })
     }
@@ -381,6 +390,23 @@ impl KeyedAction {
     }
 }
 
+fn write_keys(out: &mut ByteWriter, rule: [&str; 2], keys: &[(u64, u64)]) {
+    rule.into_iter().for_each(|name| out.text(name));
+    out.list(keys.iter(), |out, (number, hash)| {
+        out.number(*number);
+        out.word(*hash);
+    });
+}
+
+fn write_states(out: &mut ByteWriter, rule: [&str; 2], states: &[(u64, u64, StateImage)]) {
+    rule.into_iter().for_each(|name| out.text(name));
+    out.list(states.iter(), |out, (number, hash, image)| {
+        out.number(*number);
+        out.word(*hash);
+        write_image(out, Some(*image));
+    });
+}
+
 fn write_image(out: &mut ByteWriter, image: Option<StateImage>) {
     match image {
         None => out.byte(0),
@@ -396,7 +422,9 @@ fn write_image(out: &mut ByteWriter, image: Option<StateImage>) {
     }
 }
 
-fn read_image(from: &mut ByteReader<'_>) -> Result<Option<StateImage>, Malformed> {
+pub(in crate::store) fn read_image(
+    from: &mut ByteReader<'_>,
+) -> Result<Option<StateImage>, Malformed> {
     Ok(match from.byte()? {
         0 => None,
         1 => {

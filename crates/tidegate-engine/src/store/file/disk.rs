@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, File, Metadata, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{self, Path, PathBuf};
 use std::sync::Mutex;
@@ -23,6 +23,13 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
 
     /// The contents of a file.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+
+    /// The contents of a file from an offset on, which are read in pieces.
+    fn read_from(&self, name: &str, offset: u64) -> io::Result<Box<dyn Read + '_>> {
+        let mut bytes = io::Cursor::new(self.read(name)?);
+        bytes.set_position(offset);
+        Ok(Box::new(bytes))
+    }
 
     /// The first bytes of a file: at least 64, if there are as many.
     fn read_start(&self, name: &str) -> io::Result<Vec<u8>> {
@@ -234,6 +241,12 @@ impl Disk for Folder {
         let mut bytes = Vec::new();
         self.open_file(name, OFlags::RDONLY)?.read_to_end(&mut bytes)?;
         Ok(bytes)
+    }
+
+    fn read_from(&self, name: &str, offset: u64) -> io::Result<Box<dyn Read + '_>> {
+        let mut file = self.open_file(name, OFlags::RDONLY)?;
+        file.seek(SeekFrom::Start(offset))?;
+        Ok(Box::new(file))
     }
 
     fn read_start(&self, name: &str) -> io::Result<Vec<u8>> {

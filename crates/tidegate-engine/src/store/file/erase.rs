@@ -131,8 +131,8 @@ fn find_keys(
     matches: impl Fn(&KeyRecord) -> bool,
 ) -> Result<HashMap<u64, u64>, OpenError> {
     let mut found = HashMap::new();
-    Segments::read(disk, 0)?.for_each(disk, |record, _| {
-        if let Record::Key(key) = record
+    Segments::read(disk, 0)?.for_each(disk, |records, position| {
+        if let Record::Key(key) = Record::read(records).map_err(|_| position.broken())?
             && matches(&key)
         {
             found.insert(key.number, key.hash);

@@ -130,6 +130,13 @@ pub(super) struct Batch<'a> {
     end: usize,
 }
 
+impl Batch<'_> {
+    /// How many bytes it takes in its file.
+    pub(super) fn len(&self) -> usize {
+        padded(HEAD_LEN + self.records.len())
+    }
+}
+
 /// How a segment ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BatchesEnd {
@@ -287,6 +294,11 @@ fn batch_at(bytes: &[u8], at: usize) -> Option<Batch<'_>> {
     Some(Batch { number, synced, records: &bytes[at + HEAD_LEN..end], end: padded(end) })
 }
 
+/// How many bytes have to be read for the batch that begins here, as far as that is known.
+pub(super) fn batch_len(bytes: &[u8]) -> usize {
+    if bytes.len() < HEAD_LEN { HEAD_LEN } else { padded(HEAD_LEN + u32_at(bytes, 4) as usize) }
+}
+
 const fn padded(len: usize) -> usize {
     len.next_multiple_of(8)
 }
@@ -312,7 +324,7 @@ pub(super) const MIN_BATCH_LEN: usize = 32;
 pub(super) const SPACE_AFTER: usize = HEAD_LEN;
 
 /// The version of the format.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::plan::KeyName;
+use crate::store::mixing::Mixing;
 use crate::store::replay::HASHED;
 use crate::store::sha256::sha256;
 
@@ -26,16 +26,13 @@ pub(super) struct Keys {
 }
 
 /// The domain and the name of a rule.
-type RuleName = (Box<str>, Box<str>);
-
-/// Keys of a rule: the number and the hash of each.
-pub(super) type KeysOfRule<'a> = ((&'a str, &'a str), Vec<(u64, u64)>);
+pub(super) type RuleName = (Box<str>, Box<str>);
 
 /// The number and the rule of a key.
 #[derive(Clone, Copy, Debug)]
-struct KnownKey {
-    number: u64,
-    rule: u32,
+pub(super) struct KnownKey {
+    pub(super) number: u64,
+    pub(super) rule: u32,
 }
 
 impl Keys {
@@ -61,10 +58,6 @@ impl Keys {
         self.last = self.last.max(number);
     }
 
-    pub(super) fn reserve(&mut self, keys: usize) {
-        self.by_hash.reserve(keys);
-    }
-
     pub(super) fn remove(&mut self, hash: u64) {
         self.by_hash.remove(&hash);
     }
@@ -86,16 +79,14 @@ impl Keys {
         number
     }
 
-    /// All keys, by rule.
-    pub(super) fn by_rule(&self) -> Vec<KeysOfRule<'_>> {
-        let names = self.rules.iter().map(|(domain, name)| (&**domain, &**name));
-        let mut lists: Vec<_> = names.map(|name| (name, Vec::new())).collect();
-        for (hash, KnownKey { number, rule }) in &self.by_hash {
-            if let Some((_, list)) = lists.get_mut(*rule as usize) {
-                list.push((*number, *hash));
-            }
-        }
-        lists
+    /// All keys, by hash.
+    pub(super) fn known(&self) -> HashMap<u64, KnownKey, Mixing> {
+        self.by_hash.clone()
+    }
+
+    /// The domains and names of rules, by their numbers.
+    pub(super) fn rules(&self) -> Vec<RuleName> {
+        self.rules.clone()
     }
 }
 
@@ -130,25 +121,3 @@ pub(super) fn logged_name(name: &KeyName) -> KeyName {
 
 /// The longest value of an attribute that is in the log as it is, in bytes.
 const LONGEST_VALUE: usize = 256;
-
-/// Hashes numbers that no client can choose: numbers of keys, and hashes of states.
-pub(super) type Mixing = BuildHasherDefault<Mixer>;
-
-/// The [`Hasher`] of [`Mixing`].
-#[derive(Debug, Default)]
-pub(super) struct Mixer(u64);
-
-impl Hasher for Mixer {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}

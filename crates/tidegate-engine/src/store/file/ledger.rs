@@ -331,7 +331,8 @@ impl LedgerEntries {
             | Record::Rule(_)
             | Record::Clock { .. }
             | Record::End { .. }
-            | Record::Keys { .. } => {}
+            | Record::Keys { .. }
+            | Record::States { .. } => {}
         }
     }
 

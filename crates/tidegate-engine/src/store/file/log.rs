@@ -2,12 +2,10 @@
 //!
 //! One thread writes. While it waits for the disk, records queue; the next write takes all of them.
 
-use std::collections::HashMap;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -18,6 +16,11 @@ use tidegate_table::locks::lock;
 use super::disk::NamedFile;
 use super::writer::{SegmentWriter, SyncMode};
 use crate::store::Outage;
+use wait::{DurabilityGoal, Progress, Waiter};
+
+pub(crate) use wait::WaitDurable;
+
+mod wait;
 
 /// A log that accepts records from any thread.
 #[derive(Debug)]
@@ -29,6 +32,7 @@ pub(super) struct Log {
 #[derive(Debug)]
 struct LogInner {
     state: Mutex<LogState>,
+    progress: Progress,
     /// The writer thread waits here for work.
     work: Condvar,
     /// Callers that rotate, or wait for the end of an outage, wait here.
@@ -38,15 +42,16 @@ struct LogInner {
 #[derive(Debug, Default)]
 struct LogState {
     records: Vec<u8>,
-    /// How many records were accepted, written, and synced.
+    /// How many records were accepted, were taken to be written, and to be synced.
     accepted: u64,
-    written: u64,
-    synced: u64,
+    taken: u64,
+    syncing: u64,
     /// The durability that the waiting records need.
     wanted: Option<Durability>,
-    waiting: HashMap<u64, (DurabilityGoal, Waker)>,
+    /// In the order of their numbers, which is about that of their records.
+    waiting: Vec<Waiter>,
     /// The number of the newest waiter; the next one gets a larger one.
-    next_waiter: u64,
+    last_waiter: u64,
     /// The last error of the disk, during an outage.
     failure: Option<Arc<io::Error>>,
     /// The last error of the disk, also after the outage.
@@ -65,6 +70,17 @@ struct LogState {
     file: Option<NamedFile>,
 }
 
+/// What the writer does next.
+#[derive(Debug)]
+struct Work {
+    records: Vec<u8>,
+    /// The last record among those, or before.
+    upto: u64,
+    sync: SyncMode,
+    rotates: bool,
+    is_last: bool,
+}
+
 /// The counts of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -79,14 +95,6 @@ pub struct LogCounts {
     pub outages: u64,
 }
 
-/// A record, and how durable it has to be.
-#[derive(Clone, Copy, Debug)]
-struct DurabilityGoal {
-    record: u64,
-    durability: Durability,
-    outages: u64,
-}
-
 impl Log {
     /// A log that continues where `writer` ends.
     pub(super) fn new(
@@ -96,9 +104,12 @@ impl Log {
         // Records that the last process left unsynced count as just written.
         let left = u64::from(!writer.is_all_synced());
         let wanted = (left > 0).then_some(Durability::Fsync);
-        let state = LogState { accepted: left, written: left, wanted, ..LogState::default() };
+        let state = LogState { accepted: left, taken: left, wanted, ..LogState::default() };
+        let progress = Progress::default();
+        progress.note_written(left);
         let shared = Arc::new(LogInner {
             state: Mutex::new(state),
+            progress,
             work: Condvar::new(),
             done: Condvar::new(),
         });
@@ -109,26 +120,27 @@ impl Log {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Accepts a record, which is written as soon as the disk is free.
-    pub(super) fn append(&self, record: &[u8], durability: Durability) {
+    /// Accepts a record, which is written as soon as the disk is free; returns its number.
+    pub(super) fn append(&self, record: &[u8], durability: Durability) -> u64 {
         let mut state = lock(&self.shared.state);
         state.records.extend_from_slice(record);
+        self.shared.progress.queued_len.store(state.records.len(), Ordering::Relaxed);
         state.accepted += 1;
+        let number = state.accepted;
         state.wanted = state.wanted.max(Some(durability));
-        self.shared.wake(&mut state);
+        self.shared.wake(state);
+        number
     }
 
     /// Resolves when everything accepted so far is durable.
     pub(super) fn wait_durable(&self, durability: Durability) -> WaitDurable {
-        let mut state = lock(&self.shared.state);
-        let goal = DurabilityGoal { record: state.accepted, durability, outages: state.outages };
-        if state.reached(&goal).is_none() {
-            // Records that were accepted with less durability have to become durable, too.
-            state.wanted = state.wanted.max(Some(durability));
-            self.shared.wake(&mut state);
-        }
-        state.next_waiter += 1;
-        WaitDurable { shared: Arc::clone(&self.shared), goal, number: state.next_waiter }
+        let accepted = lock(&self.shared.state).accepted;
+        self.wait_record(accepted, durability)
+    }
+
+    /// Resolves when a record and all before it are durable.
+    pub(super) fn wait_record(&self, record: u64, durability: Durability) -> WaitDurable {
+        WaitDurable::new(&self.shared, record, durability)
     }
 
     /// Whether a record of about this many bytes should not be accepted: in an outage, or when too
@@ -137,9 +149,9 @@ impl Log {
     /// A record may take a small part of the room that is left. So large ones are refused long
     /// before small ones are, and cannot use up the room of all.
     pub(super) fn is_refusing(&self, len: usize) -> bool {
-        let state = lock(&self.shared.state);
-        let left = MOST_BEHIND.saturating_sub(state.records.len());
-        state.failure.is_some() || len > left / SHARE
+        let progress = &self.shared.progress;
+        let left = MOST_BEHIND.saturating_sub(progress.queued_len.load(Ordering::Relaxed));
+        progress.is_failing.load(Ordering::Acquire) || len > left / SHARE
     }
 
     /// The error of the disk, during an outage.
@@ -170,7 +182,8 @@ impl Log {
     pub(super) fn rotate(&self) -> io::Result<u64> {
         let mut state = lock(&self.shared.state);
         state.wants_rotation = true;
-        self.shared.wake(&mut state);
+        self.shared.wake(state);
+        state = lock(&self.shared.state);
         loop {
             if state.is_dead {
                 return Err(io::Error::other("the writer thread panicked"));
@@ -191,8 +204,7 @@ impl Log {
     pub(super) fn close(&mut self) {
         let mut state = lock(&self.shared.state);
         state.is_closing = true;
-        self.shared.wake(&mut state);
-        drop(state);
+        self.shared.wake(state);
         if let Some(thread) = self.thread.take() {
             // It ends by itself; a panic there has been reported.
             let _ = thread.join();
@@ -207,82 +219,96 @@ impl Drop for Log {
 }
 
 impl LogInner {
-    fn wake(&self, state: &mut LogState) {
-        if state.is_idle {
-            state.is_idle = false;
+    /// Unlocks, and wakes the writer if it waits for work.
+    fn wake(&self, mut state: MutexGuard<'_, LogState>) {
+        let is_idle = std::mem::take(&mut state.is_idle);
+        drop(state);
+        if is_idle {
             self.work.notify_one();
         }
     }
 
     fn run(&self, mut writer: SegmentWriter, on_growth: impl Fn(u64)) {
         let _guard = PanicGuard(self);
-        let mut is_last = false;
-        while !is_last {
-            let mut state = self.next_work();
-            let (records, upto) = (std::mem::take(&mut state.records), state.accepted);
-            let (wanted, rotates) = (state.wanted.take(), state.wants_rotation);
-            is_last = state.is_closing;
-            drop(state);
-            let sync = match wanted {
-                Some(Durability::Fsync) => SyncMode::Now,
-                _ if rotates || is_last => SyncMode::Now,
-                _ => SyncMode::Later,
-            };
-            let written = writer.write(&records, sync);
-            let rotated = match (&written, rotates) {
+        let mut buffer = Vec::new();
+        loop {
+            let work = self.next_work(buffer);
+            let written = writer.write(&work.records, work.sync);
+            let rotated = match (&written, work.rotates) {
                 (Ok(()), true) => Some(writer.rotate()),
                 (Err(error), true) => Some(Err(copy(error))),
                 (_, false) => None,
             };
-            on_growth(self.note(&writer, (upto, sync), written, rotated));
+            // In the order in which they came: those that have waited longest go first.
+            self.note(&writer, &work, written, rotated).into_iter().for_each(Waker::wake);
+            on_growth(writer.written_len);
+            if work.is_last {
+                return;
+            }
+            buffer = work.records;
         }
     }
 
-    /// Waits for work; in an outage, for a bounded time.
-    fn next_work(&self) -> std::sync::MutexGuard<'_, LogState> {
+    /// Waits for work; in an outage, for a bounded time. The buffer is for the next records.
+    fn next_work(&self, mut buffer: Vec<u8>) -> Work {
         let mut state = lock(&self.state);
         let began = MonotonicClock.now();
-        loop {
-            let has_work = state.wanted.is_some() || state.wants_rotation || state.is_closing;
-            if has_work && (state.failure.is_none() || state.is_closing || state.wants_rotation) {
-                return state;
-            }
+        while !state.has_work() {
             state.is_idle = true;
-            let woken = match state.failure {
-                None => self.work.wait(state).map_err(PoisonError::into_inner),
+            state = match state.failure {
+                None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(_) => {
                     let waited_ns = MonotonicClock.now().as_nanos() - began.as_nanos();
                     let left = RETRY_AFTER.saturating_sub(Duration::from_nanos(waited_ns));
                     if left.is_zero() {
                         // The failed write has to be retried.
                         state.is_idle = false;
-                        return state;
+                        break;
                     }
                     let woken = self.work.wait_timeout(state, left);
-                    Ok(woken.unwrap_or_else(PoisonError::into_inner).0)
+                    woken.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
-            state = woken.unwrap_or_else(|state| state);
         }
+        buffer.clear();
+        if buffer.capacity() > MOST_BUFFERED {
+            buffer = Vec::new();
+        }
+        let records = std::mem::replace(&mut state.records, buffer);
+        self.progress.queued_len.store(0, Ordering::Relaxed);
+        let (wanted, rotates, is_last) =
+            (state.wanted.take(), state.wants_rotation, state.is_closing);
+        let sync = match wanted {
+            Some(Durability::Fsync) => SyncMode::Now,
+            _ if rotates || is_last => SyncMode::Now,
+            _ => SyncMode::Later,
+        };
+        state.taken = state.accepted;
+        if sync == SyncMode::Now {
+            state.syncing = state.accepted;
+        }
+        Work { records, upto: state.accepted, sync, rotates, is_last }
     }
 
-    /// Records the outcome of a write up to a record, and wakes the waiters.
+    /// Records the outcome of a write, and returns the wakers of those whose wait is over.
     fn note(
         &self,
         writer: &SegmentWriter,
-        (upto, sync): (u64, SyncMode),
+        work: &Work,
         written: io::Result<()>,
         rotated: Option<io::Result<u64>>,
-    ) -> u64 {
+    ) -> Vec<Waker> {
+        let file = writer.log_file();
         let mut state = lock(&self.state);
+        let had_failed = state.failure.is_some();
         let (bytes, syncs) = (writer.written_len, writer.syncs);
         state.counts = LogCounts { bytes, syncs, ..LogCounts::default() };
-        state.file = writer.log_file();
+        state.file = file;
         match written {
             Ok(()) => {
-                state.written = upto;
-                if sync == SyncMode::Now || writer.is_all_synced() {
-                    state.synced = upto;
+                self.progress.note_written(work.upto);
+                if work.sync == SyncMode::Now || writer.is_all_synced() {
+                    self.progress.note_synced(work.upto);
                 }
                 state.failure = None;
             }
@@ -294,24 +320,34 @@ impl LogInner {
                 (state.failure, state.last_failure) = (Some(Arc::clone(&error)), Some(error));
             }
         }
+        let has_failed = state.failure.is_some();
+        self.progress.is_failing.store(has_failed, Ordering::Release);
+        if has_failed != had_failed || rotated.is_some() || work.is_last {
+            self.done.notify_all();
+        }
         if rotated.is_some() {
             state.wants_rotation = false;
             state.rotated = rotated;
         }
-        let waiting = std::mem::take(&mut state.waiting);
-        let mut over = Vec::new();
-        for (number, (goal, waker)) in waiting {
-            match state.reached(&goal) {
-                Some(_) => over.push(waker),
-                None => {
-                    state.waiting.insert(number, (goal, waker));
-                }
+        let (waiting, mut durable) = (std::mem::take(&mut state.waiting), Vec::new());
+        for waiter in waiting {
+            match self.outcome(&state, &waiter.goal) {
+                Some(_) => durable.push(waiter.waker),
+                None => state.waiting.push(waiter),
             }
         }
-        drop(state);
-        self.done.notify_all();
-        over.into_iter().for_each(Waker::wake);
-        writer.written_len
+        durable
+    }
+
+    /// Whether a record is as durable as it has to be, or an outage came first; `None`: not yet.
+    fn outcome(&self, state: &LogState, goal: &DurabilityGoal) -> Option<Result<(), Outage>> {
+        if self.progress.reached(goal.durability) >= goal.record {
+            Some(Ok(()))
+        } else if state.failure.is_some() || state.outages != goal.outages {
+            Some(Err(Outage::Unavailable))
+        } else {
+            None
+        }
     }
 }
 
@@ -326,60 +362,49 @@ impl Drop for PanicGuard<'_> {
         let mut state = lock(&self.0.state);
         let error = || io::Error::other("the writer thread panicked");
         state.failure = Some(Arc::new(error()));
+        self.0.progress.is_failing.store(true, Ordering::Release);
         state.outages += 1;
         state.is_dead = true;
         state.rotated = state.wants_rotation.then(|| Err(error()));
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         self.0.done.notify_all();
-        waiting.into_values().for_each(|(_, waker)| waker.wake());
+        waiting.into_iter().for_each(|waiter| waiter.waker.wake());
     }
 }
 
 impl LogState {
-    /// Whether a record is as durable as it has to be, or an outage came first; `None`: not yet.
-    fn reached(&self, goal: &DurabilityGoal) -> Option<Result<(), Outage>> {
-        let reached = match goal.durability {
+    /// Whether the writer has something to do at once. In an outage a failed write is retried after
+    /// a while.
+    fn has_work(&self) -> bool {
+        match self.failure {
+            None => self.wanted.is_some() || self.wants_rotation || self.is_closing,
+            Some(_) => self.is_closing || self.wants_rotation,
+        }
+    }
+
+    /// Requests durability for a record, unless the writer is at it.
+    fn request(&mut self, goal: &DurabilityGoal) {
+        let underway = match goal.durability {
             Durability::Memory => u64::MAX,
-            Durability::Flush => self.written,
-            Durability::Fsync => self.synced,
+            Durability::Flush => self.taken,
+            Durability::Fsync => self.syncing,
         };
-        if reached >= goal.record {
-            Some(Ok(()))
-        } else if self.failure.is_some() || self.outages != goal.outages {
-            Some(Err(Outage::Unavailable))
-        } else {
-            None
+        if goal.record > underway {
+            self.wanted = self.wanted.max(Some(goal.durability));
         }
     }
-}
 
-/// Waits until records are durable.
-#[derive(Debug)]
-pub(crate) struct WaitDurable {
-    shared: Arc<LogInner>,
-    goal: DurabilityGoal,
-    number: u64,
-}
-
-impl Drop for WaitDurable {
-    fn drop(&mut self) {
-        lock(&self.shared.state).waiting.remove(&self.number);
+    /// Adds a waiter, and returns its number.
+    fn add_waiter(&mut self, goal: DurabilityGoal, waker: Waker) -> u64 {
+        self.last_waiter += 1;
+        let number = self.last_waiter;
+        self.waiting.push(Waiter { number, goal, waker });
+        number
     }
-}
 
-impl Future for WaitDurable {
-    type Output = Result<(), Outage>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = lock(&self.shared.state);
-        match state.reached(&self.goal) {
-            Some(outcome) => Poll::Ready(outcome),
-            None => {
-                state.waiting.insert(self.number, (self.goal, context.waker().clone()));
-                Poll::Pending
-            }
-        }
+    fn waiter(&mut self, number: u64) -> Option<usize> {
+        self.waiting.binary_search_by_key(&number, |waiter| waiter.number).ok()
     }
 }
 
@@ -395,3 +420,9 @@ const MOST_BEHIND: usize = 64 << 20;
 
 /// A record may take one part of so many of what is left.
 const SHARE: usize = 64;
+
+/// How long a buffer for records may be to be used again, in bytes.
+const MOST_BUFFERED: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests;

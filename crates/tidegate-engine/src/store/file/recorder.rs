@@ -62,7 +62,7 @@ impl Sink for Recorder {
         lock(&self.keys).knows(hash)
     }
 
-    fn write(&self, store: &MemoryStore, tables: &HoldTables, entry: JournalEntry) {
+    fn write(&self, store: &MemoryStore, tables: &HoldTables, entry: JournalEntry) -> u64 {
         let mut out = ByteWriter::default();
         let mut keys = lock(&self.keys);
         for (hash, name) in &entry.keys {
@@ -97,7 +97,7 @@ impl Sink for Recorder {
         Record::Acts(Box::new(acts)).write(&mut out);
         entry.erased.iter().for_each(|hash| keys.remove(*hash));
         // Numbers of keys are in the log before anything that uses them.
-        self.log.append(&out.0, entry.durability.unwrap_or(Durability::Memory));
+        self.log.append(&out.0, entry.durability.unwrap_or(Durability::Memory))
     }
 
     fn write_limits(&self, changed: &[LimitsChange]) {

@@ -6,14 +6,15 @@ use tidegate_policy::StoreBounds;
 use super::disk::Disk;
 use super::edits::LoggedEdits;
 use super::error::OpenError;
-use super::frame::{Batches, FileHeader, FileKind, HeaderError};
+use super::frame::{FileHeader, FileKind, HEADER_LEN, HeaderError};
 use super::keys::Keys;
 use super::segments::{LogEnd, RecordPosition, Segments};
+use super::stream::BatchStream;
 use crate::edits::{Change, Overlay};
 use crate::store::StoredEdits;
 use crate::store::memory::MemoryStore;
-use crate::store::record::ByteReader;
-use crate::store::record::Record;
+use crate::store::record::skim::{self, KeyHead};
+use crate::store::record::{ByteReader, Malformed, Record, read_image};
 use crate::store::replay::Replay;
 
 /// A recovered store.
@@ -44,7 +45,8 @@ pub(super) fn recover(disk: &dyn Disk, bounds: StoreBounds) -> Result<Recovered,
         let file = FileKind::Log.file_name(number);
         return Err(OpenError::Damaged { file, at: 0, what: "the segment is missing" });
     }
-    let finish = chain.for_each(disk, |record, position| replay.apply(record, position))?;
+    let finish = chain.for_each(disk, |records, position| replay.apply_next(records, position))?;
+    replay.name_keys_with_holds(disk, &chain)?;
     let is_begun = finish.from.end.number != 0;
     if let (Some(first), true, false) = (chain.links().first(), is_begun, replay.replay.has_seed) {
         let file = FileKind::Log.file_name(first.header.number);
@@ -60,6 +62,11 @@ pub(super) fn recover(disk: &dyn Disk, bounds: StoreBounds) -> Result<Recovered,
 pub(super) fn newest_snapshot(disk: &dyn Disk) -> Result<Option<u64>, OpenError> {
     let names = disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
     Ok(names.iter().filter_map(|name| FileKind::Snapshot.number_of(name)).max())
+}
+
+/// Whether a snapshot with so many records before this one ends with it.
+fn ends_after(mut record: ByteReader<'_>, read: u64) -> bool {
+    matches!(record.byte(), Ok(skim::END)) && record.number() == Ok(read)
 }
 
 /// Everything that is read from a disk.
@@ -82,53 +89,119 @@ impl FileReplay {
 
     fn read_snapshot(&mut self, disk: &dyn Disk, number: u64) -> Result<(), OpenError> {
         let file = FileKind::Snapshot.file_name(number);
-        let bytes =
-            disk.read(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
+        let failed = |error| OpenError::disk(format!("read {file}"), error);
         let mut position = RecordPosition { file: file.clone(), at: 0 };
         let header =
-            FileHeader::from_bytes(FileKind::Snapshot, &bytes).map_err(|error| match error {
-                HeaderError::NotOurs => position.broken(),
-                HeaderError::Version(version) => OpenError::Version { file, version },
-            })?;
-        let (mut batches, mut read) = (Batches::new(&bytes, header.first_batch), 0);
-        let mut is_whole = false;
-        while let Some(batch) = batches.next() {
+            FileHeader::from_bytes(FileKind::Snapshot, &disk.read_start(&file).map_err(failed)?)
+                .map_err(|error| match error {
+                    HeaderError::NotOurs => position.broken(),
+                    HeaderError::Version(version) => {
+                        OpenError::Version { file: file.clone(), version }
+                    }
+                })?;
+        let begin = HEADER_LEN as u64;
+        let from = disk.read_from(&file, begin).map_err(failed)?;
+        let mut batches = BatchStream::new(from, begin, header.first_batch);
+        let (mut read, mut is_whole) = (0, false);
+        position.at = begin;
+        while let Some(batch) = batches.next_batch().map_err(failed)? {
+            let len = batch.len() as u64;
             let mut records = ByteReader(batch.records);
             while !records.is_empty() {
-                let record = Record::read(&mut records).map_err(|_| position.broken())?;
-                is_whole = matches!(record, Record::End { records } if records == read);
-                self.apply(record, &position)?;
+                is_whole = ends_after(records, read);
+                self.apply_next(&mut records, &position)?;
                 read += 1;
             }
-            position.at = batches.position() as u64;
+            position.at += len;
         }
         if is_whole { Ok(()) } else { Err(position.broken()) }
     }
 
-    fn apply(&mut self, record: Record, position: &RecordPosition) -> Result<(), OpenError> {
+    /// Applies the next record.
+    fn apply_next(
+        &mut self,
+        records: &mut ByteReader<'_>,
+        position: &RecordPosition,
+    ) -> Result<(), OpenError> {
+        let applied = match records.0.first() {
+            Some(&skim::ACTS) => self.replay.apply_actions(records),
+            Some(&skim::KEY) => self.apply_key(records),
+            Some(&skim::KEYS) => self.apply_keys(records),
+            Some(&skim::STATES) => self.apply_states(records),
+            _ => Record::read(records).and_then(|record| self.apply(record)),
+        };
+        applied.map_err(|_| position.broken())
+    }
+
+    /// Applies the record of a key. Its name is read again should it be needed.
+    fn apply_key(&mut self, records: &mut ByteReader<'_>) -> Result<(), Malformed> {
+        records.byte()?;
+        let key = KeyHead::read(records)?;
+        if !key.is_erased {
+            self.keys.insert(key.number, key.hash, (key.domain, key.rule));
+            self.replay.add_key(key.number, key.hash);
+        }
+        Ok(())
+    }
+
+    /// Applies the numbers and hashes of keys of a rule.
+    fn apply_keys(&mut self, records: &mut ByteReader<'_>) -> Result<(), Malformed> {
+        records.byte()?;
+        let rule = (records.text()?, records.text()?);
+        for _ in 0..records.count()? {
+            let (number, hash) = (records.number()?, records.word()?);
+            self.keys.insert(number, hash, rule);
+            self.replay.add_key(number, hash);
+        }
+        Ok(())
+    }
+
+    /// Applies the numbers, hashes and states of keys of a rule.
+    fn apply_states(&mut self, records: &mut ByteReader<'_>) -> Result<(), Malformed> {
+        records.byte()?;
+        let rule = (records.text()?, records.text()?);
+        for _ in 0..records.count()? {
+            let (number, hash) = (records.number()?, records.word()?);
+            self.keys.insert(number, hash, rule);
+            self.replay.add_key(number, hash);
+            self.replay.set_state(hash, Some(read_image(records)?.ok_or(Malformed)?));
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, record: Record) -> Result<(), Malformed> {
         match &record {
-            Record::Key(key) if !key.is_erased => {
-                self.keys.insert(
-                    key.number,
-                    key.hash,
-                    (key.name.rule.domain(), key.name.rule.name()),
-                );
-            }
-            Record::Keys { domain, rule, keys } => {
-                self.keys.reserve(keys.len());
-                for (number, hash) in keys {
-                    self.keys.insert(*number, *hash, (domain, rule));
-                }
-            }
             Record::Erased { keys, .. } => {
                 keys.iter().filter_map(|it| self.replay.hash_of(*it)).for_each(|hash| {
                     self.keys.remove(hash);
                 });
             }
-            Record::Edit(edit) => self.apply_edit(edit).map_err(|_| position.broken())?,
+            Record::Edit(edit) => self.apply_edit(edit)?,
             _ => {}
         }
-        self.replay.apply(record).map_err(|_| position.broken())
+        self.replay.apply(record)
+    }
+
+    /// Reads the log once more for the names of keys with holds, if there are any.
+    fn name_keys_with_holds(
+        &mut self,
+        disk: &dyn Disk,
+        segments: &Segments,
+    ) -> Result<(), OpenError> {
+        let needed = self.replay.keys_with_holds();
+        if needed.is_empty() {
+            return Ok(());
+        }
+        segments.for_each(disk, |records, position| {
+            match Record::read(records).map_err(|_| position.broken())? {
+                Record::Key(key) if !key.is_erased && needed.contains(&key.number) => {
+                    self.replay.add_attributes(key.number, key.name);
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        Ok(())
     }
 
     fn finish(self, finish: LogEnd, log_len: u64) -> Result<Recovered, OpenError> {

@@ -1,6 +1,7 @@
 //! The segments of a log in their order, and how far each of them counts.
 
 use std::collections::BTreeMap;
+use std::io::{self, Read};
 
 use super::disk::Disk;
 use super::error::OpenError;
@@ -9,9 +10,9 @@ use super::frame::{
 };
 use super::marker::has_begun;
 use super::recovery::newest_snapshot;
+use super::stream::BatchStream;
 use super::writer::ResumePoint;
 use crate::store::record::ByteReader;
-use crate::store::record::Record;
 
 /// The segments that count, oldest first.
 #[derive(Debug)]
@@ -118,11 +119,12 @@ impl Segments {
         &self.links
     }
 
-    /// Calls a function for every record, in order, with the position of its batch.
+    /// Calls a function with the records of every batch, in order, until it has read them all, and
+    /// with the position of the batch.
     pub(super) fn for_each(
         &self,
         disk: &dyn Disk,
-        mut then: impl FnMut(Record, &RecordPosition) -> Result<(), OpenError>,
+        mut then: impl FnMut(&mut ByteReader<'_>, &RecordPosition) -> Result<(), OpenError>,
     ) -> Result<LogEnd, OpenError> {
         let mut finish = LogEnd {
             from: ResumePoint {
@@ -134,25 +136,26 @@ impl Segments {
             is_torn: false,
         };
         for link in &self.links {
-            let number = link.header.number;
+            let (link, end) = link.find_end(disk)?;
+            let (header, number) = (&link.header, link.header.number);
             let file = FileKind::Log.file_name(number);
-            let (link, bytes) = link.read(disk)?;
-            let mut batches = link.batches(&bytes);
-            let mut position = RecordPosition { file, at: batches.position() as u64 };
-            let mut proof = DurablePrefix::new(self.from, &link.header);
-            while let Some(batch) = batches.next() {
-                proof.add(&batch, batches.position() as u64);
+            let mut position = RecordPosition { file, at: HEADER_LEN as u64 };
+            let mut proof = DurablePrefix::new(self.from, header);
+            let mut batches = link.stream(disk, Some(end.len))?;
+            let mut at = batches.position();
+            while let Some(batch) = batches.next_batch().map_err(|error| position.failed(error))? {
+                at += batch.len() as u64;
+                proof.add(&batch, at);
                 let mut records = ByteReader(batch.records);
                 while !records.is_empty() {
-                    let record = Record::read(&mut records).map_err(|_| position.broken())?;
-                    then(record, &position)?;
+                    then(&mut records, &position)?;
                 }
-                position.at = batches.position() as u64;
+                position.at = at;
             }
-            if let Some(what) = link.damage(&batches) {
-                return Err(position.damaged(what));
+            if at != end.len {
+                return Err(position.broken());
             }
-            finish.is_torn = link.end == CountedEnd::Open && batches.ending() == BatchesEnd::Torn;
+            finish.is_torn = link.end == CountedEnd::Open && end.kind == BatchesEnd::Torn;
             (finish.from.end, finish.from.next_batch) = match link.end {
                 CountedEnd::At(len) => (SegmentEnd { number, len }, batches.next_number()),
                 CountedEnd::Open | CountedEnd::Unknown => proof.durable,
@@ -161,6 +164,14 @@ impl Segments {
         }
         Ok(finish)
     }
+}
+
+/// The end of the batches of a segment.
+#[derive(Clone, Copy, Debug)]
+struct FoundEnd {
+    /// How many bytes the header and the batches have.
+    len: u64,
+    kind: BatchesEnd,
 }
 
 /// How much of the last segment is proven to be durable.
@@ -224,6 +235,47 @@ impl SegmentLink {
         }
     }
 
+    /// The batches of the segment, read in pieces, in as many bytes as given, or all.
+    fn stream<'a>(
+        &self,
+        disk: &'a dyn Disk,
+        len: Option<u64>,
+    ) -> Result<BatchStream<'a>, OpenError> {
+        let (file, begin) = (FileKind::Log.file_name(self.header.number), HEADER_LEN as u64);
+        let from = disk.read_from(&file, begin);
+        let from = from.map_err(|error| OpenError::disk(format!("read {file}"), error))?;
+        let len = len.map_or(u64::MAX, |len| len.saturating_sub(begin));
+        Ok(BatchStream::new(Box::new(from.take(len)), begin, self.header.first_batch))
+    }
+
+    /// Where the batches that count end.
+    ///
+    /// The last segment is read for that. A reader beside a process that writes may see a part of a
+    /// batch and all of a later one, or the last segment when it has got a successor. So what looks
+    /// like damage is read again.
+    fn find_end(mut self, disk: &dyn Disk) -> Result<(Self, FoundEnd), OpenError> {
+        let file = FileKind::Log.file_name(self.header.number);
+        let failed = |error| OpenError::disk(format!("read {file}"), error);
+        let mut tries = 0;
+        loop {
+            if let CountedEnd::At(len) = self.end {
+                return Ok((self, FoundEnd { len, kind: BatchesEnd::Clean }));
+            }
+            let mut batches = self.stream(disk, None)?;
+            while batches.next_batch().map_err(failed)?.is_some() {}
+            let len = batches.position();
+            let kind = batches.ending().map_err(failed)?;
+            tries += 1;
+            match self.damage_at(len, || kind) {
+                None => return Ok((self, FoundEnd { len, kind })),
+                Some(what) if tries == READS => {
+                    return Err(OpenError::Damaged { file, at: len, what });
+                }
+                Some(_) => self.end = CountedEnd::of(successor(disk, self.header.number)?),
+            }
+        }
+    }
+
     /// The batches in the bytes that count.
     pub(super) fn batches<'a>(&self, bytes: &'a [u8]) -> Batches<'a> {
         Batches::new(self.counted(bytes), self.header.first_batch)
@@ -237,14 +289,20 @@ impl SegmentLink {
 
     /// What is wrong after the last readable batch.
     pub(super) fn damage(&self, batches: &Batches<'_>) -> Option<&'static str> {
-        const UNREADABLE: &str = "a durable batch cannot be read";
-        match (self.end, batches.ending()) {
-            (CountedEnd::At(len), _) => (batches.position() as u64 != len).then_some(UNREADABLE),
-            (_, BatchesEnd::Damaged) => Some(UNREADABLE),
-            (CountedEnd::Open, BatchesEnd::Short) => {
-                Some("the file was cut short here, or its successor is missing")
-            }
-            _ => None,
+        self.damage_at(batches.position() as u64, || batches.ending())
+    }
+
+    /// What is wrong where the batches that can be read end.
+    fn damage_at(&self, at: u64, kind: impl FnOnce() -> BatchesEnd) -> Option<&'static str> {
+        match self.end {
+            CountedEnd::At(len) => (at != len).then_some(UNREADABLE),
+            CountedEnd::Open | CountedEnd::Unknown => match kind() {
+                BatchesEnd::Damaged => Some(UNREADABLE),
+                BatchesEnd::Short if self.end == CountedEnd::Open => {
+                    Some("the file was cut short here, or its successor is missing")
+                }
+                _ => None,
+            },
         }
     }
 }
@@ -299,7 +357,11 @@ pub(super) struct RecordPosition {
 
 impl RecordPosition {
     pub(super) fn broken(&self) -> OpenError {
-        self.damaged("a durable batch cannot be read")
+        self.damaged(UNREADABLE)
+    }
+
+    pub(super) fn failed(&self, error: io::Error) -> OpenError {
+        OpenError::disk(format!("read {}", self.file), error)
     }
 
     pub(super) fn damaged(&self, what: &'static str) -> OpenError {
@@ -321,6 +383,8 @@ pub(super) fn read_header(disk: &dyn Disk, number: u64) -> Result<FileHeader, Op
         Err(HeaderError::Version(version)) => Err(OpenError::Version { file, version }),
     }
 }
+
+const UNREADABLE: &str = "a durable batch cannot be read";
 
 /// How often a segment is read before it counts as damaged.
 const READS: usize = 3;

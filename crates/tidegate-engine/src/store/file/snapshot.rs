@@ -4,7 +4,6 @@
 //! states may be later than that, but then the log repeats them from there on, and states in the
 //! log are whole. So the snapshot and then the log from that segment on give the states.
 
-use std::collections::HashMap;
 use std::io;
 
 use tidegate_core::Timestamp;
@@ -14,8 +13,9 @@ use tidegate_table::locks::lock;
 use super::FileStoreInner;
 use super::disk::DiskFile;
 use super::frame::{FileHeader, FileKind, HEADER_LEN, SegmentEnd, frame};
+use super::keys::{KnownKey, RuleName};
 use crate::store::block_on;
-use crate::store::memory::Width;
+use crate::store::memory::{StateImage, Width};
 use crate::store::record::ByteWriter;
 use crate::store::record::{ActionsRecord, Record, RoundRecord, RuleImage};
 use crate::store::sealed::Store as _;
@@ -58,29 +58,31 @@ impl FileStoreInner {
     }
 
     fn write_states(&self, file: &mut SnapshotFile) -> io::Result<()> {
-        let keys = lock(&self.recorder.keys);
         // Recording locks the keys first and then a line, so the keys must not be locked here while
         // a line is locked.
-        let mut numbers = HashMap::new();
-        for ((domain, rule), list) in keys.by_rule() {
-            numbers.extend(list.iter().map(|(number, hash)| (*hash, *number)));
-            for keys in list.chunks(CHUNK) {
-                let (domain, rule) = (domain.into(), rule.into());
-                file.encode(&Record::Keys { domain, rule, keys: keys.to_vec() });
-            }
-        }
+        let keys = lock(&self.recorder.keys);
+        let (mut known, rules) = (keys.known(), keys.rules());
         drop(keys);
-        file.write()?;
-        let mut acts = ActionsRecord::default();
+        let mut states = StatesByRule::new(&rules);
         self.memory.for_each_image(|hash, image| {
             // A key that was added since is in the log.
-            acts.states.extend(numbers.remove(&hash).map(|number| (number, Some(image))));
-            if acts.states.len() >= CHUNK {
-                file.encode(&Record::Acts(Box::new(std::mem::take(&mut acts))));
+            if let Some(KnownKey { number, rule }) = known.remove(&hash) {
+                states.add(rule, (number, hash, image), file);
             }
         });
-        self.forget_idle(numbers.keys().copied());
-        file.add(&Record::Acts(Box::new(acts)))
+        states.write_all(file);
+        let mut idle = vec![Vec::new(); rules.len()];
+        for (hash, KnownKey { number, rule }) in &known {
+            idle[*rule as usize].push((*number, *hash));
+        }
+        for ((domain, rule), keys) in rules.iter().zip(idle) {
+            for keys in keys.chunks(CHUNK) {
+                let (domain, rule, keys) = (domain.clone(), rule.clone(), keys.to_vec());
+                file.encode(&Record::Keys { domain, rule, keys });
+            }
+        }
+        self.forget_idle(known.into_keys());
+        file.write()
     }
 
     /// Drops the numbers of keys without a state: if they return, they get new ones.
@@ -114,6 +116,44 @@ impl FileStoreInner {
         let fence = acts.fence;
         file.add(&Record::Acts(Box::new(acts)))?;
         file.add(&Record::Clock { now, reuse: self.memory.reuse(), fence })
+    }
+}
+
+/// States that are not in a record yet, by rule.
+struct StatesByRule<'a> {
+    rules: &'a [RuleName],
+    lists: Vec<Vec<(u64, u64, StateImage)>>,
+    /// How many there are in all lists.
+    waiting: usize,
+}
+
+impl<'a> StatesByRule<'a> {
+    fn new(rules: &'a [RuleName]) -> Self {
+        Self { rules, lists: vec![Vec::new(); rules.len()], waiting: 0 }
+    }
+
+    fn add(&mut self, rule: u32, state: (u64, u64, StateImage), file: &mut SnapshotFile) {
+        let rule = rule as usize;
+        self.lists[rule].push(state);
+        self.waiting += 1;
+        if self.lists[rule].len() == CHUNK {
+            self.write(rule, file);
+        } else if self.waiting == MOST_WAITING {
+            self.write_all(file);
+        }
+    }
+
+    fn write_all(&mut self, file: &mut SnapshotFile) {
+        (0..self.rules.len()).for_each(|rule| self.write(rule, file));
+    }
+
+    fn write(&mut self, rule: usize, file: &mut SnapshotFile) {
+        let states = std::mem::take(&mut self.lists[rule]);
+        self.waiting -= states.len();
+        if !states.is_empty() {
+            let (domain, rule) = self.rules[rule].clone();
+            file.encode(&Record::States { domain, rule, states });
+        }
     }
 }
 
@@ -187,6 +227,9 @@ const TEMPORARY: &str = "snapshot.tmp";
 
 /// How many items go into one record.
 const CHUNK: usize = 1_000;
+
+/// How many states of all rules may wait for a record.
+const MOST_WAITING: usize = 16 * CHUNK;
 
 /// How many bytes go into one batch.
 const BATCH_LEN: usize = 1 << 20;

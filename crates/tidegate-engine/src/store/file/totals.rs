@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::error::OpenError;
-use super::keys::Mixing;
 use super::ledger::{Filter, Ledger, Transfer};
 use super::reader::LogReader;
 use crate::plan::KeyName;
+use crate::store::mixing::Mixing;
 use crate::store::record::{KeyRecord, Record};
 
 /// Totals of bookings: `granted` is always `committed + refunded + held + expired`, from the

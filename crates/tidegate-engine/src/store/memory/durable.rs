@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use tidegate_policy::policy::Durability;
-use tidegate_table::table::SlotTable;
 
-use super::slot::SlotLine;
+use super::state_image::remove_key;
 use super::{
     ActionKind, Author, Hold, HoldId, HoldItem, HoldTables, JournalEntry, MemoryStore, Several,
     Sink, StateImage, Width,
@@ -93,11 +92,3 @@ pub(crate) struct Undo {
 }
 
 const UNDONE: &str = "undone: the disk write failed";
-
-fn remove_key<L: SlotLine>(table: &SlotTable<L>, hash: u64) {
-    let (_, mut chain) = table.lock_chain(hash);
-    if let Some(at) = chain.find(hash) {
-        chain.line(at.line).clear(at.slot);
-        table.uncount_keys(1);
-    }
-}

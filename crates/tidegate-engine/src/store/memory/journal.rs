@@ -27,8 +27,8 @@ pub(crate) trait Sink: fmt::Debug + Send + Sync {
     /// Whether the name of this key is recorded.
     fn knows(&self, hash: u64) -> bool;
 
-    /// Records what has happened; the hold tables are locked.
-    fn write(&self, store: &MemoryStore, tables: &HoldTables, entry: JournalEntry);
+    /// Records what has happened, and returns the number of the record; the hold tables are locked.
+    fn write(&self, store: &MemoryStore, tables: &HoldTables, entry: JournalEntry) -> u64;
 
     /// Records histories of limits that have changed; no decision is made meanwhile.
     fn write_limits(&self, changed: &[LimitsChange]);
@@ -163,10 +163,12 @@ impl JournalEntry {
 }
 
 impl MemoryStore {
-    /// Hands an entry to the journal, if there is one and something of it is durable.
-    pub(super) fn record(&self, tables: &HoldTables, entry: JournalEntry) {
-        if let (Some(sink), Some(_)) = (&self.sink, entry.durability) {
-            sink.write(self, tables, entry);
+    /// Hands an entry to the journal, if there is one and something of it is durable; returns the
+    /// number of its record.
+    pub(super) fn record(&self, tables: &HoldTables, entry: JournalEntry) -> Option<u64> {
+        match (&self.sink, entry.durability) {
+            (Some(sink), Some(_)) => Some(sink.write(self, tables, entry)),
+            _ => None,
         }
     }
 

@@ -117,8 +117,7 @@ impl MemoryStore {
         let store = Self::with_bounds(bounds).ok_or(SnapshotError::TooManyKeys)?;
         let (mut replay, mut records) = (Replay::new(store), ByteReader(records));
         while !records.is_empty() {
-            let record = Record::read(&mut records).map_err(|_| SnapshotError::Damaged)?;
-            replay.apply(record).map_err(|_| SnapshotError::Damaged)?;
+            replay.apply_next(&mut records).map_err(|_| SnapshotError::Damaged)?;
         }
         if !replay.has_seed {
             return Err(SnapshotError::Damaged);

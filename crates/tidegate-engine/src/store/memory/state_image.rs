@@ -1,15 +1,18 @@
 //! States as they are in their slots: to be written, and to be restored.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use tidegate_core::Timestamp;
 use tidegate_table::hash::KeyedHash;
 use tidegate_table::locks::{lock, read};
-use tidegate_table::table::{KeyLocation, Narrow, SlotTable, Tagged, WIDE_WORDS};
+use tidegate_table::table::{KeyLocation, Narrow, SlotPolicy, SlotTable, Tagged, WIDE_WORDS};
 
 use super::slot::SlotLine;
-use super::{CachedResult, Hold, HoldId, Locked, MemoryStore, Several, TaggedLine, WideLine};
+use super::{
+    CachedResult, Hold, HoldId, Locked, MemoryStore, Several, TaggedLine, WideLine, Width,
+};
 use crate::any_limit::AnyLimit;
 use crate::history::{History, StoredState};
 
@@ -32,6 +35,51 @@ impl MemoryStore {
 
     pub(crate) fn history_mut(&mut self) -> &mut History {
         Arc::make_mut(self.history.get_mut().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Restores a state while it is not known which keys have holds: no other one makes room for it.
+    pub(crate) fn restore_beside(
+        &self,
+        (hash, image): (u64, StateImage),
+    ) -> Result<(), NoSlotForState> {
+        let now = Timestamp::ZERO;
+        match image {
+            StateImage::Narrow(packed) => {
+                store_at(self.narrow.enter(hash, now, &NothingIsIdle), (hash, packed), false)
+            }
+            StateImage::Wide(packed) => {
+                store_at(self.wide.enter(hash, now, &NothingIsIdle), (hash, packed), false)
+            }
+        }
+    }
+
+    /// Begins to load the line where a state will be restored.
+    pub(crate) fn prefetch(&self, hash: u64, image: &StateImage) {
+        match image {
+            StateImage::Narrow(_) => {
+                let _ = self.narrow.fetch(hash);
+            }
+            StateImage::Wide(_) => {
+                let _ = self.wide.fetch(hash);
+            }
+        }
+    }
+
+    /// Removes the state of a key of this width, if there is one.
+    pub(crate) fn remove_image(&self, hash: u64, width: Width) {
+        match width {
+            Width::Narrow => remove_key(&self.narrow, hash),
+            Width::Wide => remove_key(&self.wide, hash),
+            Width::None => {}
+        }
+    }
+
+    /// Pins the states of keys with holds.
+    pub(crate) fn pin_all(&self, held: &HashSet<u64>) {
+        for hash in held {
+            pin(&self.narrow, *hash);
+            pin(&self.wide, *hash);
+        }
     }
 
     /// Restores a state, as of some time; one with a hold is pinned.
@@ -63,16 +111,7 @@ impl MemoryStore {
             self.sweep(now);
             location = table.enter(hash, now, self);
         }
-        match location {
-            KeyLocation::Claimed(mut chain, at) | KeyLocation::Known(mut chain, at) => {
-                let line = chain.line(at.line);
-                line.set_fingerprint(at.slot, hash);
-                line.store(at.slot, packed);
-                line.header.set_pinned(at.slot, is_held);
-                Ok(())
-            }
-            KeyLocation::Full(_) => Err(NoSlotForState),
-        }
+        store_at(location, (hash, packed), is_held)
     }
 
     /// Restores holds and cached results, after all states.
@@ -159,5 +198,60 @@ impl MemoryStore {
         let rounds = lock(&self.rounds);
         let rounds = rounds.iter();
         rounds.map(|(domain, closed)| (domain.clone(), closed.load(Ordering::Acquire))).collect()
+    }
+}
+
+impl StateImage {
+    pub(crate) const fn is_narrow(&self) -> bool {
+        matches!(self, Self::Narrow(_))
+    }
+}
+
+/// Stores a state in the slot that was found for it.
+fn store_at<L: SlotLine>(
+    location: KeyLocation<'_, L>,
+    (hash, packed): (u64, L::Packed),
+    is_pinned: bool,
+) -> Result<(), NoSlotForState> {
+    match location {
+        KeyLocation::Claimed(mut chain, at) | KeyLocation::Known(mut chain, at) => {
+            let line = chain.line(at.line);
+            line.set_fingerprint(at.slot, hash);
+            line.store(at.slot, packed);
+            line.header.set_pinned(at.slot, is_pinned);
+            Ok(())
+        }
+        KeyLocation::Full(_) => Err(NoSlotForState),
+    }
+}
+
+/// Drops the state of a key, if there is one.
+pub(super) fn remove_key<L: SlotLine>(table: &SlotTable<L>, hash: u64) {
+    let (_, mut chain) = table.lock_chain(hash);
+    if let Some(at) = chain.find(hash) {
+        chain.line(at.line).clear(at.slot);
+        table.uncount_keys(1);
+    }
+}
+
+fn pin<L: SlotLine>(table: &SlotTable<L>, hash: u64) {
+    let (_, mut chain) = table.lock_chain(hash);
+    if let Some(at) = chain.find(hash) {
+        chain.line(at.line).header.set_pinned(at.slot, true);
+    }
+}
+
+/// Keeps every state, also one that looks idle: its key may have a hold.
+struct NothingIsIdle;
+
+impl<L: SlotLine> SlotPolicy<L> for NothingIsIdle {
+    fn is_idle(&self, _line: &Locked<'_, L>, _slot: usize, _since: Timestamp) -> bool {
+        false
+    }
+
+    fn level(&self, _lines: &mut [Locked<'_, L>], _now: Timestamp) {}
+
+    fn sweep_others(&self, _now: Timestamp) -> bool {
+        false
     }
 }

@@ -5,6 +5,7 @@
 use tidegate_core::{Bucket, Rate, Timestamp};
 use tidegate_policy::policy::{Mode, Policy};
 use tidegate_table::ManualClock;
+use tidegate_table::table::{Narrow, Tagged};
 
 use super::edits::MOST_SUPERSEDED;
 use super::*;
@@ -309,4 +310,19 @@ fn domain_with_most_idempotency_keys_loses_its_oldest() {
     assert!(!is_kept(2, 0));
     assert!(is_kept(2, 1));
     assert_eq!(tables.evicted_names(), 1);
+}
+
+#[test]
+fn restoring_drops_no_state_that_looks_idle() {
+    let store = MemoryStore::new(1 << 16, WhenFull::Deny).unwrap();
+    // Their limit is not known yet, and whether they have holds neither.
+    let packed = Narrow { high: 0, low: 1 };
+    let hashes = (1..=20_000_u64).map(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    for hash in hashes.clone() {
+        let image = StateImage::Narrow(Tagged { tag: 1, packed });
+        store.restore_beside((hash, image)).unwrap();
+    }
+    assert_eq!(store.len(), 20_000);
+    let kept = hashes.filter(|hash| store.narrow.lock_chain(*hash).1.find(*hash).is_some());
+    assert_eq!(kept.count(), 20_000);
 }

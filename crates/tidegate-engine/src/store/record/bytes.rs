@@ -123,15 +123,18 @@ impl<'a> ByteReader<'a> {
         }
     }
 
+    /// How many items of a list follow.
+    pub(in crate::store) fn count(&mut self) -> Result<usize, Malformed> {
+        let count = self.small::<usize>()?;
+        // No item takes less than a byte, so a wrong length does not cost memory.
+        if count > self.0.len() { Err(Malformed) } else { Ok(count) }
+    }
+
     pub(in crate::store) fn list<T>(
         &mut self,
         mut read: impl FnMut(&mut Self) -> Result<T, Malformed>,
     ) -> Result<Vec<T>, Malformed> {
-        let count = self.small::<usize>()?;
-        // No item takes less than a byte, so a wrong length does not cost memory.
-        if count > self.0.len() {
-            return Err(Malformed);
-        }
+        let count = self.count()?;
         (0..count).map(|_| read(self)).collect()
     }
 }

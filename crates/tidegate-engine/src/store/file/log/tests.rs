@@ -1,0 +1,154 @@
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+
+use std::future::Future as _;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use tidegate_policy::policy::Durability;
+use tidegate_table::locks::lock;
+
+use super::super::disk::{Disk, DiskFile};
+use super::super::frame::SegmentEnd;
+use super::super::writer::{ResumePoint, SegmentSizes, SegmentWriter};
+use super::{Log, WaitDurable};
+
+/// A disk whose syncs wait until they are let go, one by one.
+#[derive(Debug)]
+struct StepDisk {
+    begun: Sender<()>,
+    let_go: Arc<Mutex<Receiver<()>>>,
+}
+
+#[derive(Debug)]
+struct StepFile {
+    begun: Sender<()>,
+    let_go: Arc<Mutex<Receiver<()>>>,
+}
+
+impl Disk for StepDisk {
+    fn names(&self) -> io::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn read(&self, _name: &str) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn create(&self, _name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let (begun, let_go) = (self.begun.clone(), Arc::clone(&self.let_go));
+        Ok(Box::new(StepFile { begun, let_go }))
+    }
+
+    fn rename(&self, _from: &str, _to: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn remove(&self, _name: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn cut(&self, _name: &str, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl DiskFile for StepFile {
+    fn write_at(&mut self, _offset: u64, _bytes: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.begun.send(()).map_err(io::Error::other)?;
+        lock(&self.let_go).recv().map_err(io::Error::other)
+    }
+}
+
+/// Notes in which order callers are woken.
+struct Woken {
+    name: usize,
+    order: Arc<Mutex<Vec<usize>>>,
+    count: AtomicUsize,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        lock(&self.order).push(self.name);
+    }
+}
+
+/// A log, what its disk begins, and what lets it go on.
+fn stepped() -> (Log, Receiver<()>, Sender<()>) {
+    let (begun, begins) = channel();
+    let (go, let_go) = channel();
+    let disk = Arc::new(StepDisk { begun, let_go: Arc::new(Mutex::new(let_go)) });
+    let from = ResumePoint { end: SegmentEnd::default(), next_segment: 1, next_batch: 1 };
+    let writer = SegmentWriter::new(disk, SegmentSizes::default(), from, Vec::new());
+    (Log::new(writer, |_| {}).unwrap(), begins, go)
+}
+
+fn poll(wait: &mut WaitDurable, woken: &Arc<Woken>) -> Poll<bool> {
+    let waker = Waker::from(Arc::clone(woken));
+    let polled = Pin::new(wait).poll(&mut Context::from_waker(&waker));
+    polled.map(|outcome| outcome.is_ok())
+}
+
+#[test]
+fn caller_waits_for_its_own_record_and_no_later_one() {
+    let (log, begins, go) = stepped();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let caller =
+        |name| Arc::new(Woken { name, order: Arc::clone(&order), count: AtomicUsize::new(0) });
+    let first = log.append(b"first", Durability::Fsync);
+    begins.recv().unwrap();
+    // The first record is on its way. Others come, before its caller waits.
+    let later: Vec<u64> = (0..5).map(|_| log.append(b"later", Durability::Fsync)).collect();
+    let mut first = log.wait_record(first, Durability::Fsync);
+    let callers: Vec<_> = (0..6).map(caller).collect();
+    assert_eq!(poll(&mut first, &callers[0]), Poll::Pending);
+    let mut later: Vec<_> =
+        later.into_iter().map(|record| log.wait_record(record, Durability::Fsync)).collect();
+    for (wait, caller) in later.iter_mut().zip(&callers[1..]) {
+        assert_eq!(poll(wait, caller), Poll::Pending);
+    }
+    go.send(()).unwrap();
+    // With the next sync begun, the callers of the one before have been woken.
+    begins.recv().unwrap();
+    assert_eq!(*lock(&order), [0]);
+    assert_eq!(poll(&mut first, &callers[0]), Poll::Ready(true));
+    assert_eq!(poll(&mut later[0], &callers[1]), Poll::Pending);
+    go.send(()).unwrap();
+    // Nothing is left to be synced: the last sync is that of the end of the log.
+    drop(go);
+    drop(log);
+    assert_eq!(*lock(&order), [0, 1, 2, 3, 4, 5], "the longest wait ends first");
+    for (wait, caller) in later.iter_mut().zip(&callers[1..]) {
+        assert_eq!(poll(wait, caller), Poll::Ready(true));
+        assert_eq!(caller.count.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[test]
+fn dropped_wait_is_forgotten() {
+    let (log, begins, go) = stepped();
+    let record = log.append(b"record", Durability::Fsync);
+    begins.recv().unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let caller = Arc::new(Woken { name: 1, order, count: AtomicUsize::new(0) });
+    let mut waits: Vec<_> = (0..3).map(|_| log.wait_record(record, Durability::Fsync)).collect();
+    waits.iter_mut().for_each(|wait| assert_eq!(poll(wait, &caller), Poll::Pending));
+    waits.remove(1);
+    assert_eq!(lock(&log.shared.state).waiting.len(), 2);
+    go.send(()).unwrap();
+    drop(go);
+    drop(log);
+    assert_eq!(caller.count.load(Ordering::SeqCst), 2);
+}
