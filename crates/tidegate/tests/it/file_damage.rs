@@ -43,8 +43,23 @@ fn files(checks: u64, size: u64, is_killed: bool) -> Files {
     if is_killed {
         return disk.kill().contents();
     }
+    if size < 1 << 20 {
+        // A log of this size is full, so a snapshot is on its way. What is lost without one depends
+        // on when it comes.
+        let has_snapshot = || disk.contents().keys().any(|name| name.ends_with(".snapshot"));
+        until("there is a snapshot", has_snapshot);
+    }
     drop(engine);
     disk.contents()
+}
+
+/// Waits for another thread.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let is_reached = (0..10_000_000).any(|_| {
+        std::thread::yield_now();
+        is_so()
+    });
+    assert!(is_reached, "never: {what}");
 }
 
 fn logs(files: &Files) -> Vec<String> {
