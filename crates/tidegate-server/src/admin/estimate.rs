@@ -23,6 +23,8 @@ pub(super) struct RuleEdit {
     after: Policy,
     /// Overrides of the overlay, which stay.
     overrides: Vec<Override>,
+    /// Whether what keys have used before the sample matters.
+    needs_opening: bool,
 }
 
 /// What an edit would have changed, scaled to all keys.
@@ -114,6 +116,7 @@ impl RuleEdit {
             before: alone(before)?,
             after: alone(after)?,
             overrides,
+            needs_opening: opening_matters(before),
         })
     }
 
@@ -139,7 +142,8 @@ impl RuleEdit {
                 open(&after, &request, since, opening);
             }
         }
-        let mut is_exact = is_all && sample.is_whole && sample.halvings == 0;
+        let is_opened = !self.needs_opening || used.len() == sample.keys.len();
+        let mut is_exact = is_all && is_opened && sample.is_whole && sample.halvings == 0;
         for step in &steps {
             let request = Request::new(self.rule.domain(), &attributes[step.key]).cost(step.cost);
             for _ in 0..step.count {
@@ -150,7 +154,10 @@ impl RuleEdit {
                         at_all: !report.is_allowed() || report.is_denied_in_shadow(),
                     })
                 };
-                let (Ok(was), Ok(is)) = (is_denied(&before), is_denied(&after)) else { continue };
+                let (Ok(was), Ok(is)) = (is_denied(&before), is_denied(&after)) else {
+                    is_exact = false;
+                    continue;
+                };
                 is_exact &= was.at_all == step.was_denied;
                 keys[step.key].add(was.is_enforced, is.is_enforced);
             }
