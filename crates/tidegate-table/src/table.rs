@@ -139,7 +139,7 @@ impl<A: KeyedLimit> Table<A> {
             return self.allow_elsewhere(key, now);
         }
         let Some(slot) = find(line, hash) else {
-            return self.allow_overflowed(hash, now);
+            return self.allow_absent(key, header, now);
         };
         let before = line.load(slot);
         match A::charge_unit(self.limits.unit_words(header.limit_index()), before, now) {
@@ -159,11 +159,18 @@ impl<A: KeyedLimit> Table<A> {
         self.allow_elsewhere(key, now)
     }
 
-    /// [`allow`](Self::allow) where the key is not in its home line.
+    /// [`allow`](Self::allow) where the key was not in its home line when that had this header.
     #[cold]
     #[inline(never)]
-    fn allow_overflowed(&self, hash: u64, now: Timestamp) -> bool {
-        self.check_elsewhere(hash, (&LimitSource::Kept, 1), now).is_allowed()
+    fn allow_absent(&self, key: Fetched<'_, A::Line>, header: LineHeader, now: Timestamp) -> bool {
+        let first_charge = |limit_index, now| {
+            let fresh = Default::default();
+            A::charge_unit(self.limits.unit_words(limit_index), fresh, now).map(|it| (it, ()))
+        };
+        match self.insert_at_home(key, header, now, first_charge) {
+            Some(()) => true,
+            None => self.check_elsewhere(key, (&LimitSource::Kept, 1), now).is_allowed(),
+        }
     }
 
     /// [`allow`](Self::allow) where a unit is free, but another thread is writing to the line.
@@ -219,7 +226,7 @@ impl<A: KeyedLimit> Table<A> {
     ) -> R {
         match self.check_in(key, (under, cost), now, &report) {
             Some(reported) => reported,
-            None => report(self.check_elsewhere(key.hash, (&under, cost), now)),
+            None => report(self.check_absent(key, (&under, cost), now)),
         }
     }
 
@@ -257,19 +264,90 @@ impl<A: KeyedLimit> Table<A> {
         }
     }
 
+    /// [`check`](Self::check) where the key is not in its home line, or has its own limit.
     #[cold]
+    #[inline(never)]
+    fn check_absent(
+        &self,
+        key: Fetched<'_, A::Line>,
+        (under, cost): (&LimitSource<A>, u64),
+        now: Timestamp,
+    ) -> Decision {
+        let header = read_header(key.home);
+        if cost > 0 && find(key.home, key.hash).is_none() {
+            let first_charge = |limit_index, now| {
+                let limit = under.or(|| self.limits.get(limit_index));
+                let mut state = limit.fresh();
+                let decision = limit.check(&mut state, cost, now);
+                decision.is_allowed().then(|| (A::pack(&state), decision))
+            };
+            let decision = self.insert_at_home(key, header, now, first_charge);
+            if let Some(decision) = decision {
+                return decision;
+            }
+        }
+        self.check_elsewhere(key, (under, cost), now)
+    }
+
+    /// Inserts a key into a free slot of its home line, in the usual case: the line had this header
+    /// before the key was not found there, no key of it is elsewhere, and there are no shared counters.
+    ///
+    /// `first_charge` returns the state of a fresh key that was charged, as of a time, under one of the
+    /// two limits, and what to return with it; nothing if the charge is denied.
+    #[inline(always)]
+    fn insert_at_home<R>(
+        &self,
+        Fetched { hash, home: line }: Fetched<'_, A::Line>,
+        header: LineHeader,
+        now: Timestamp,
+        first_charge: impl FnOnce(usize, Timestamp) -> Option<(<A::Line as Line>::Packed, R)>,
+    ) -> Option<R> {
+        if header.is_overflowed() || self.sketch.get().is_some() {
+            return None;
+        }
+        self.table.prepare_growth();
+        let mut locked = Locked::if_unchanged(line, header)?;
+        let slot = locked.free_slot()?;
+        // The count of writes in a header wraps, so the key is looked for again.
+        if locked.find(hash).is_some() || !self.table.is_home(hash, line) {
+            return None;
+        }
+        let now = self.table.no_earlier_than_reuse(now);
+        let (packed, result) = first_charge(header.limit_index(), now)?;
+        if packed == Default::default() || !self.table.count_key() {
+            return None;
+        }
+        locked.set_fingerprint(slot, hash);
+        locked.store(slot, packed);
+        drop(locked);
+        self.after_insertion(now);
+        Some(result)
+    }
+
+    /// What every new key does for the table.
+    #[inline(always)]
+    fn after_insertion(&self, now: Timestamp) {
+        if let Some(idle) = self.evict_after {
+            self.table.sweep_lines(EVICTING_LINES, now.saturating_sub(idle), self);
+        }
+    }
+
     #[inline(never)]
     fn check_elsewhere(
         &self,
-        hash: u64,
+        Fetched { hash, .. }: Fetched<'_, A::Line>,
         (under, cost): (&LimitSource<A>, u64),
         now: Timestamp,
     ) -> Decision {
         let under = *under;
         let chain = self.table.chain(hash);
         for (line, next) in chain.iter().zip(&chain[1..]) {
-            if !read_header(line).is_overflowed() {
+            // Locked or not: a key that is not found is looked up again under the lock of its home.
+            if !glance(line).is_overflowed() {
                 break;
+            }
+            if find(next, hash).is_none() {
+                continue;
             }
             let key = Fetched { hash, home: next };
             let decision = self.check_in(key, (under, cost), now, |decision| decision);
@@ -445,9 +523,7 @@ impl<A: KeyedLimit> Table<A> {
             KeyLocation::Claimed(mut chain, at) => {
                 let decision = self.insert((&mut chain, at), hash, call, now);
                 drop(chain);
-                if let Some(idle) = self.evict_after {
-                    self.table.sweep_lines(EVICTING_LINES, now.saturating_sub(idle), self);
-                }
+                self.after_insertion(now);
                 decision
             }
             KeyLocation::Full(mut chain) => self.check_without_slot(&mut chain, hash, call, now),
@@ -579,6 +655,12 @@ impl<A: KeyedLimit> SlotPolicy<A::Line> for Table<A> {
     fn is_idle(&self, line: &Locked<'_, A::Line>, slot: usize, since: Timestamp) -> bool {
         let limit = self.limits.get(line.header.limit_index());
         limit.is_idle(&A::unpack(line.load(slot)), since)
+    }
+
+    #[inline(always)]
+    fn idle_slot(&self, line: &Locked<'_, A::Line>, since: Timestamp) -> Option<usize> {
+        let limit = self.limits.get(line.header.limit_index());
+        line.droppable().find(|&slot| limit.is_idle(&A::unpack(line.load(slot)), since))
     }
 
     fn level(&self, lines: &mut [Locked<'_, A::Line>], now: Timestamp) {

@@ -18,7 +18,7 @@ pub(crate) struct Directory<L: Line> {
     entries: AtomicPtr<Entries<L>>,
     /// All entries that ever were. Its lock also orders changes of the current ones.
     owned: Mutex<Vec<Box<Entries<L>>>>,
-    arena: Arena<L>,
+    pub(super) arena: Arena<L>,
 }
 
 /// As many entries as some number of bits has values.
@@ -127,6 +127,12 @@ impl<L: Line> Directory<L> {
     /// Lines for a new segment; `None` if there is no memory.
     pub(crate) fn allocate(&self, homes: usize) -> Option<&[L]> {
         self.arena.allocate(homes + PROBE - 1)
+    }
+
+    /// Touches some of the memory of the next segments, before it is needed.
+    pub(crate) fn prepare(&self) {
+        #[cfg(not(loom))]
+        self.arena.touch_page();
     }
 
     #[inline(always)]

@@ -7,6 +7,7 @@
 
 use tidegate_core::Timestamp;
 
+use super::arena::prefetch;
 use super::directory::{DirectoryEntry, MAX_HOMES, NewSegment, PROBE, SplitHalf, home_of};
 use super::line::{Line, Locked};
 use super::slot_table::{KEPT_IDLE, SlotPolicy, SlotTable};
@@ -28,9 +29,11 @@ impl<L: Line> SlotTable<L> {
             return true;
         }
         policy.level(&mut lines, now);
-        let drop_idle = |line| self.free_idle(line, idle_since, policy);
-        let dropped: usize = lines.iter_mut().map(drop_idle).sum();
-        let keys: usize = lines.iter().map(|line| line.occupied().count()).sum();
+        let (mut dropped, mut keys) = (0, 0);
+        for line in &mut lines {
+            dropped += self.free_idle(line, idle_since, policy);
+            keys += line.occupied().count();
+        }
         if dropped > keys / 8 {
             compact(&mut lines, entry.homes(), |_| true);
             return true;
@@ -63,7 +66,12 @@ impl<L: Line> SlotTable<L> {
         old: &mut [Locked<'_, L>],
         SegmentDraft { homes, instead_of }: SegmentDraft,
     ) -> bool {
-        let moves = |hash: u64| instead_of == SplitHalf::Whole || (hash >> entry.depth()) & 1 == 1;
+        // The bits that are set in the hashes of the keys that move.
+        let moving_bits = match instead_of {
+            SplitHalf::Whole => 0,
+            SplitHalf::Upper => 1 << entry.depth(),
+        };
+        let moves = |hash: u64| hash & moving_bits == moving_bits;
         if !self.count_lines(homes + PROBE - 1) {
             return false;
         }
@@ -72,12 +80,20 @@ impl<L: Line> SlotTable<L> {
         let limit_index = old[0].header.limit_index();
         new.iter_mut().for_each(|line| line.header.set_limit_index(limit_index));
         let mut moved = 0;
-        let fits = |key: MovingKey<_>| {
-            moved += usize::from(moves(key.hash));
-            !moves(key.hash) || insert_moved(&mut new, homes, key)
-        };
-        if !old.iter().flat_map(keys_of).all(fits) || moved == 0 {
-            // Nothing has been removed yet. The new lines are unreachable, but count as lines.
+        for line in old.iter() {
+            for slot in 0..L::SLOTS {
+                let hash = line.fingerprint(slot);
+                if hash == 0 || !moves(hash) {
+                    continue;
+                }
+                if !insert_moved(&mut new, homes, MovingKey::of(line, slot)) {
+                    // Nothing has been removed yet. The new lines are unreachable, but count as lines.
+                    return false;
+                }
+                moved += 1;
+            }
+        }
+        if moved == 0 {
             return false;
         }
         compact(old, entry.homes(), |hash| !moves(hash));
@@ -120,27 +136,24 @@ pub(super) struct MovingKey<P> {
     pub(super) is_pinned: bool,
 }
 
-impl<P: Copy + PartialEq + Default> MovingKey<P> {
-    /// The key of a slot, which is empty then.
-    fn take<L: Line<Packed = P>>(line: &mut Locked<'_, L>, slot: usize) -> Self {
+impl<P> MovingKey<P> {
+    /// The key of a slot.
+    pub(super) fn of<L: Line<Packed = P>>(line: &Locked<'_, L>, slot: usize) -> Self {
         let (hash, packed) = (line.fingerprint(slot), line.load(slot));
-        let is_pinned = line.header.is_pinned(slot);
-        line.clear(slot);
-        Self { hash, packed, is_pinned }
+        Self { hash, packed, is_pinned: line.header.is_pinned(slot) }
     }
 }
 
 /// Locks lines in ascending order.
 pub(super) fn lock_all<L: Line>(lines: &[L]) -> Vec<Locked<'_, L>> {
-    lines.iter().map(Locked::new).collect()
-}
-
-pub(super) fn keys_of<L: Line>(line: &Locked<'_, L>) -> impl Iterator<Item = MovingKey<L::Packed>> {
-    line.occupied().map(|slot| MovingKey {
-        hash: line.fingerprint(slot),
-        packed: line.load(slot),
-        is_pinned: line.header.is_pinned(slot),
-    })
+    let lock = |(index, line)| {
+        // Locking waits for the line: the processor does not go on to the next ones by itself.
+        if let Some(ahead) = lines.get(index + PREFETCHED_LINES) {
+            prefetch(ahead);
+        }
+        Locked::new(line)
+    };
+    lines.iter().enumerate().map(lock).collect()
 }
 
 /// Inserts a key into the first line of its chain that has a free slot; false if none has.
@@ -185,7 +198,8 @@ pub(super) fn compact<L: Line>(
                 // Already as near as can be.
                 continue;
             }
-            let key = MovingKey::take(line, slot);
+            let key = MovingKey::of(line, slot);
+            line.clear(slot);
             if is_kept {
                 let placed = insert_moved(lines, homes, key);
                 assert!(placed, "a key fits into its old line");
@@ -211,6 +225,9 @@ pub(super) fn staggered_homes(number: usize) -> usize {
     let bend = fraction * (0x1_0000 - fraction) / 0x1_0000 * 34 / 100;
     (MIN_HOMES + MIN_HOMES * (fraction - bend) / 0x1_0000).min(MAX_HOMES)
 }
+
+/// How many lines ahead of the one that is locked are on their way from memory.
+const PREFETCHED_LINES: usize = 16;
 
 const GOLDEN: usize = 0x9e37_79b9;
 

@@ -340,6 +340,12 @@ pub fn find<L: Line>(line: &L, fingerprint: u64) -> Option<usize> {
     (at(slot) == fingerprint).then_some(slot)
 }
 
+/// Whether no slot is free, at the moment.
+#[inline(always)]
+pub(crate) fn is_full<L: Line>(line: &L) -> bool {
+    line.fingerprints().iter().all(|it| it.load(Ordering::Relaxed) != 0)
+}
+
 /// A line that this thread has locked: the only way to write one.
 ///
 /// Dropping it publishes what was written and unlocks.
@@ -409,6 +415,12 @@ impl<'a, L: Line> Locked<'a, L> {
     /// The slots that have a key.
     pub fn occupied(&self) -> impl Iterator<Item = usize> {
         (0..L::SLOTS).filter(|&slot| self.fingerprint(slot) != 0)
+    }
+
+    /// The slots that have a key, and no other reason to keep it than its state.
+    #[inline(always)]
+    pub(crate) fn droppable(&self) -> impl Iterator<Item = usize> {
+        self.occupied().filter(|&slot| !self.header.is_pinned(slot))
     }
 
     #[inline(always)]

@@ -140,6 +140,22 @@ fn loom_growth_loses_no_charge() {
 }
 
 #[test]
+fn loom_a_key_that_growth_has_moved_is_not_inserted_where_it_was() {
+    model_with_preemptions(1, || {
+        let table = table(per_second(1), 64);
+        // Six keys fill the only segment, and the odd ones leave it: the line where the first one was
+        // has free slots then.
+        let keys = [1, 2, 3, 4, 5, 7];
+        for key in keys {
+            assert!(check(&table, key));
+        }
+        assert_eq!(admitted(&table, [|t| check(t, 9), |t| check(t, 1)]), 1);
+        assert_eq!(table.len(), 7);
+        assert!(keys.into_iter().all(|key| !check(&table, key)));
+    });
+}
+
+#[test]
 fn loom_an_edit_is_seen_whole() {
     model(|| {
         let table = table(per_second(1), 8);

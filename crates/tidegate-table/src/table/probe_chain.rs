@@ -1,7 +1,7 @@
 //! The lines of one key: its home, and the lines that it may have overflowed to.
 
 use super::directory::PROBE;
-use super::line::{Line, Locked, find, read_header};
+use super::line::{Line, Locked, find, glance, is_full, read_header};
 
 /// The lines where a key can be: its home, which stays locked, and one further line at a time.
 ///
@@ -69,6 +69,37 @@ impl<'a, L: Line> ProbeChain<'a, L> {
                 self.further = None;
             }
             is_overflowed = read_header(&self.lines[line]).is_overflowed();
+        }
+        None
+    }
+
+    /// The slot that `slot_in` finds in the home line, which is marked as overflowed if there is none:
+    /// the key will be inserted into a later one.
+    pub(crate) fn slot_in_home(
+        &mut self,
+        slot_in: impl Fn(&Locked<'_, L>) -> Option<usize>,
+    ) -> Option<Position> {
+        let slot = slot_in(&self.home);
+        if slot.is_none() {
+            self.home.header.set_overflowed(true);
+        }
+        slot.map(|slot| Position { line: 0, slot })
+    }
+
+    /// The first free slot beyond the home line. The lines before it are marked as overflowed.
+    ///
+    /// A line that is full and marked is passed without its lock: with the home locked, marks stay.
+    pub(crate) fn first_free_slot(&mut self) -> Option<Position> {
+        for line in 1..PROBE {
+            let beyond = &self.lines[line];
+            if is_full(beyond) && glance(beyond).is_overflowed() {
+                continue;
+            }
+            let locked = self.line(line);
+            if let Some(slot) = locked.free_slot() {
+                return Some(Position { line, slot });
+            }
+            locked.header.set_overflowed(true);
         }
         None
     }

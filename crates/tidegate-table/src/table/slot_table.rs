@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_core::Timestamp;
 
-use super::arena::prefetch;
+use super::arena::{PAGE, prefetch};
 use super::capacity::{Capacity, KeyBudget};
 use super::directory::{Directory, DirectoryEntry, PROBE};
 use super::grow;
@@ -38,6 +38,11 @@ pub(super) struct Counters {
 pub trait SlotPolicy<L: Line> {
     /// Whether the key in a slot was idle at `since`, so that it can be dropped.
     fn is_idle(&self, line: &Locked<'_, L>, slot: usize, since: Timestamp) -> bool;
+
+    /// The first slot whose key was idle at `since` and can be dropped.
+    fn idle_slot(&self, line: &Locked<'_, L>, since: Timestamp) -> Option<usize> {
+        line.droppable().find(|&slot| self.is_idle(line, slot, since))
+    }
 
     /// Migrates locked lines to one limit, before keys move between them.
     fn level(&self, lines: &mut [Locked<'_, L>], now: Timestamp);
@@ -148,6 +153,12 @@ impl<L: Line> SlotTable<L> {
         Fetched { hash, home }
     }
 
+    /// Whether this is the home line of a hash. It stays so while the line is locked.
+    #[inline(always)]
+    pub(super) fn is_home(&self, hash: u64, line: &L) -> bool {
+        std::ptr::eq(&self.chain(hash)[0], line)
+    }
+
     /// The lines where a hash can be, at the moment.
     pub fn chain(&self, hash: u64) -> &[L; PROBE] {
         self.directory.chain(self.directory.entry(hash), hash)
@@ -185,6 +196,7 @@ impl<L: Line> SlotTable<L> {
         now: Timestamp,
         policy: &impl SlotPolicy<L>,
     ) -> KeyLocation<'_, L> {
+        self.prepare_growth();
         let mut may_make_room = true;
         loop {
             let (entry, mut chain) = self.lock_chain(hash);
@@ -209,29 +221,52 @@ impl<L: Line> SlotTable<L> {
 
     /// A slot for a new key, which counts as a key from now on: a free one, or that of an idle key.
     ///
-    /// An idle key keeps its slot for a while, unless the table is nearly full. When it is full, an
-    /// idle key in the same line makes room for the new one.
+    /// While the table has room, an idle key keeps its slot for a while, and only those of the home
+    /// line are considered: a segment that is full drops its idle keys before it grows. When the
+    /// table is full, an idle key in the same line makes room for the new one.
     fn claim(
         &self,
         chain: &mut ProbeChain<'_, L>,
         (now, may_make_room): (Timestamp, bool),
         policy: &impl SlotPolicy<L>,
     ) -> Result<Position, NoSlot> {
-        let is_full = self.keys.is_full();
         let keeps_idle = may_make_room && !self.keys.is_nearly_full();
         let idle_since = if keeps_idle { now.saturating_sub(KEPT_IDLE) } else { now };
-        let idle = |line: &Locked<'_, L>| idle_slot(line, idle_since, policy);
+        let idle = |line: &Locked<'_, L>| policy.idle_slot(line, idle_since);
+        let is_full = self.keys.is_full();
         let free_or_idle = |line: &Locked<'_, L>| match is_full {
             true => idle(line).or_else(|| line.free_slot()),
             false => line.free_slot().or_else(|| idle(line)),
         };
-        let at = chain.first_slot(free_or_idle).ok_or(NoSlot::ChainFull)?;
+        let at = match keeps_idle {
+            true => chain.slot_in_home(free_or_idle).or_else(|| chain.first_free_slot()),
+            false => chain.first_slot(free_or_idle),
+        };
+        let at = at.ok_or(NoSlot::ChainFull)?;
         if chain.line(at.line).fingerprint(at.slot) == 0 {
-            return if self.keys.claim() { Ok(at) } else { Err(NoSlot::AtCeiling) };
+            return if self.count_key() { Ok(at) } else { Err(NoSlot::AtCeiling) };
         }
         self.note_reuse(idle_since);
         chain.line(at.line).clear(at.slot);
         Ok(at)
+    }
+
+    /// Touches memory for the segments to come, a page for as many new keys as a page has lines: that
+    /// is more than they take.
+    ///
+    /// Call it before a key is inserted, without a lock: the system may take its time.
+    #[inline(always)]
+    pub(super) fn prepare_growth(&self) {
+        if self.keys.len().is_multiple_of(const { PAGE.div_ceil(size_of::<L>()) }) {
+            self.directory.prepare();
+        }
+    }
+
+    /// Counts a new key; false if there are as many as there may be.
+    #[inline(always)]
+    #[must_use]
+    pub(super) fn count_key(&self) -> bool {
+        self.keys.claim()
     }
 
     /// Counts fewer keys: their slots were cleared, or not used.
@@ -294,7 +329,7 @@ impl<L: Line> SlotTable<L> {
         policy: &impl SlotPolicy<L>,
     ) -> usize {
         let mut freed = 0;
-        while let Some(slot) = idle_slot(line, idle_since, policy) {
+        while let Some(slot) = policy.idle_slot(line, idle_since) {
             self.note_reuse(idle_since);
             line.clear(slot);
             freed += 1;
@@ -319,16 +354,6 @@ impl<L: Line> SlotTable<L> {
     pub fn note_reuse(&self, idle_at: Timestamp) {
         self.counters.watermark_ns.fetch_max(idle_at.as_nanos(), Ordering::Relaxed);
     }
-}
-
-/// The first slot whose key is idle and can be dropped.
-fn idle_slot<L: Line>(
-    line: &Locked<'_, L>,
-    idle_since: Timestamp,
-    policy: &impl SlotPolicy<L>,
-) -> Option<usize> {
-    line.occupied()
-        .find(|&slot| !line.header.is_pinned(slot) && policy.is_idle(line, slot, idle_since))
 }
 
 /// How long an idle key keeps its slot while the table may still grow: it may well return.

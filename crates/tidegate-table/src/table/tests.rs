@@ -10,11 +10,11 @@ use tidegate_core::{Bucket, Rate, Sliding, Timestamp, Window};
 
 use super::arena::Arena;
 use super::directory::{PROBE, home_of};
-use super::grow::{MovingKey, compact, insert_moved, keys_of, lock_all, presized, staggered_homes};
+use super::grow::{MovingKey, compact, insert_moved, lock_all, presized, staggered_homes};
 use super::keyed::KeyedLimit;
 use super::line::{Line, Locked, Narrow, NarrowLine};
 use super::sync::Ordering;
-use super::{Capacity, Table, WhenFull};
+use super::{Capacity, Table, WhenFull, read_header};
 use crate::hash::{KeyedHash, spread};
 
 const NOW: Timestamp = Timestamp::from_secs(1);
@@ -43,6 +43,9 @@ fn a_growing_table_takes_at_most_45_bytes_per_key() {
         insert(&table, &hash, key);
         if key >= 1_000_000 && key % 25_000 == 0 {
             assert!(bytes_per_key(&table) <= 45, "{} at {key}", bytes_per_key(&table));
+            // Enough for the largest segment.
+            let ahead = table.table.directory.arena.touched_ahead();
+            assert!(ahead >= 1_600, "{ahead} lines are touched ahead at {key}");
         }
     }
 }
@@ -82,11 +85,15 @@ fn the_capacity_is_reachable_within_its_lines() {
     }
 }
 
+fn holds(line: &Locked<'_, NarrowLine>, key: &MovingKey<Narrow>) -> bool {
+    line.occupied().any(|slot| MovingKey::of(line, slot) == *key)
+}
+
 /// Checks that each key is in its chain, and that no search ends before it.
 fn all_are_found(lines: &[Locked<'_, NarrowLine>], homes: usize, keys: &[MovingKey<Narrow>]) {
     for key in keys {
         let mut line = home_of(key.hash, homes);
-        while !keys_of(&lines[line]).any(|found| found == *key) {
+        while !holds(&lines[line], key) {
             assert!(lines[line].header.is_overflowed(), "the search for a key ends before it");
             line += 1;
         }
@@ -160,6 +167,42 @@ fn a_zeroed_line_is_an_empty_line() {
         assert_eq!(format!("{last:?}"), format!("{empty:?}"));
         last.header().store(7, Ordering::Relaxed);
     }
+}
+
+#[test]
+fn memory_is_touched_before_it_is_needed() {
+    let arena = Arena::<NarrowLine>::new(1).unwrap();
+    let empty = format!("{:?}", NarrowLine::empty());
+    arena.touch_page();
+    assert_eq!(arena.touched_ahead(), 0, "a small arena is not touched ahead");
+    arena.allocate((8 << 20) / 64).unwrap();
+    let mut allocated = 0;
+    // Beyond the end of several pieces.
+    while allocated < (16 << 20) / 64 {
+        // More pages than there are ahead, with the next piece.
+        (0..300).for_each(|_| arena.touch_page());
+        let before = arena.touched_ahead();
+        assert!(before >= (512 << 10) / 64, "{before} lines at {allocated}");
+        assert!(before <= (1_032 << 10) / 64, "{before} lines at {allocated}");
+        let lines = arena.allocate(1_000).unwrap();
+        assert!(lines.iter().all(|line| format!("{line:?}") == empty), "touched or not");
+        lines.iter().for_each(|line| line.header().store(7, Ordering::Relaxed));
+        allocated += lines.len();
+    }
+}
+
+#[test]
+fn a_key_is_not_inserted_twice_when_the_count_of_writes_has_wrapped() {
+    let table = table(8, None);
+    let key = table.fetch(7);
+    let before = read_header(key.home);
+    assert!(table.allow(key, NOW));
+    // Each lock counts as one write.
+    while read_header(key.home) != before {
+        drop(Locked::new(key.home));
+    }
+    assert!(!table.allow_absent(key, before, NOW), "its only unit has been charged");
+    assert_eq!(table.len(), 1);
 }
 
 /// One key is forgotten and inserted again into another slot of its line, while others read it.
