@@ -53,13 +53,17 @@ impl Cell {
             .map_or_else(Vec::new, |stamp| value(stamp, self.expires_ms, self.record.as_deref()))
     }
 
-    /// Whether a value of the server is this one: no other has its stamp.
+    /// Whether a value of the server is this one, to the last byte, as `SET … IFEQ` compares. The
+    /// stamp alone does not say so: processes that settle the same group write the same record under
+    /// its stamp, each with an expiry of its own.
     pub(crate) fn is_value(&self, value: &[u8]) -> bool {
-        self.stamp.is_some_and(|stamp| {
-            let head = value.split_first_chunk::<4>();
-            let stamp = stamp.to_le_bytes();
-            head.is_some_and(|(magic, rest)| *magic == RECORD && rest.starts_with(&stamp))
-        })
+        let Some(stamp) = self.stamp else { return false };
+        let mut rest = value;
+        for part in [&RECORD[..], &stamp.to_le_bytes(), &self.expires_ms.to_le_bytes()] {
+            let Some(after) = rest.strip_prefix(part) else { return false };
+            rest = after;
+        }
+        rest == self.record.as_deref().unwrap_or_default()
     }
 
     /// Adds the value on the server as an argument of a command.

@@ -32,10 +32,20 @@ pub(crate) struct CommandFailure(pub(crate) String);
 /// What became of a value that was to be replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Replaced {
-    /// The new one is there.
+    /// The new one is there, as it was sent.
     Yes,
+    /// One with the same mark and stamp was there before: another process was faster. Of a record it
+    /// may have another expiry.
+    Before,
     /// Another one was there.
     No(Found),
+}
+
+impl Replaced {
+    /// Whether the new value is there, by whichever process.
+    pub(crate) const fn is_there(&self) -> bool {
+        matches!(self, Self::Yes | Self::Before)
+    }
 }
 
 impl Servers {
@@ -86,7 +96,8 @@ impl Servers {
             return Err(CommandFailure(format!("the script responds with {response:?}")));
         };
         match groups.first() {
-            Some(Value::Int(_)) => Ok(Replaced::Yes),
+            Some(Value::Int(1)) => Ok(Replaced::Yes),
+            Some(Value::Int(_)) => Ok(Replaced::Before),
             Some(Value::Array(values)) => {
                 self.read(key, values.first().unwrap_or(&Value::Nil)).map(Replaced::No)
             }

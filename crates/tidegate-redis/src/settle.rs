@@ -14,7 +14,7 @@ use crate::servers::{CommandFailure, Replaced, Servers};
 /// The intents of a group by their keys, as far as they are known; the primary's first.
 pub(crate) type Laid = Vec<(RecordKey, Option<Intent>)>;
 
-/// What is at the keys of a group in the end, as far as it is known.
+/// What is at the keys of a group in the end, to the last byte, as far as it is known.
 pub(crate) type Left = Vec<(RecordKey, Cell)>;
 
 /// Ends a group that is committed: marks the primary, replaces all other intents by their records,
@@ -24,15 +24,16 @@ pub(crate) async fn finish(servers: &Servers, laid: &Laid) -> Result<Left, Comma
     let mut marked = None;
     if let Some(intent) = first {
         let mark = intent.with_phase(Phase::Committed);
-        if replace_phases(servers, primary, intent, New::Intent(&mark)).await? {
+        if replace_phases(servers, primary, intent, New::Intent(&mark)).await?.is_there() {
             marked = Some(mark);
         }
     }
     let replaced = others.iter().filter_map(|(key, intent)| Some((key, intent.as_ref()?)));
     let replaced = join_all(replaced.map(async |(key, intent)| {
         let cell = intent.committed(servers.at_least_ms);
-        let is_there = replace_phases(servers, key, intent, New::Cell(&cell)).await?;
-        Ok(is_there.then_some((*key, cell)))
+        let replaced = replace_phases(servers, key, intent, New::Cell(&cell)).await?;
+        // Another process may have put it there, with another expiry: then it is read again.
+        Ok((replaced == Replaced::Yes).then_some((*key, cell)))
     }));
     let mut left = Left::new();
     for replaced in replaced.await {
@@ -53,14 +54,13 @@ enum New<'a> {
     Cell(&'a Cell),
 }
 
-/// Replaces an intent, in whatever phase it is; a mark only by a mark. False if it is not there any
-/// more.
+/// Replaces an intent, in whatever phase it is; a mark only by a mark.
 async fn replace_phases(
     servers: &Servers,
     key: &RecordKey,
     intent: &Intent,
     new: New<'_>,
-) -> Result<bool, CommandFailure> {
+) -> Result<Replaced, CommandFailure> {
     let mut expected = intent.clone();
     loop {
         let replaced = match new {
@@ -70,7 +70,6 @@ async fn replace_phases(
             }
         };
         match replaced {
-            Replaced::Yes => return Ok(true),
             // Phases only go up, so this ends.
             Replaced::No(Found::Intent(found))
                 if found.stamp == intent.stamp
@@ -79,7 +78,7 @@ async fn replace_phases(
             {
                 expected = *found;
             }
-            Replaced::No(_) => return Ok(false),
+            replaced => return Ok(replaced),
         }
     }
 }
@@ -108,14 +107,15 @@ pub(crate) async fn withdraw(servers: &Servers, laid: &Laid, how: Withdrawal) ->
     let replaced = laid.iter().filter_map(|(key, intent)| Some((key, intent.as_ref()?)));
     let replaced = join_all(replaced.map(async |(key, intent)| {
         let cell = intent.withdrawn(frame::new_stamp(), servers.at_least_ms);
-        let is_there = match how {
+        let replaced = match how {
             Withdrawal::Lost => replace_phases(servers, key, intent, New::Cell(&cell)).await?,
             Withdrawal::Uncertain => {
                 let expected = Found::Intent(Box::new(intent.clone()));
-                servers.put_cell(key, &expected, &cell).await? == Replaced::Yes
+                servers.put_cell(key, &expected, &cell).await?
             }
         };
-        Ok(is_there.then_some((*key, cell)))
+        // No other process has this stamp.
+        Ok(replaced.is_there().then_some((*key, cell)))
     }));
     let mut withdrawn =
         Withdrawn { is_certain: how == Withdrawal::Lost, left: Left::new(), failure: None };
@@ -226,14 +226,14 @@ async fn pin(servers: &Servers, laid: &Laid) -> Result<bool, CommandFailure> {
         let Some(intent) = intent else { return Ok(false) };
         let pinned = intent.with_phase(Phase::Pinned);
         if intent.phase == Phase::Laid
-            && servers.put_intent(key, intent, &pinned).await? != Replaced::Yes
+            && !servers.put_intent(key, intent, &pinned).await?.is_there()
         {
             return Ok(false);
         }
     }
     let Some(intent) = first else { return Ok(false) };
     let mark = intent.with_phase(Phase::Committed);
-    Ok(servers.put_intent(primary, intent, &mark).await? == Replaced::Yes)
+    Ok(servers.put_intent(primary, intent, &mark).await?.is_there())
 }
 
 fn local_ns() -> u64 {

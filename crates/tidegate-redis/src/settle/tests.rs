@@ -137,3 +137,28 @@ fn a_commit_is_finished_in_any_phase_and_over_nothing_else() {
         assert_eq!(there(servers).await[0], after);
     });
 }
+
+#[test]
+fn what_another_process_has_settled_is_not_taken_for_what_was_sent() {
+    let mut all = intents(STAMP);
+    for intent in &mut all {
+        // A record that is needed no longer: how long it is kept depends on when it is settled.
+        intent.after = After::Changed { expires_ms: 1, record: Some(Arc::from(&b"after"[..])) };
+    }
+    let at_keys = [0, 1, 2].map(|at| all[at].value());
+    run(&at_keys, async |servers| {
+        let later = Servers { at_least_ms: servers.at_least_ms + 5, ..servers.clone() };
+        // The primary is marked, and another process replaces one of the others.
+        let mark = all[0].with_phase(Phase::Committed);
+        assert!(servers.put_intent(&key(0), &all[0], &mark).await.unwrap().is_there());
+        let expected = Found::Intent(Box::new(all[1].clone()));
+        let settled = all[1].committed(later.at_least_ms);
+        assert!(later.put_cell(&key(1), &expected, &settled).await.unwrap().is_there());
+        let left = finish(servers, &laid(&all)).await.unwrap();
+        assert_eq!(left.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [key(2), key(0)]);
+        for (key, cell) in left {
+            assert_eq!(servers.get(&key).await.unwrap(), Found::Cell(cell));
+        }
+        assert_eq!(servers.get(&key(1)).await.unwrap(), Found::Cell(settled));
+    });
+}

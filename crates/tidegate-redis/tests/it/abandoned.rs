@@ -13,9 +13,9 @@ use crate::support::Node;
 
 /// A record on the server, as it is read there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stored {
-    name: String,
-    value: Vec<u8>,
+pub(crate) struct Stored {
+    pub(crate) name: String,
+    pub(crate) value: Vec<u8>,
 }
 
 impl Stored {
@@ -36,14 +36,14 @@ fn server_of<'c>(cluster: &'c Cluster, name: &str) -> &'c Server {
     &cluster.nodes()[cluster.primary_of(cluster.slot_of(name))]
 }
 
-fn get(cluster: &Cluster, name: &str) -> Stored {
+pub(crate) fn get(cluster: &Cluster, name: &str) -> Stored {
     let Reply::Bulk(value) = server_of(cluster, name).command(&["GET", name]) else {
         panic!("{name} is not there");
     };
     Stored { name: name.to_owned(), value }
 }
 
-fn put(cluster: &Cluster, name: &str, value: &[u8]) {
+pub(crate) fn put(cluster: &Cluster, name: &str, value: &[u8]) {
     let _ = server_of(cluster, name).command(&[b"SET", name.as_bytes(), value]).success();
 }
 

@@ -14,6 +14,7 @@ mod presence;
 mod programme;
 mod queue;
 mod sentinel;
+mod settled;
 mod spread;
 mod support;
 mod tls;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tidegate::{Clock, Commit, Request, SettleError};
+use tidegate::{Clock, Commit, MonotonicClock, Request, SettleError};
 
 use super::{POLICY, USERS};
 use crate::support::{Node, builder};
@@ -68,6 +68,11 @@ impl Worker {
 
     fn latest(&self) -> u64 {
         self.node.redis.clock().latest().as_nanos().div_ceil(1_000)
+    }
+
+    /// The machine's time, in microseconds, which no fault sets.
+    fn machine() -> u64 {
+        MonotonicClock.wall().as_nanos() / 1_000
     }
 
     /// Charges a bucket: when it began, when it was over, how much was allowed.
@@ -142,10 +147,11 @@ impl Worker {
             return;
         };
         let Some(expires) = lease.expires() else { return };
-        let got = self.latest();
+        let (got, machine_got) = (self.latest(), Self::machine());
         thread::park_timeout(Duration::from_millis(20));
+        let machine_until = Self::machine();
         let until = self.earliest().min(expires.as_nanos() / 1_000);
         let _ = lease.release().block();
-        self.write(&format!("slot {got} {until}"));
+        self.write(&format!("slot {got} {until} {machine_got} {machine_until}"));
     }
 }
