@@ -432,7 +432,7 @@ impl RuleHistory {
         // Which round was open then is not known.
         let period = if is_round { 0 } else { version.decided_at(times).period.index };
         let stage = version.stage_at(times.wall, period);
-        let last = if after < self.versions.len() { self.last_stage(index) } else { u32::MAX };
+        let last = if index + 1 < self.versions.len() { self.last_stage(index) } else { u32::MAX };
         version.tag + stage.min(last)
     }
 

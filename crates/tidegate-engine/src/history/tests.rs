@@ -84,3 +84,13 @@ fn order_of_overrides_is_kept_through_edits() {
         assert_eq!(burst_of(&rule, 7, at(secs)), bursts[0]);
     }
 }
+
+#[test]
+fn a_time_before_the_first_version_is_under_that_version() {
+    // The clock was set back: what was held since expires before the limits came.
+    let first = RuleHistory::new(limits(10, vec![only(7, 20, Some(160))]), edit(1, 100));
+    assert_eq!([99, 100, 160].map(|secs| first.tag_back_then(at(secs))), [1, 1, 2]);
+    let second =
+        first.edited(limits(11, Vec::new()), edit(first.newest().next_tag(), 170)).unwrap();
+    assert_eq!([99, 100, 160, 170].map(|secs| second.tag_back_then(at(secs))), [1, 1, 2, 3]);
+}

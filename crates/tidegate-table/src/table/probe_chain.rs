@@ -1,5 +1,7 @@
 //! The lines of one key: its home, and the lines that it may have overflowed to.
 
+use std::ops::Range;
+
 use super::directory::PROBE;
 use super::line::{Line, Locked, find, glance, is_full, read_header};
 
@@ -73,44 +75,14 @@ impl<'a, L: Line> ProbeChain<'a, L> {
         None
     }
 
-    /// The slot that `slot_in` finds in the home line, which is marked as overflowed if there is none:
-    /// the key will be inserted into a later one.
-    pub(crate) fn slot_in_home(
-        &mut self,
-        slot_in: impl Fn(&Locked<'_, L>) -> Option<usize>,
-    ) -> Option<Position> {
-        let slot = slot_in(&self.home);
-        if slot.is_none() {
-            self.home.header.set_overflowed(true);
-        }
-        slot.map(|slot| Position { line: 0, slot })
-    }
-
-    /// The first free slot beyond the home line. The lines before it are marked as overflowed.
-    ///
-    /// A line that is full and marked is passed without its lock: with the home locked, marks stay.
-    pub(crate) fn first_free_slot(&mut self) -> Option<Position> {
-        for line in 1..PROBE {
-            let beyond = &self.lines[line];
-            if is_full(beyond) && glance(beyond).is_overflowed() {
-                continue;
-            }
-            let locked = self.line(line);
-            if let Some(slot) = locked.free_slot() {
-                return Some(Position { line, slot });
-            }
-            locked.header.set_overflowed(true);
-        }
-        None
-    }
-
-    /// The first slot that `slot_in` finds in a line. The lines before it are marked as overflowed,
-    /// for the key that will be inserted there.
+    /// The first slot that `slot_in` finds in one of these lines. The lines before it are marked as
+    /// overflowed, for the key that will be inserted there.
     pub(crate) fn first_slot(
         &mut self,
+        lines: Range<usize>,
         slot_in: impl Fn(&Locked<'_, L>) -> Option<usize>,
     ) -> Option<Position> {
-        for line in 0..PROBE {
+        for line in lines {
             let locked = self.line(line);
             if let Some(slot) = slot_in(locked) {
                 return Some(Position { line, slot });
@@ -118,5 +90,15 @@ impl<'a, L: Line> ProbeChain<'a, L> {
             locked.header.set_overflowed(true);
         }
         None
+    }
+
+    /// The first free slot beyond the home line, as [`first_slot`](Self::first_slot).
+    ///
+    /// Lines that are full and marked are passed without their locks: with the home locked, marks
+    /// stay.
+    pub(crate) fn first_free_slot(&mut self) -> Option<Position> {
+        let has_room = |line: &L| !is_full(line) || !glance(line).is_overflowed();
+        let first = (1..PROBE).find(|&line| has_room(&self.lines[line]))?;
+        self.first_slot(first..PROBE, |line| line.free_slot())
     }
 }

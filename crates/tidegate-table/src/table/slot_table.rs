@@ -239,8 +239,8 @@ impl<L: Line> SlotTable<L> {
             false => line.free_slot().or_else(|| idle(line)),
         };
         let at = match keeps_idle {
-            true => chain.slot_in_home(free_or_idle).or_else(|| chain.first_free_slot()),
-            false => chain.first_slot(free_or_idle),
+            true => chain.first_slot(0..1, free_or_idle).or_else(|| chain.first_free_slot()),
+            false => chain.first_slot(0..PROBE, free_or_idle),
         };
         let at = at.ok_or(NoSlot::ChainFull)?;
         if chain.line(at.line).fingerprint(at.slot) == 0 {
