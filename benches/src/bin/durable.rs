@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -108,8 +108,44 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(is_set("--assert") && results.missed > 0))
 }
 
-/// Makes decisions by so many callers, so many each, and returns the microseconds of each.
-type Callers = fn(&Engine<FileStore>, usize) -> Vec<f64>;
+/// Makes decisions by so many callers, so many each, and returns how long each has waited.
+type Callers = fn(&Engine<FileStore>, &Arc<Syncs>, usize) -> Vec<Wait>;
+
+/// How long a decision has waited.
+#[derive(Clone, Copy)]
+struct Wait {
+    us: f64,
+    /// How many fsyncs of batches began and ended meanwhile. A record is in the batch after the one
+    /// that is being written, so it is one; or two, if the batch was closed between the call and its
+    /// record. If there were more when its caller runs again, the caller had no processor.
+    flushes: f64,
+    /// The same until the caller was woken, where that is known.
+    until_woken: Option<f64>,
+}
+
+/// A decision that is underway.
+struct Begun {
+    at: Instant,
+    /// How many fsyncs of batches had begun.
+    flushes: u64,
+}
+
+impl Begun {
+    fn now(syncs: &Syncs) -> Self {
+        let flushes = syncs.begun.load(Ordering::Acquire);
+        Self { at: Instant::now(), flushes }
+    }
+
+    fn waited(&self, syncs: &Syncs) -> Wait {
+        let us = self.at.elapsed().as_secs_f64() * 1e6;
+        let flushes = self.flushes_until(syncs.ended.load(Ordering::Acquire));
+        Wait { us, flushes, until_woken: None }
+    }
+
+    fn flushes_until(&self, ended: u64) -> f64 {
+        ended.saturating_sub(self.flushes) as f64
+    }
+}
 
 /// Concurrent decisions that share flushes, compared with the disk alone; returns how many there
 /// are in a second.
@@ -132,12 +168,29 @@ fn grouped(
     println!("  a decision: p50 {p50:.0} us, p99 {p99:.0} us");
     let [p50, p99] = [of(|run| run.sync_p50), of(|run| run.sync_p99)];
     println!("  an fsync meanwhile: p50 {p50:.0} us, p99 {p99:.0} us");
+    let [number, us] = [of(|run| run.space_syncs), of(|run| run.space_us)];
+    println!("  {number:.0} times space was allocated: p50 {us:.0} us");
+    let shares = [1, 2, 3, 4].map(|most| of_share(&runs, most));
+    let [one, two, three, four] = shares.map(|share| share * 100.0);
+    println!("  of all decisions, so many have waited for at most");
+    println!("    1 whole fsync {one:.2} %, 2 {two:.2} %, 3 {three:.2} %, 4 {four:.2} %");
+    let woken = of(|run| run.woken_p99);
+    if !woken.is_nan() {
+        println!("  p99 in whole fsyncs until the caller was woken: {woken:.0}");
+    }
+    let whole = of(|run| run.flushes_p99);
+    results.report("  p99 in whole fsyncs", whole, ("at most 2", whole <= 2.0));
     let per_sync = of(|run| run.per_sync);
     results.report("  decisions per fsync", per_sync, ("at least 20", per_sync >= 20.0));
     let ratio = of(|run| run.p99 / run.sync_p50);
     results.report("  p99 in fsyncs (p50)", ratio, ("at most 3", ratio <= 3.0));
     println!("  p99 in fsyncs (p99): {:.2}", of(|run| run.p99 / run.sync_p99));
     rate
+}
+
+/// The share of decisions that have waited for at most so many whole fsyncs.
+fn of_share(runs: &[Grouped], most: usize) -> f64 {
+    median(runs.iter().map(|run| run.within[most - 1]))
 }
 
 /// The decisions in a second, compared with those of SQLite.
@@ -160,6 +213,12 @@ struct Grouped {
     p99: f64,
     sync_p50: f64,
     sync_p99: f64,
+    flushes_p99: f64,
+    woken_p99: f64,
+    /// The shares of decisions that have waited for at most one, two, three and four whole fsyncs.
+    within: [f64; 4],
+    space_syncs: f64,
+    space_us: f64,
 }
 
 impl Grouped {
@@ -174,36 +233,69 @@ impl Grouped {
             .build()
             .expect("there is memory");
         let before = engine.file_store().counts();
-        lock(&syncs).clear();
+        syncs.clear();
         let (began, cpu) = (Instant::now(), cpu_seconds());
-        let waits = run(&engine, each);
+        let waits = run(&engine, &syncs, each);
         let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
         let after = engine.file_store().counts();
         let records = (after.records - before.records) as f64;
-        let syncs = lock(&syncs).clone();
+        let [batches, space] = [&syncs.batches, &syncs.space].map(|of| lock(of).clone());
+        let us: Vec<f64> = waits.iter().map(|wait| wait.us).collect();
+        let flushes: Vec<f64> = waits.iter().map(|wait| wait.flushes).collect();
+        let woken: Vec<f64> = waits.iter().filter_map(|wait| wait.until_woken).collect();
+        let within = |most: f64| {
+            let count = flushes.iter().filter(|flushes| **flushes <= most).count();
+            count as f64 / flushes.len() as f64
+        };
         Self {
             rate: waits.len() as f64 / seconds,
             per_sync: records / (after.syncs - before.syncs) as f64,
             cpu_us: cpu * 1e6 / waits.len() as f64,
-            p50: percentile(&waits, 0.5),
-            p99: percentile(&waits, 0.99),
-            sync_p50: percentile(&syncs, 0.5),
-            sync_p99: percentile(&syncs, 0.99),
+            p50: percentile(&us, 0.5),
+            p99: percentile(&us, 0.99),
+            sync_p50: percentile(&batches, 0.5),
+            sync_p99: percentile(&batches, 0.99),
+            flushes_p99: percentile(&flushes, 0.99),
+            woken_p99: if woken.is_empty() { f64::NAN } else { percentile(&woken, 0.99) },
+            within: [1.0, 2.0, 3.0, 4.0].map(within),
+            space_syncs: space.len() as f64,
+            space_us: if space.is_empty() { 0.0 } else { percentile(&space, 0.5) },
         }
     }
 }
 
-/// A folder that measures how long each fsync takes, in microseconds.
+/// How long each fsync took, in microseconds.
+#[derive(Debug, Default)]
+struct Syncs {
+    /// Those of batches.
+    batches: Mutex<Vec<f64>>,
+    /// Those of space that is allocated ahead.
+    space: Mutex<Vec<f64>>,
+    /// How many of those of batches have begun, and ended.
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+impl Syncs {
+    fn clear(&self) {
+        lock(&self.batches).clear();
+        lock(&self.space).clear();
+    }
+}
+
+/// A folder that measures how long each fsync takes.
 #[derive(Debug)]
 struct TimedDisk {
     folder: Folder,
-    syncs: Arc<Mutex<Vec<f64>>>,
+    syncs: Arc<Syncs>,
 }
 
 #[derive(Debug)]
 struct TimedFile {
     file: Box<dyn DiskFile>,
-    syncs: Arc<Mutex<Vec<f64>>>,
+    syncs: Arc<Syncs>,
+    /// Whether zeros were written last: space for what follows.
+    is_space: bool,
 }
 
 impl TimedDisk {
@@ -223,7 +315,7 @@ impl Disk for TimedDisk {
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let (file, syncs) = (self.folder.create(name)?, Arc::clone(&self.syncs));
-        Ok(Box::new(TimedFile { file, syncs }))
+        Ok(Box::new(TimedFile { file, syncs, is_space: false }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -249,13 +341,23 @@ impl Disk for TimedDisk {
 
 impl DiskFile for TimedFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.is_space = bytes.starts_with(&[0; 8]);
         self.file.write_at(offset, bytes)
     }
 
     fn sync(&mut self) -> io::Result<()> {
+        if !self.is_space {
+            self.syncs.begun.fetch_add(1, Ordering::Release);
+        }
         let began = Instant::now();
         let synced = self.file.sync();
-        lock(&self.syncs).push(began.elapsed().as_secs_f64() * 1e6);
+        let us = began.elapsed().as_secs_f64() * 1e6;
+        if self.is_space {
+            lock(&self.syncs.space).push(us);
+        } else {
+            lock(&self.syncs.batches).push(us);
+            self.syncs.ended.fetch_add(1, Ordering::Release);
+        }
         synced
     }
 
@@ -276,7 +378,7 @@ fn cpu_seconds() -> f64 {
     ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
-fn by_threads(engine: &Engine<FileStore>, each: usize) -> Vec<f64> {
+fn by_threads(engine: &Engine<FileStore>, syncs: &Arc<Syncs>, each: usize) -> Vec<Wait> {
     thread::scope(|scope| {
         let callers: Vec<_> = (0..CALLERS)
             .map(|caller| {
@@ -286,10 +388,10 @@ fn by_threads(engine: &Engine<FileStore>, each: usize) -> Vec<f64> {
                     let request = Request::new("default", &attributes);
                     let mut waits = Vec::with_capacity(each);
                     for _ in 0..each {
-                        let began = Instant::now();
+                        let begun = Begun::now(syncs);
                         let report = engine.check(&request).block().expect("a decision");
+                        waits.push(begun.waited(syncs));
                         assert!(report.is_allowed());
-                        waits.push(began.elapsed().as_secs_f64() * 1e6);
                     }
                     waits
                 })
@@ -299,26 +401,40 @@ fn by_threads(engine: &Engine<FileStore>, each: usize) -> Vec<f64> {
     })
 }
 
+/// A caller as a task: whose decisions it makes, and how many fsyncs had ended when it was woken.
+struct TaskCaller<'a> {
+    user: String,
+    engine: &'a Engine<FileStore>,
+    syncs: &'a Arc<Syncs>,
+    woken_at: Arc<AtomicU64>,
+}
+
 /// Wakes a thread, and marks which of its tasks may continue.
 struct TaskWaker {
     thread: Thread,
     is_ready: AtomicBool,
+    syncs: Arc<Syncs>,
+    woken_at: Arc<AtomicU64>,
 }
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
+        self.woken_at.store(self.syncs.ended.load(Ordering::Acquire), Ordering::Relaxed);
         self.is_ready.store(true, Ordering::Release);
         self.thread.unpark();
     }
 }
 
-fn by_tasks(engine: &Engine<FileStore>, each: usize) -> Vec<f64> {
+fn by_tasks(engine: &Engine<FileStore>, syncs: &Arc<Syncs>, each: usize) -> Vec<Wait> {
     thread::scope(|scope| {
         let half = |first: usize| {
             scope.spawn(move || {
-                let users: Vec<String> =
-                    (first..first + CALLERS / 2).map(|user| format!("user-{user}")).collect();
-                run_tasks(users.iter().map(|user| task(engine, user, each)).collect())
+                let caller = |user: usize| {
+                    let (user, woken_at) = (format!("user-{user}"), Arc::default());
+                    TaskCaller { user, engine, syncs, woken_at }
+                };
+                let callers: Vec<_> = (first..first + CALLERS / 2).map(caller).collect();
+                run_tasks(&callers, each)
             })
         };
         let halves = [half(0), half(CALLERS / 2)];
@@ -326,25 +442,36 @@ fn by_tasks(engine: &Engine<FileStore>, each: usize) -> Vec<f64> {
     })
 }
 
-type Task<'a> = Pin<Box<dyn Future<Output = Vec<f64>> + 'a>>;
+type Task<'a> = Pin<Box<dyn Future<Output = Vec<Wait>> + 'a>>;
 
-fn task<'a>(engine: &'a Engine<FileStore>, user: &'a str, each: usize) -> Task<'a> {
+fn task<'a>(caller: &'a TaskCaller<'_>, each: usize) -> Task<'a> {
     Box::pin(async move {
-        let attributes = [("user", user)];
+        let attributes = [("user", caller.user.as_str())];
         let mut waits = Vec::with_capacity(each);
         for _ in 0..each {
-            let began = Instant::now();
-            let report = engine.check(&Request::new("default", &attributes)).into_future().await;
+            let begun = Begun::now(caller.syncs);
+            let check = caller.engine.check(&Request::new("default", &attributes));
+            let report = check.into_future().await;
+            let until_woken = begun.flushes_until(caller.woken_at.load(Ordering::Relaxed));
+            waits.push(Wait { until_woken: Some(until_woken), ..begun.waited(caller.syncs) });
             assert!(report.expect("a decision").is_allowed());
-            waits.push(began.elapsed().as_secs_f64() * 1e6);
         }
         waits
     })
 }
 
-fn run_tasks(tasks: Vec<Task<'_>>) -> Vec<f64> {
-    let waker = || Arc::new(TaskWaker { thread: thread::current(), is_ready: true.into() });
-    let mut tasks: Vec<_> = tasks.into_iter().map(|task| (task, waker())).collect();
+fn begin_task<'a>(caller: &'a TaskCaller<'_>, each: usize) -> (Task<'a>, Arc<TaskWaker>) {
+    let waker = TaskWaker {
+        thread: thread::current(),
+        is_ready: true.into(),
+        syncs: Arc::clone(caller.syncs),
+        woken_at: Arc::clone(&caller.woken_at),
+    };
+    (task(caller, each), Arc::new(waker))
+}
+
+fn run_tasks(callers: &[TaskCaller<'_>], each: usize) -> Vec<Wait> {
+    let mut tasks: Vec<_> = callers.iter().map(|caller| begin_task(caller, each)).collect();
     let mut waits = Vec::new();
     while !tasks.is_empty() {
         let mut has_run = false;

@@ -13,32 +13,38 @@ use super::record::{
     read_pair, skim,
 };
 use crate::cycle::CycleClocks;
+use crate::history::History;
 use crate::plan::KeyAttributes;
 use crate::plan::KeyName;
 use crate::store::HoldId;
-use crate::store::memory::{CachedResult, Hold, MemoryStore, NoSlotForState, StateImage, Width};
+use crate::store::memory::{CachedResult, Hold, MemoryStore, NoSlotForState, StateImage};
 use crate::store::sealed::Store as _;
+use numbers::NumberedHashes;
+use slots::Slots;
+
+pub(super) use background::{Background, Threads};
+
+mod background;
+mod numbers;
+mod slots;
 
 /// A store that is put together from records.
 ///
-/// States go to their slots as they are read, and the last one of each key stays. Which of them have
-/// holds is known at the end; until then none is taken for idle.
+/// States go to their slots as they are read, on another thread if there are many, and the last one
+/// of each key stays. Which of them have holds is known at the end; until then none is taken for
+/// idle.
 #[derive(Debug)]
 pub(super) struct Replay {
-    memory: MemoryStore,
+    /// The store, whose slots are filled meanwhile.
+    memory: Arc<MemoryStore>,
+    states: Background<(u64, Option<StateImage>), Slots>,
+    /// The seed and the rules that the store will have.
+    hash: Option<KeyedHash>,
+    history: Arc<History>,
     /// The hashes of keys, by number.
-    hashes: HashMap<u64, u64, Mixing>,
-    /// The number and the hash of the newest key: often its state follows.
-    newest: (u64, u64),
-    /// States whose lines are being loaded, and that are stored next.
-    pending: Vec<(u64, Option<StateImage>)>,
+    hashes: NumberedHashes,
     /// The attributes of keys, by number, as far as they are needed.
     keys: HashMap<u64, Arc<KeyAttributes>, Mixing>,
-    /// States that have no slot, by hash: keys may be idle by the end.
-    left_over: HashMap<u64, StateImage, Mixing>,
-    /// Whether there were states of either width.
-    has_narrow: bool,
-    has_wide: bool,
     holds: HashMap<HoldId, Hold>,
     names: HashMap<[u64; 2], CachedResult>,
     cycles: CycleClocks,
@@ -49,16 +55,15 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn new(memory: MemoryStore) -> Self {
+    pub(super) fn new(memory: MemoryStore, threads: Threads) -> Self {
+        let memory = Arc::new(memory);
         Self {
+            states: Background::new(threads, Slots::new(Arc::clone(&memory)), Slots::store_all),
+            hash: None,
+            history: memory.history(),
             memory,
-            hashes: HashMap::default(),
-            newest: (0, 0),
-            pending: Vec::with_capacity(PENDING),
+            hashes: NumberedHashes::default(),
             keys: HashMap::default(),
-            left_over: HashMap::default(),
-            has_narrow: false,
-            has_wide: false,
             holds: HashMap::new(),
             names: HashMap::new(),
             cycles: CycleClocks::default(),
@@ -80,7 +85,7 @@ impl Replay {
     pub(super) fn apply(&mut self, record: Record) -> Result<(), Malformed> {
         match record {
             Record::Seed(words) => {
-                self.memory.set_hash(KeyedHash::from_words(&words).ok_or(Malformed)?);
+                self.hash = Some(KeyedHash::from_words(&words).ok_or(Malformed)?);
                 self.has_seed = true;
             }
             Record::Key(key) if key.is_erased => {}
@@ -107,8 +112,7 @@ impl Replay {
                 self.last = self.last.max(at);
                 for number in keys {
                     self.keys.remove(&number);
-                    if let Some(hash) = self.hashes.remove(&number) {
-                        self.newest = (0, 0);
+                    if let Some(hash) = self.hashes.remove(number) {
                         self.set_state(hash, None);
                     }
                 }
@@ -127,7 +131,6 @@ impl Replay {
     /// Adds a key, by its number.
     pub(super) fn add_key(&mut self, number: u64, hash: u64) {
         self.hashes.insert(number, hash);
-        self.newest = (number, hash);
     }
 
     /// Adds the attributes of a key, by its number.
@@ -144,15 +147,15 @@ impl Replay {
     /// The hash of a key, by its number.
     #[cfg(feature = "durable")]
     pub(super) fn hash_of(&self, number: u64) -> Option<u64> {
-        self.hashes.get(&number).copied()
+        self.hashes.get(number)
     }
 
     fn apply_rule(&mut self, image: RuleImage) -> Result<(), Malformed> {
-        let Self { memory, cycles, .. } = self;
-        let before = memory.history_mut().rule(image.family()).cloned();
+        let Self { memory, history, cycles, .. } = self;
+        let before = history.rule(image.family()).cloned();
         let cycle_of = |cycle, domain| cycles.of((cycle, domain), |domain| memory.rounds(domain));
         let rule = image.applied_to(before.as_deref(), cycle_of).ok_or(Malformed)?;
-        self.memory.history_mut().insert(Arc::new(rule));
+        Arc::make_mut(&mut self.history).insert(Arc::new(rule));
         Ok(())
     }
 
@@ -164,11 +167,7 @@ impl Replay {
         }
         for _ in 0..from.count()? {
             let (number, image) = (from.number()?, read_image(from)?);
-            let hash = match self.newest {
-                (newest, hash) if newest == number && number != 0 => Some(hash),
-                _ => self.hashes.get(&number).copied(),
-            };
-            if let Some(hash) = hash {
+            if let Some(hash) = self.hashes.get(number) {
                 self.set_state(hash, image);
             }
         }
@@ -192,51 +191,21 @@ impl Replay {
 
     /// Sets or removes the state of a key, after those before.
     pub(super) fn set_state(&mut self, hash: u64, image: Option<StateImage>) {
-        // Most of the time would be spent on waiting for memory otherwise.
-        image.iter().for_each(|image| self.memory.prefetch(hash, image));
-        self.pending.push((hash, image));
-        if self.pending.len() == PENDING {
-            self.store_pending();
-        }
-    }
-
-    fn store_pending(&mut self) {
-        let mut pending = std::mem::take(&mut self.pending);
-        pending.drain(..).for_each(|(hash, image)| self.store_state(hash, image));
-        self.pending = pending;
-    }
-
-    fn store_state(&mut self, hash: u64, image: Option<StateImage>) {
-        if !self.left_over.is_empty() {
-            self.left_over.remove(&hash);
-        }
-        let (is_narrow, is_wide) =
-            image.map_or((false, false), |image| (image.is_narrow(), !image.is_narrow()));
-        // A key has one state: an older one may be of another width.
-        if self.has_narrow && !is_narrow {
-            self.memory.remove_image(hash, Width::Narrow);
-        }
-        if self.has_wide && !is_wide {
-            self.memory.remove_image(hash, Width::Wide);
-        }
-        self.has_narrow |= is_narrow;
-        self.has_wide |= is_wide;
-        if let Some(image) = image
-            && self.memory.restore_beside((hash, image)).is_err()
-        {
-            self.left_over.insert(hash, image);
-        }
+        self.states.push((hash, image));
     }
 
     /// The store with everything in it.
-    pub(super) fn finish(mut self) -> Result<MemoryStore, NoSlotForState> {
-        self.store_pending();
-        let (hashes, keys) = (&self.hashes, &self.keys);
+    pub(super) fn finish(self) -> Result<MemoryStore, NoSlotForState> {
+        let Self { memory, states, hashes, keys, .. } = self;
+        drop(memory);
+        let (mut memory, left_over) = states.finish().into_parts();
+        self.hash.into_iter().for_each(|hash| memory.set_hash(hash));
+        *memory.history_mut() = Arc::unwrap_or_clone(self.history);
         let hold = |(id, mut hold): (HoldId, Hold)| {
-            hold.items.retain(|item| match hashes.get(&item.hash) {
+            hold.items.retain(|item| match hashes.get(item.hash) {
                 Some(hash) => {
                     item.key = keys.get(&item.hash).map_or_else(|| Arc::new([]) as _, Arc::clone);
-                    item.hash = *hash;
+                    item.hash = hash;
                     true
                 }
                 None => false,
@@ -247,20 +216,20 @@ impl Replay {
         let open = holds.iter().filter(|(_, hold)| hold.end.is_none());
         let held: HashSet<u64> =
             open.flat_map(|(_, hold)| hold.items.iter().map(|item| item.hash)).collect();
-        self.memory.pin_all(&held);
+        memory.pin_all(&held);
         // There may be more than the maximum, as far as some have become idle.
-        for state in std::mem::take(&mut self.left_over) {
-            self.memory.restore_image(state, self.last, held.contains(&state.0))?;
+        for state in left_over {
+            memory.restore_image(state, self.last, held.contains(&state.0))?;
         }
         let name = |(name, mut cached): ([u64; 2], CachedResult)| {
             for number in cached.response.hashes_mut() {
-                *number = hashes.get(number).copied().unwrap_or(0);
+                *number = hashes.get(*number).unwrap_or(0);
             }
             (name, cached)
         };
         let names = self.names.into_iter().map(name).collect();
-        self.memory.restore_hold_tables(holds, names, self.fence);
-        Ok(self.memory)
+        memory.restore_hold_tables(holds, names, self.fence);
+        Ok(memory)
     }
 }
 
@@ -284,6 +253,3 @@ fn attributes_of(name: KeyName) -> Arc<KeyAttributes> {
 
 /// What the hash of a long value begins with; 64 hexadecimal digits follow.
 pub(super) const HASHED: &str = "sha256:";
-
-/// How many states are being loaded at a time.
-const PENDING: usize = 16;

@@ -180,11 +180,12 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
     names.map(|line| line.split(['.', ' ', '=']).next().unwrap_or("").to_owned()).collect()
 }
 
-/// The log on disk and its snapshots, and the timer of the queues.
-const START_THREADS: [&str; 4] = [
+/// The log on disk, its snapshots and what reads them, and the timer of the queues.
+const START_THREADS: [&str; 5] = [
     "tidegate-engine/src/store/file/log.rs",
     "tidegate-engine/src/store/file/options.rs",
     "tidegate-engine/src/store/later.rs",
+    "tidegate-engine/src/store/replay/background.rs",
     "tidegate-table/src/waiting/timer.rs",
 ];
 

@@ -1,41 +1,31 @@
-//! CRC-32C, eight bytes at a time.
+//! CRC-32C, sixteen bytes at a time.
 
 /// The checksum of bytes that follow others with the checksum `before`; 0 to begin with.
 pub(super) fn crc32c(before: u32, bytes: &[u8]) -> u32 {
     let mut crc = !before;
-    let (words, rest) = bytes.as_chunks::<8>();
-    for word in words {
-        let [low, high] = halves(u64::from_le_bytes(*word));
-        let low = low ^ crc;
-        crc = TABLES[7][byte(low, 0)]
-            ^ TABLES[6][byte(low, 1)]
-            ^ TABLES[5][byte(low, 2)]
-            ^ TABLES[4][byte(low, 3)]
-            ^ TABLES[3][byte(high, 0)]
-            ^ TABLES[2][byte(high, 1)]
-            ^ TABLES[1][byte(high, 2)]
-            ^ TABLES[0][byte(high, 3)];
+    let (blocks, rest) = bytes.as_chunks::<16>();
+    for block in blocks {
+        let block = u128::from_le_bytes(*block) ^ u128::from(crc);
+        crc = 0;
+        for (index, table) in (0..).zip(TABLES.iter().rev()) {
+            crc ^= table[byte(block, index)];
+        }
     }
     for next in rest {
-        crc = (crc >> 8) ^ TABLES[0][byte(crc ^ u32::from(*next), 0)];
+        crc = (crc >> 8) ^ TABLES[0][byte(u128::from(crc ^ u32::from(*next)), 0)];
     }
     !crc
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "each half is kept")]
-const fn halves(word: u64) -> [u32; 2] {
-    [word as u32, (word >> 32) as u32]
-}
-
-const fn byte(word: u32, index: u32) -> usize {
-    ((word >> (8 * index)) & 0xff) as usize
+const fn byte(block: u128, index: u32) -> usize {
+    ((block >> (8 * index)) & 0xff) as usize
 }
 
 /// The effect of a byte on the checksum, by how many bytes follow it.
-static TABLES: [[u32; 256]; 8] = tables();
+static TABLES: [[u32; 256]; 16] = tables();
 
-const fn tables() -> [[u32; 256]; 8] {
-    let mut tables = [[0_u32; 256]; 8];
+const fn tables() -> [[u32; 256]; 16] {
+    let mut tables = [[0_u32; 256]; 16];
     let mut value = 0;
     while value < 256 {
         #[allow(clippy::cast_possible_truncation, reason = "below 256")]
@@ -49,7 +39,7 @@ const fn tables() -> [[u32; 256]; 8] {
         value += 1;
     }
     let mut table = 1;
-    while table < 8 {
+    while table < 16 {
         let mut value = 0;
         while value < 256 {
             let before = tables[table - 1][value];

@@ -9,13 +9,17 @@ use crate::store::mixing::Mixing;
 use crate::store::replay::HASHED;
 use crate::store::sha256::sha256;
 
+pub(super) use loading::LoadingKeys;
+
+mod loading;
+
 /// The keys with numbers.
 ///
 /// Records refer to keys by numbers, and one record for each has its name: without that record the
 /// name is lost.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    by_hash: HashMap<u64, KnownKey, Mixing>,
+    by_hash: KnownKeys,
     /// Every rule that has had a key.
     rules: Vec<RuleName>,
     rule_numbers: HashMap<RuleName, u32>,
@@ -24,6 +28,9 @@ pub(super) struct Keys {
     /// The last number that was assigned; 0 is no key's.
     last: u64,
 }
+
+/// Numbers and rules of keys, by hash.
+pub(super) type KnownKeys = HashMap<u64, KnownKey, Mixing>;
 
 /// The domain and the name of a rule.
 pub(super) type RuleName = (Box<str>, Box<str>);
@@ -47,15 +54,10 @@ impl Keys {
     /// Assigns a number to a key.
     pub(super) fn add(&mut self, hash: u64, name: &KeyName) -> u64 {
         let number = self.last + 1;
-        self.insert(number, hash, (name.rule.domain(), name.rule.name()));
-        number
-    }
-
-    /// Adds a key with its number.
-    pub(super) fn insert(&mut self, number: u64, hash: u64, rule: (&str, &str)) {
-        let rule = self.rule(rule);
+        let rule = self.rule((name.rule.domain(), name.rule.name()));
         self.by_hash.insert(hash, KnownKey { number, rule });
-        self.last = self.last.max(number);
+        self.last = number;
+        number
     }
 
     pub(super) fn remove(&mut self, hash: u64) {
@@ -80,7 +82,7 @@ impl Keys {
     }
 
     /// All keys, by hash.
-    pub(super) fn known(&self) -> HashMap<u64, KnownKey, Mixing> {
+    pub(super) fn known(&self) -> KnownKeys {
         self.by_hash.clone()
     }
 

@@ -1,6 +1,7 @@
 //! The log: accepts records, and reports when they are durable.
 //!
-//! One thread writes. While it waits for the disk, records queue; the next write takes all of them.
+//! One thread writes. While it waits for the disk, records queue; the next write takes all of them,
+//! and those of callers that come back at once.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -9,6 +10,7 @@ use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use tidegate_core::Timestamp;
 use tidegate_policy::policy::Durability;
 use tidegate_table::clock::{Clock, MonotonicClock};
 use tidegate_table::locks::lock;
@@ -16,10 +18,12 @@ use tidegate_table::locks::lock;
 use super::disk::NamedFile;
 use super::writer::{SegmentWriter, SyncMode};
 use crate::store::Outage;
+use gathering::{Gathered, Gathering, LONGEST};
 use wait::{DurabilityGoal, Progress, Waiter};
 
 pub(crate) use wait::WaitDurable;
 
+mod gathering;
 mod wait;
 
 /// A log that accepts records from any thread.
@@ -59,6 +63,10 @@ struct LogState {
     /// How many outages there were.
     outages: u64,
     is_idle: bool,
+    /// How many records there are when every caller that was just woken is back, and whether the
+    /// writer waits for them.
+    expected: u64,
+    is_gathering: bool,
     /// Whether a new segment is requested.
     wants_rotation: bool,
     rotated: Option<io::Result<u64>>,
@@ -101,6 +109,14 @@ impl Log {
         writer: SegmentWriter,
         on_growth: impl Fn(u64) + Send + 'static,
     ) -> io::Result<Self> {
+        Self::gathering(writer, on_growth, Gathering::new(Duration::ZERO, LONGEST))
+    }
+
+    fn gathering(
+        writer: SegmentWriter,
+        on_growth: impl Fn(u64) + Send + 'static,
+        gathering: Gathering,
+    ) -> io::Result<Self> {
         // Records that the last process left unsynced count as just written.
         let left = u64::from(!writer.is_all_synced());
         let wanted = (left > 0).then_some(Durability::Fsync);
@@ -116,7 +132,7 @@ impl Log {
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("tidegate-log".into())
-            .spawn(move || of_thread.run(writer, on_growth))?;
+            .spawn(move || of_thread.run(writer, on_growth, gathering))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -219,21 +235,27 @@ impl Drop for Log {
 }
 
 impl LogInner {
-    /// Unlocks, and wakes the writer if it waits for work.
+    /// Unlocks, and wakes the writer if it waits for work, or for callers that are back.
     fn wake(&self, mut state: MutexGuard<'_, LogState>) {
         let is_idle = std::mem::take(&mut state.is_idle);
+        let is_complete = state.is_gathering && !state.is_incomplete();
+        state.is_gathering &= !is_complete;
         drop(state);
-        if is_idle {
+        if is_idle || is_complete {
             self.work.notify_one();
         }
     }
 
-    fn run(&self, mut writer: SegmentWriter, on_growth: impl Fn(u64)) {
+    fn run(&self, mut writer: SegmentWriter, on_growth: impl Fn(u64), mut gathering: Gathering) {
         let _guard = PanicGuard(self);
         let mut buffer = Vec::new();
         loop {
-            let work = self.next_work(buffer);
+            let work = self.next_work(buffer, &mut gathering);
+            let began = MonotonicClock.now();
             let written = writer.write(&work.records, work.sync);
+            if work.sync == SyncMode::Now && written.is_ok() {
+                gathering.note_sync(began, MonotonicClock.now());
+            }
             let rotated = match (&written, work.rotates) {
                 (Ok(()), true) => Some(writer.rotate()),
                 (Err(error), true) => Some(Err(copy(error))),
@@ -250,7 +272,7 @@ impl LogInner {
     }
 
     /// Waits for work; in an outage, for a bounded time. The buffer is for the next records.
-    fn next_work(&self, mut buffer: Vec<u8>) -> Work {
+    fn next_work(&self, mut buffer: Vec<u8>, gathering: &mut Gathering) -> Work {
         let mut state = lock(&self.state);
         let began = MonotonicClock.now();
         while !state.has_work() {
@@ -270,6 +292,7 @@ impl LogInner {
                 }
             };
         }
+        state = self.gather(state, gathering);
         buffer.clear();
         if buffer.capacity() > MOST_BUFFERED {
             buffer = Vec::new();
@@ -288,6 +311,34 @@ impl LogInner {
             state.syncing = state.accepted;
         }
         Work { records, upto: state.accepted, sync, rotates, is_last }
+    }
+
+    /// Waits a little for callers that were just woken, if they usually come back at once.
+    fn gather<'a>(
+        &self,
+        mut state: MutexGuard<'a, LogState>,
+        gathering: &mut Gathering,
+    ) -> MutexGuard<'a, LogState> {
+        let (before, began) = (state.accepted, MonotonicClock.now());
+        let left = |until: Timestamp| {
+            let left_ns = until.as_nanos().saturating_sub(MonotonicClock.now().as_nanos());
+            Some(Duration::from_nanos(left_ns)).filter(|left| !left.is_zero())
+        };
+        let until = state.is_incomplete().then(|| gathering.until()).flatten();
+        let Some(until) = until.filter(|until| left(*until).is_some()) else { return state };
+        while let Some(left) = left(until).filter(|_| state.is_incomplete()) {
+            state.is_gathering = true;
+            let woken = self.work.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.is_gathering = false;
+        let waited_ns = MonotonicClock.now().as_nanos().saturating_sub(began.as_nanos());
+        gathering.note(Gathered {
+            early: before - state.taken,
+            late: state.accepted - before,
+            waited: Duration::from_nanos(waited_ns),
+        });
+        state
     }
 
     /// Records the outcome of a write, and returns the wakers of those whose wait is over.
@@ -336,6 +387,7 @@ impl LogInner {
                 None => state.waiting.push(waiter),
             }
         }
+        state.expected = state.accepted + durable.len() as u64;
         durable
     }
 
@@ -381,6 +433,16 @@ impl LogState {
             None => self.wanted.is_some() || self.wants_rotation || self.is_closing,
             Some(_) => self.is_closing || self.wants_rotation,
         }
+    }
+
+    /// Whether the next batch is to be synced, and callers that were just woken are not back. An
+    /// outage, a new segment and the end do not wait for them.
+    fn is_incomplete(&self) -> bool {
+        self.accepted < self.expected
+            && self.wanted == Some(Durability::Fsync)
+            && self.failure.is_none()
+            && !self.wants_rotation
+            && !self.is_closing
     }
 
     /// Requests durability for a record, unless the writer is at it.

@@ -7,7 +7,7 @@ use super::disk::Disk;
 use super::edits::LoggedEdits;
 use super::error::OpenError;
 use super::frame::{FileHeader, FileKind, HEADER_LEN, HeaderError};
-use super::keys::Keys;
+use super::keys::{Keys, KnownKey, LoadingKeys};
 use super::segments::{LogEnd, RecordPosition, Segments};
 use super::stream::BatchStream;
 use crate::edits::{Change, Overlay};
@@ -15,7 +15,7 @@ use crate::store::StoredEdits;
 use crate::store::memory::MemoryStore;
 use crate::store::record::skim::{self, KeyHead};
 use crate::store::record::{ByteReader, Malformed, Record, read_image};
-use crate::store::replay::Replay;
+use crate::store::replay::{Replay, Threads};
 
 /// A recovered store.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ fn ends_after(mut record: ByteReader<'_>, read: u64) -> bool {
 /// Everything that is read from a disk.
 pub(super) struct FileReplay {
     replay: Replay,
-    keys: Keys,
+    keys: LoadingKeys,
     /// The edits in force, and how many there were.
     pub(super) overlay: String,
     pub(super) revision: u64,
@@ -82,8 +82,8 @@ pub(super) struct FileReplay {
 impl FileReplay {
     fn new(bounds: StoreBounds) -> Result<Self, OpenError> {
         let memory = MemoryStore::with_bounds(bounds).ok_or(OpenError::TooManyKeys)?;
-        let replay = Replay::new(memory);
-        let (keys, overlay, revision, changes) = (Keys::default(), String::new(), 0, Vec::new());
+        let replay = Replay::new(memory, Threads::ForWork);
+        let (keys, overlay, revision, changes) = (LoadingKeys::new(), String::new(), 0, Vec::new());
         Ok(Self { replay, keys, overlay, revision, changes })
     }
 
@@ -138,20 +138,25 @@ impl FileReplay {
         records.byte()?;
         let key = KeyHead::read(records)?;
         if !key.is_erased {
-            self.keys.insert(key.number, key.hash, (key.domain, key.rule));
-            self.replay.add_key(key.number, key.hash);
+            let rule = self.keys.rule((key.domain, key.rule));
+            self.add_key(key.number, key.hash, rule);
         }
         Ok(())
+    }
+
+    /// Adds a key, by its number, hash and rule.
+    fn add_key(&mut self, number: u64, hash: u64, rule: u32) {
+        self.keys.insert(hash, KnownKey { number, rule });
+        self.replay.add_key(number, hash);
     }
 
     /// Applies the numbers and hashes of keys of a rule.
     fn apply_keys(&mut self, records: &mut ByteReader<'_>) -> Result<(), Malformed> {
         records.byte()?;
-        let rule = (records.text()?, records.text()?);
+        let rule = self.keys.rule((records.text()?, records.text()?));
         for _ in 0..records.count()? {
             let (number, hash) = (records.number()?, records.word()?);
-            self.keys.insert(number, hash, rule);
-            self.replay.add_key(number, hash);
+            self.add_key(number, hash, rule);
         }
         Ok(())
     }
@@ -159,11 +164,10 @@ impl FileReplay {
     /// Applies the numbers, hashes and states of keys of a rule.
     fn apply_states(&mut self, records: &mut ByteReader<'_>) -> Result<(), Malformed> {
         records.byte()?;
-        let rule = (records.text()?, records.text()?);
+        let rule = self.keys.rule((records.text()?, records.text()?));
         for _ in 0..records.count()? {
             let (number, hash) = (records.number()?, records.word()?);
-            self.keys.insert(number, hash, rule);
-            self.replay.add_key(number, hash);
+            self.add_key(number, hash, rule);
             self.replay.set_state(hash, Some(read_image(records)?.ok_or(Malformed)?));
         }
         Ok(())
@@ -211,6 +215,6 @@ impl FileReplay {
         let memory = self.replay.finish().map_err(|_| OpenError::TooManyKeys)?;
         let stored = StoredEdits { overlay, changes: self.changes };
         let edits = LoggedEdits::new(stored, self.overlay, self.revision);
-        Ok(Recovered { memory, keys: self.keys, edits, finish, last, is_new, log_len })
+        Ok(Recovered { memory, keys: self.keys.finish(), edits, finish, last, is_new, log_len })
     }
 }

@@ -20,7 +20,7 @@ use crate::plan::KeyName;
 use crate::store::record::{
     ActionsRecord, ByteReader, ByteWriter, KeyRecord, Record, RoundRecord, RuleImage,
 };
-use crate::store::replay::Replay;
+use crate::store::replay::{Replay, Threads};
 
 /// Why a snapshot was not restored.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl MemoryStore {
         }
         let records = body.get(MAGIC.len() + 4..).ok_or(SnapshotError::Damaged)?;
         let store = Self::with_bounds(bounds).ok_or(SnapshotError::TooManyKeys)?;
-        let (mut replay, mut records) = (Replay::new(store), ByteReader(records));
+        let (mut replay, mut records) = (Replay::new(store, Threads::None), ByteReader(records));
         while !records.is_empty() {
             replay.apply_next(&mut records).map_err(|_| SnapshotError::Damaged)?;
         }

@@ -75,7 +75,23 @@ impl<'a> ByteReader<'a> {
         Ok(*first)
     }
 
+    #[inline]
     pub(in crate::store) fn number(&mut self) -> Result<u64, Malformed> {
+        // Up to eight bytes at once: their lengths vary, so a branch for each would often be
+        // mispredicted.
+        if let Some(word) = self.0.first_chunk() {
+            let word = u64::from_le_bytes(*word);
+            let ends = !word & TOP_BITS;
+            if ends != 0 {
+                self.0 = &self.0[ends.trailing_zeros() as usize / 8 + 1..];
+                return Ok(joined(word & (ends ^ (ends - 1))));
+            }
+        }
+        self.number_by_bytes()
+    }
+
+    /// A number that is long, or near the end.
+    fn number_by_bytes(&mut self) -> Result<u64, Malformed> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -139,6 +155,16 @@ impl<'a> ByteReader<'a> {
     }
 }
 
+/// The lower seven bits of each byte, without gaps.
+const fn joined(bytes: u64) -> u64 {
+    let pairs = (bytes & 0x007f_007f_007f_007f) | ((bytes & 0x7f00_7f00_7f00_7f00) >> 1);
+    let fours = (pairs & 0x0000_3fff_0000_3fff) | ((pairs & 0x3fff_0000_3fff_0000) >> 2);
+    (fours & 0x0000_0000_0fff_ffff) | ((fours & 0x0fff_ffff_0000_0000) >> 4)
+}
+
+/// The top bit of each byte.
+const TOP_BITS: u64 = 0x8080_8080_8080_8080;
+
 #[cfg(test)]
 mod tests {
     use super::{ByteReader, ByteWriter, Malformed};
@@ -151,6 +177,29 @@ mod tests {
         let mut reader = ByteReader(&writer.0);
         numbers.iter().for_each(|number| assert_eq!(reader.number(), Ok(*number)));
         assert!(reader.is_empty());
+    }
+
+    #[test]
+    fn numbers_of_any_length_are_read_alike() {
+        let ones = (0..64).map(|bit| 1_u64 << bit);
+        let numbers = ones.flat_map(|one| [one - 1, one, one | 0x55, one.wrapping_mul(7)]);
+        for number in numbers {
+            let mut writer = ByteWriter::default();
+            writer.number(number);
+            let len = writer.0.len();
+            // Followed by nothing, by few bytes, and by many.
+            for after in [0, 1, 7, 8, 20] {
+                let mut bytes = writer.0.clone();
+                bytes.extend(std::iter::repeat_n(0xff, after));
+                let [mut reader, mut by_bytes] = [ByteReader(&bytes), ByteReader(&bytes)];
+                assert_eq!(reader.number(), Ok(number));
+                assert_eq!(by_bytes.number_by_bytes(), Ok(number));
+                assert_eq!((reader.0, by_bytes.0), (&bytes[len..], &bytes[len..]));
+            }
+            for cut in 0..len {
+                assert_eq!(ByteReader(&writer.0[..cut]).number(), Err(Malformed));
+            }
+        }
     }
 
     #[test]

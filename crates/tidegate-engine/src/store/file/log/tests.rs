@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
 
 use tidegate_policy::policy::Durability;
 use tidegate_table::locks::lock;
@@ -14,7 +16,7 @@ use tidegate_table::locks::lock;
 use super::super::disk::{Disk, DiskFile};
 use super::super::frame::SegmentEnd;
 use super::super::writer::{ResumePoint, SegmentSizes, SegmentWriter};
-use super::{Log, WaitDurable};
+use super::{Gathering, Log, WaitDurable};
 
 /// A disk whose syncs wait until they are let go, one by one.
 #[derive(Debug)]
@@ -87,12 +89,17 @@ impl Wake for Woken {
 
 /// A log, what its disk begins, and what lets it go on.
 fn stepped() -> (Log, Receiver<()>, Sender<()>) {
+    stepped_with(Duration::ZERO)
+}
+
+/// With so much for the usual time of an fsync: a batch waits half of it for callers.
+fn stepped_with(usual: Duration) -> (Log, Receiver<()>, Sender<()>) {
     let (begun, begins) = channel();
     let (go, let_go) = channel();
     let disk = Arc::new(StepDisk { begun, let_go: Arc::new(Mutex::new(let_go)) });
     let from = ResumePoint { end: SegmentEnd::default(), next_segment: 1, next_batch: 1 };
     let writer = SegmentWriter::new(disk, SegmentSizes::default(), from, Vec::new());
-    (Log::new(writer, |_| {}).unwrap(), begins, go)
+    (Log::gathering(writer, |_| {}, Gathering::new(usual, usual)).unwrap(), begins, go)
 }
 
 fn poll(wait: &mut WaitDurable, woken: &Arc<Woken>) -> Poll<bool> {
@@ -151,4 +158,58 @@ fn dropped_wait_is_forgotten() {
     drop(go);
     drop(log);
     assert_eq!(caller.count.load(Ordering::SeqCst), 2);
+}
+
+/// Makes the batch of a caller durable while another record comes, and returns that one's wait,
+/// which is in the next batch.
+fn acknowledged_beside_another(
+    log: &Log,
+    (begins, go): (&Receiver<()>, &Sender<()>),
+    caller: &Arc<Woken>,
+) -> WaitDurable {
+    let record = log.append(b"first", Durability::Fsync);
+    begins.recv().unwrap();
+    let mut first = log.wait_record(record, Durability::Fsync);
+    assert_eq!(poll(&mut first, caller), Poll::Pending);
+    let other = log.append(b"other", Durability::Fsync);
+    go.send(()).unwrap();
+    while caller.count.load(Ordering::SeqCst) == 0 {
+        thread::yield_now();
+    }
+    assert_eq!(poll(&mut first, caller), Poll::Ready(true));
+    log.wait_record(other, Durability::Fsync)
+}
+
+fn caller() -> Arc<Woken> {
+    Arc::new(Woken { name: 1, order: Arc::default(), count: AtomicUsize::new(0) })
+}
+
+#[test]
+fn caller_that_comes_back_is_in_the_next_batch() {
+    // So slow a disk that the batch waits for as long as the test takes.
+    let (log, begins, go) = stepped_with(Duration::from_secs(1 << 30));
+    let first = caller();
+    let mut other = acknowledged_beside_another(&log, (&begins, &go), &first);
+    let back = log.append(b"back", Durability::Fsync);
+    begins.recv().unwrap();
+    let mut back = log.wait_record(back, Durability::Fsync);
+    let [of_other, of_back] = [caller(), caller()];
+    assert_eq!(poll(&mut other, &of_other), Poll::Pending);
+    assert_eq!(poll(&mut back, &of_back), Poll::Pending);
+    go.send(()).unwrap();
+    drop(go);
+    drop(log);
+    // One fsync was enough for both.
+    assert_eq!(poll(&mut other, &of_other), Poll::Ready(true));
+    assert_eq!(poll(&mut back, &of_back), Poll::Ready(true));
+    assert!(begins.try_recv().is_err());
+}
+
+#[test]
+fn end_of_the_log_does_not_wait_for_callers() {
+    let (log, begins, go) = stepped_with(Duration::from_secs(1 << 30));
+    let mut other = acknowledged_beside_another(&log, (&begins, &go), &caller());
+    go.send(()).unwrap();
+    drop(log);
+    assert_eq!(poll(&mut other, &caller()), Poll::Ready(true));
 }
