@@ -52,4 +52,13 @@ impl CurrentRules {
             *known = Some(self.load());
         }
     }
+    /// The same for one of many that are kept at the same time: they count as references to the
+    /// rules, and leave a thread's few places for guards to others.
+    #[inline]
+    pub(super) fn renew_counted(&self, known: &mut Option<GuardedRules>) {
+        let address = self.address.load(Ordering::Acquire);
+        if known.as_ref().is_none_or(|known| Arc::as_ptr(known).addr() != address) {
+            *known = Some(Guard::from_inner(self.load_full()));
+        }
+    }
 }
