@@ -1,6 +1,8 @@
 //! Several requests, decided one after the other: all of them are planned first, so that the memory
 //! of all their keys is on its way before the first is decided.
 
+use std::array;
+
 use tidegate_table::clock::Clock;
 
 use super::decide::{Verb, When};
@@ -9,7 +11,6 @@ use super::plain::PlainRequest;
 use super::report::Report;
 use super::ruleset::Ruleset;
 use super::{CheckError, Engine};
-use crate::any_limit::INLINE;
 use crate::cycle::Times;
 use crate::plan::FastList;
 use crate::request::Request;
@@ -39,7 +40,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let rules = self.shared.rules.load();
         let times = self.times_when(&rules, when);
         // A request that is not plain has an empty list.
-        let mut lists: [FastList<'_>; BATCH] = [const { [const { None }; INLINE] }; BATCH];
+        let mut lists: [FastList<'_>; BATCH] = array::from_fn(|_| array::from_fn(|_| None));
         for (list, request) in lists.iter_mut().zip(batch) {
             let find = DomainName::of(std::slice::from_ref(request));
             let plain = PlainRequest::new(self, &rules, (&find, request), Some(times));

@@ -13,7 +13,7 @@ use super::domain::FindDomain;
 use super::report::{EvaluatedRule, PlainParts, Report};
 use super::ruleset::{CompiledRule, Domain, Ruleset};
 use super::{Engine, When};
-use crate::any_limit::{INLINE, NO_PERIOD};
+use crate::any_limit::NO_PERIOD;
 use crate::cycle::Times;
 use crate::plan::{FastCharge, FastCharges, FastList};
 use crate::request::Request;
@@ -46,7 +46,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let Some(mut plain) = PlainRequest::new(self, rules, (find, request), times) else {
             return false;
         };
-        let mut list = [const { None }; INLINE];
+        let mut list: FastList<'_> = std::array::from_fn(|_| None);
         if !plain.plan(&mut list) {
             return false;
         }

@@ -8,11 +8,11 @@ use crate::engine::report::Report;
 use crate::request::Request;
 
 const LIMITS: [&str; 5] = [
-    "bucket = { rate = \"1000/s\", burst = 1000 }",
-    "window = { max = 1000, per = \"1h\" }",
+    "bucket = { rate = \"1000/s\", burst = 1000000 }",
+    "window = { max = 1000000, per = \"1h\" }",
     "cooldown = \"1h\"",
-    "sliding = { max = 1000, per = \"1h\" }",
-    "quota = { max = 1000, per = \"day\" }",
+    "sliding = { max = 1000000, per = \"1h\" }",
+    "quota = { max = 1000000, per = \"day\" }",
 ];
 
 fn policy(limits: &[&str], keys: [&str; 3]) -> Policy {

@@ -88,6 +88,7 @@ thread_local! {
     /// The body for this thread's next report.
     static SPARE: Cell<Option<Box<ReportBody>>> = const { Cell::new(None) };
     /// The bodies for reports at the same time.
+    #[allow(clippy::vec_box, reason = "a body moves from here to a report as a pointer")]
     static MORE: RefCell<Vec<Box<ReportBody>>> = const { RefCell::new(Vec::new()) };
 }
 

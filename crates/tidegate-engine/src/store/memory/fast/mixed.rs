@@ -88,7 +88,8 @@ impl MemoryStore {
         (version, now): (u64, Timestamp),
         decisions: &mut Decisions,
     ) -> Option<bool> {
-        let mut charged = [const { None }; N];
+        // Not a constant: its bytes would be copied.
+        let mut charged = std::array::from_fn::<_, N, _>(|_| None);
         let mut is_denied = false;
         for (charged, charge) in charged.iter_mut().zip(list) {
             let fit = self.evaluate_any(charge, now, decisions, charged);
