@@ -147,10 +147,12 @@ proptest! {
     }
 }
 
+type OnWall = Box<dyn FnOnce() + Send>;
+
 /// A clock whose time of day is another one, and that does something when it is read.
 #[derive(Clone)]
 struct OddClock {
-    on_wall: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+    on_wall: Arc<Mutex<Option<OnWall>>>,
 }
 
 impl OddClock {
