@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::num::NonZeroU32;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,8 @@ usage: engine [--quick] [--assert]
   --assert   exit with 1 if a target was missed
   --calls    only make COUNT calls of one path, for tools that count instructions: the difference
              between two counts is the price of the calls between them. Paths: governor, limiter,
-             one, prepared, two, three, match, sliding, quota, with-sliding, with-quota
+             one, prepared, two, three, match, sliding, quota, with-sliding, with-quota; and
+             singles, batch, three-singles, three-batch: 16 decisions per call, among 1 000 keys
 ";
 
 fn main() -> ExitCode {
@@ -30,8 +32,9 @@ fn main() -> ExitCode {
     if let [flag, path, count] = args.as_slice()
         && flag == "--calls"
     {
-        let paths = Paths::new();
-        let path = paths.function(path).zip(count.parse().ok());
+        let (paths, batches) = (Paths::new(), LazyLock::new(|| Batches::new(1_000)));
+        let function = paths.function(path).or_else(|| batches.function(path));
+        let path = function.zip(count.parse().ok());
         let Some((mut function, count)) = path else {
             print!("{HELP}");
             return ExitCode::from(2);
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     }
     let rounds = if is_set("--quick") { 5 } else { 31 };
     let mut lines = hot(rounds);
+    lines.extend(batches(rounds));
     lines.extend(matching(rounds));
     lines.push(loading());
     lines.push(swapping(if is_set("--quick") { 1 } else { 5 }));
@@ -54,7 +58,7 @@ fn main() -> ExitCode {
         let is_missed = *value > *most;
         missed += usize::from(is_missed);
         let verdict = if is_missed { "missed" } else { "reached" };
-        println!("{what:58} {value:8.2} {unit:3} at most {most:5} {verdict}");
+        println!("{what:58} {value:8.2} {unit:3} at most {most:5.2} {verdict}");
     }
     println!("{missed} of {} targets missed", lines.len());
     ExitCode::from(u8::from(is_set("--assert") && missed > 0))
@@ -81,15 +85,13 @@ impl Paths {
     fn new() -> Self {
         let limit = Bucket::new(Rate::per_second(1_000_000_000).expect("valid"), 1_000_000_000);
         let most = NonZeroU32::new(1_000_000_000).expect("not zero");
-        let rule = |name: &str, rest: &str| format!("[[rule]]\nname = \"{name}\"\n{rest}\n");
-        let bucket = "bucket = { rate = \"1000000000/s\", burst = 1000000000 }";
-        let one = &rule("one", &format!("key = [\"user\"]\n{bucket}"));
-        let two = &rule("two", bucket);
+        let one = &rule("one", &format!("key = [\"user\"]\n{BUCKET}"));
+        let two = &rule("two", BUCKET);
         let of_org = |limit: &str| rule("three", &format!("key = [\"org\"]\n{limit}"));
         let window = &of_org("window = { max = 4000000000, per = \"1h\" }");
         let sliding = &of_org("sliding = { max = 400000000, per = \"1h\" }");
         let quota = &of_org("quota = { max = 4000000000000, per = \"day\" }");
-        let matching = &format!("match = {{ plan = \"p\" }}\nkey = [\"user\"]\n{bucket}");
+        let matching = &format!("match = {{ plan = \"p\" }}\nkey = [\"user\"]\n{BUCKET}");
         let engines = vec![
             ("one", engine(one)),
             ("two", engine(&[one.as_str(), two].concat())),
@@ -137,9 +139,8 @@ fn hot(rounds: usize) -> Vec<Line> {
     let names =
         ["governor", "limiter", "one", "prepared", "three", "match", "with-sliding", "with-quota"];
     let mut functions: Vec<_> = names.iter().filter_map(|name| paths.function(name)).collect();
-    let medians = interleaved(rounds, &mut functions);
-    let list = names.iter().zip(&medians).map(|(name, median)| format!("{name} {median:.1}"));
-    println!("ns: {}", list.collect::<Vec<_>>().join(", "));
+    let medians = interleaved((rounds, CALLS), &mut functions);
+    print_all(&names, &medians);
     let median = |name: &str| {
         let index = names.iter().position(|it| *it == name).expect("it is measured");
         medians[index]
@@ -150,8 +151,86 @@ fn hot(rounds: usize) -> Vec<Line> {
         row("check, one rule / governor's keyed check", one / governor, "x", 2.0),
         row("check, prepared domain / governor's keyed check", prepared / governor, "x", 2.0),
         row("check, one rule / limiter", one / median("limiter"), "x", 4.0),
-        row("check, three rules", median("three"), "ns", 200.0),
+        row("check, three rules", median("three"), "ns", 150.0),
     ]
+}
+
+/// The same requests one by one and in batches of 16, over so many keys that each is a cache miss.
+fn batches(rounds: usize) -> Vec<Line> {
+    let batches = Batches::new(1_000_000);
+    let names = ["singles", "batch", "three-singles", "three-batch"];
+    let mut functions: Vec<_> = names.iter().filter_map(|name| batches.function(name)).collect();
+    let medians = interleaved((rounds, CALLS / 16), &mut functions);
+    let medians: Vec<f64> = medians.iter().map(|median| median / BATCH as f64).collect();
+    print_all(&names, &medians);
+    let row = |what, value| Line { what, value, unit: "x", most: 1.0 / 1.8 };
+    vec![
+        row("batch of 16 / single checks, one rule, 1 M keys", medians[1] / medians[0]),
+        row("batch of 16 / single checks, three rules, 1 M keys", medians[3] / medians[2]),
+    ]
+}
+
+/// Requests of many keys, in no order, by one rule and by three.
+struct Batches {
+    one: Engine,
+    three: Engine,
+    keys: Vec<String>,
+}
+
+impl Batches {
+    fn new(keys: usize) -> Self {
+        let (user, more) = (by("user"), by("org") + &rule("all", BUCKET));
+        let (one, three) = (engine(&user), engine(&(user + &more)));
+        let keys: Vec<String> = (0..keys).map(|n| format!("user-{n:07}")).collect();
+        for key in &keys {
+            for engine in [&one, &three] {
+                black_box(allowed(engine.check(&Request::new("default", &of(key)))));
+            }
+        }
+        Self { one, three, keys }
+    }
+
+    /// Calls of 16 decisions each.
+    fn function(&self, path: &str) -> Option<Box<dyn FnMut() -> bool + '_>> {
+        let (engine, is_batch) = match path {
+            "singles" => (&self.one, false),
+            "batch" => (&self.one, true),
+            "three-singles" => (&self.three, false),
+            "three-batch" => (&self.three, true),
+            _ => return None,
+        };
+        let mut next = 1_u64;
+        Some(Box::new(move || {
+            let attributes: [_; BATCH] = std::array::from_fn(|_| {
+                next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                of(&self.keys[(next >> 33) as usize % self.keys.len()])
+            });
+            let requests = attributes.each_ref().map(|it| Request::new("default", it));
+            if is_batch {
+                return engine.check_many(&requests).into_iter().all(allowed);
+            }
+            requests.iter().all(|request| allowed(engine.check(request)))
+        }))
+    }
+}
+
+/// The attributes of a request.
+fn of(key: &str) -> [(&str, &str); 2] {
+    [("user", key), ("org", key)]
+}
+
+/// A rule with a bucket for each value of an attribute.
+fn by(attribute: &str) -> String {
+    rule(attribute, &format!("key = [\"{attribute}\"]\n{BUCKET}"))
+}
+
+fn rule(name: &str, rest: &str) -> String {
+    format!("[[rule]]\nname = \"{name}\"\n{rest}\n")
+}
+
+fn print_all(names: &[&str], medians: &[f64]) {
+    let list = names.iter().zip(medians).map(|(name, median)| format!("{name} {median:.1}"));
+    println!("ns: {}", list.collect::<Vec<_>>().join(", "));
 }
 
 fn allowed(
@@ -207,7 +286,7 @@ fn matching(rounds: usize) -> Vec<Line> {
             Box::new(|| allowed(few.check(black_box(&request)))),
             Box::new(|| allowed(lots.check(black_box(&request)))),
         ];
-        let medians = interleaved(rounds, &mut functions);
+        let medians = interleaved((rounds, CALLS), &mut functions);
         lines.push(Line { what, value: medians[1] / medians[0], unit: "x", most: 2.0 });
     }
     lines
@@ -289,15 +368,18 @@ fn tail(engine: &Engine) -> f64 {
 }
 
 /// Nanoseconds per call of each function, medians of interleaved rounds.
-fn interleaved(rounds: usize, functions: &mut [Box<dyn FnMut() -> bool + '_>]) -> Vec<f64> {
+fn interleaved(
+    (rounds, calls): (usize, u32),
+    functions: &mut [Box<dyn FnMut() -> bool + '_>],
+) -> Vec<f64> {
     let mut times = vec![Vec::new(); functions.len()];
     for _ in 0..rounds {
         for (function, times) in functions.iter_mut().zip(&mut times) {
             let start = Instant::now();
-            for _ in 0..CALLS {
+            for _ in 0..calls {
                 black_box(function());
             }
-            times.push(start.elapsed().as_nanos() as f64 / f64::from(CALLS));
+            times.push(start.elapsed().as_nanos() as f64 / f64::from(calls));
         }
     }
     times.iter_mut().for_each(|times| times.sort_by(f64::total_cmp));
@@ -305,5 +387,10 @@ fn interleaved(rounds: usize, functions: &mut [Box<dyn FnMut() -> bool + '_>]) -
 }
 
 const CALLS: u32 = 200_000;
+
+/// Decisions in a batch.
+const BATCH: usize = 16;
+
+const BUCKET: &str = "bucket = { rate = \"1000000000/s\", burst = 1000000000 }";
 
 const KEY: &str = "198.51.100.7";

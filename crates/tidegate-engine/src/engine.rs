@@ -33,6 +33,7 @@ use decide::{Verb, When};
 use local::LocalTable;
 
 mod at;
+mod batch;
 mod builder;
 mod change;
 mod current_rules;
@@ -47,6 +48,7 @@ mod local;
 mod options;
 mod owned_requests;
 mod plain;
+mod plain_key;
 mod planning;
 mod report;
 mod rule_keys;
@@ -143,7 +145,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// A cost of 0 is a peek and changes nothing.
     #[inline]
     pub fn check(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Check, When::Now)
+        self.check_when(request, None)
     }
 
     /// Decides several requests of one domain in one decision: all are charged, or none.
@@ -154,12 +156,16 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         self.decide(requests, Verb::Check, When::Now)
     }
 
-    /// Decides several requests independently, at the same time.
+    /// Decides several requests independently, at the same time, in their order: each gets what
+    /// [`check`](Self::check) would return.
+    ///
+    /// About twice as fast as one call per request when there are many keys: memory is fetched for
+    /// up to 16 of them at once.
     pub fn check_many(
         &self,
         requests: &[Request<'_>],
     ) -> Vec<NowOrLater<'_, Result<Report, CheckError>>> {
-        self.at(self.shared.clock.now()).check_many(requests)
+        self.check_each(requests, When::Read(self.shared.clock.now()))
     }
 
     /// What [`check`](Self::check) would decide. Charges nothing, so `remaining` does not include

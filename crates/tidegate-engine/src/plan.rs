@@ -98,11 +98,30 @@ pub(crate) struct Charge<'a> {
     pub(crate) period: Period,
 }
 
-/// Charges without holds, idempotency keys or notes, and the version of the rules that they are of.
+/// What a fast decision needs of a [`Charge`]: no holds, no idempotency key, no note, and nothing
+/// charged to a denied request.
+#[derive(Clone, Copy, Debug)]
+pub struct FastCharge<'a> {
+    pub(crate) limit: &'a AnyLimit,
+    pub(crate) hash: u64,
+    pub(crate) cost: u64,
+    pub(crate) rule: u32,
+    pub(crate) tag: u32,
+    pub(crate) mode: Mode,
+    pub(crate) period: Period,
+}
+
+/// The charges of a fast decision, in order, from the first place on.
+///
+/// They are made where they are used: a copy of what was just written waits for it.
+pub(crate) type FastList<'a> = [Option<FastCharge<'a>>; INLINE];
+
+/// Fast charges that are decided as one, and the version of the rules that they are of.
 #[derive(Clone, Copy, Debug)]
 pub struct FastCharges<'a> {
     pub(crate) version: u64,
-    pub(crate) list: &'a [Charge<'a>],
+    pub(crate) now: Timestamp,
+    pub(crate) list: &'a FastList<'a>,
 }
 
 /// How long units are on hold.
@@ -184,12 +203,6 @@ impl Plan<'_> {
         self.requests.is_some_and(|requests| requests.meets(charge, conditions))
     }
 
-    /// Its charges alone.
-    #[inline(always)]
-    pub(crate) fn fast_charges(&self) -> FastCharges<'_> {
-        FastCharges { version: self.version, list: &self.charges }
-    }
-
     /// Whether it only charges limits.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
@@ -198,6 +211,13 @@ impl Plan<'_> {
 }
 
 impl<'a> Charge<'a> {
+    /// What a fast decision needs of it.
+    #[inline(always)]
+    pub(crate) const fn fast(&self) -> FastCharge<'a> {
+        let Self { limit, hash, cost, rule, tag, mode, period, .. } = *self;
+        FastCharge { limit, hash, cost, rule, tag, mode, period }
+    }
+
     /// What the limit would decide for a new key.
     pub(crate) fn peek_fresh(&self, now: Timestamp) -> Decision {
         let LimitRequest { limit, cost, decided_at, .. } = self.limit_request(now);

@@ -16,7 +16,7 @@ use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
 use crate::history::{History, RuleHistory};
 pub(crate) use crate::hold_id::HoldId;
-use crate::plan::{FastCharges, Plan, Settlement};
+use crate::plan::{FastCharge, FastCharges, Plan, Settlement};
 use later::BoxFuture;
 use shared::{RecordKey, SharedStore};
 
@@ -348,9 +348,10 @@ impl<S: sealed::Store> Store for S {}
 
 pub(crate) mod sealed {
     use super::{
-        Adoption, Arc, AtomicU64, Change, Deciding, Decisions, EnrolFailure, FastCharges,
-        ForgetScope, History, HoldId, KeyedHash, NowOrLater, Outage, Overlay, Plan, RefundFailure,
-        SettleFailure, Settled, Settlement, SharedStore, StoredEdits, Times, Timestamp, fmt,
+        Adoption, Arc, AtomicU64, Change, Deciding, Decisions, EnrolFailure, FastCharge,
+        FastCharges, ForgetScope, History, HoldId, KeyedHash, NowOrLater, Outage, Overlay, Plan,
+        RefundFailure, SettleFailure, Settled, Settlement, SharedStore, StoredEdits, Times,
+        Timestamp, fmt,
     };
 
     pub trait Store: fmt::Debug + Send + Sync + 'static {
@@ -378,11 +379,14 @@ pub(crate) mod sealed {
         fn decide_fast(
             &self,
             _charges: FastCharges<'_>,
-            _times: Times,
             _decisions: &mut Decisions,
         ) -> Option<bool> {
             None
         }
+
+        /// Prefetches the memory that a [fast decision](Self::decide_fast) reads for a charge.
+        #[inline(always)]
+        fn fetch(&self, _charge: &FastCharge<'_>) {}
 
         /// Ends or extends a hold, or refunds what it charged. A file store writes the note with
         /// it.

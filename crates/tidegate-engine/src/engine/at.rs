@@ -56,7 +56,7 @@ impl<'e, S: Store, C: Clock + Send + Sync + 'static> EngineAt<'e, S, C> {
     /// [`Engine::check`].
     #[inline]
     pub fn check(&self, request: &Request<'_>) -> NowOrLater<'e, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Check)
+        self.engine.check_when(request, Some(self.now))
     }
 
     /// [`Engine::check_together`].
@@ -72,7 +72,7 @@ impl<'e, S: Store, C: Clock + Send + Sync + 'static> EngineAt<'e, S, C> {
         &self,
         requests: &[Request<'_>],
     ) -> Vec<NowOrLater<'e, Result<Report, CheckError>>> {
-        requests.iter().map(|request| self.check(request)).collect()
+        self.engine.check_each(requests, When::At(self.now))
     }
 
     /// [`Engine::peek`].

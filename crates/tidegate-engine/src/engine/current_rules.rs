@@ -47,9 +47,23 @@ impl CurrentRules {
     /// Makes these the rules in force; a read and a comparison where they are so already.
     #[inline(always)]
     pub(super) fn renew(&self, known: &mut Option<GuardedRules>) {
-        let address = self.address.load(Ordering::Acquire);
-        if known.as_ref().is_none_or(|known| Arc::as_ptr(known).addr() != address) {
+        if !self.is_current(known) {
             *known = Some(self.load());
         }
+    }
+
+    /// The same for one of many that are kept at the same time. They count as references to the
+    /// rules: a thread has only a few guards that do not.
+    #[inline]
+    pub(super) fn renew_counted(&self, known: &mut Option<GuardedRules>) {
+        if !self.is_current(known) {
+            *known = Some(Guard::from_inner(self.load_full()));
+        }
+    }
+
+    #[inline(always)]
+    fn is_current(&self, known: &Option<GuardedRules>) -> bool {
+        let address = self.address.load(Ordering::Acquire);
+        known.as_ref().is_some_and(|known| Arc::as_ptr(known).addr() == address)
     }
 }

@@ -37,6 +37,8 @@ pub(super) enum Verb {
 pub(super) enum When {
     /// The clock's.
     Now,
+    /// This one, which was read from the clock.
+    Read(Timestamp),
     /// This one, which is also the time of day.
     At(Timestamp),
     /// In the future: what would be decided if nothing happened until then.
@@ -52,7 +54,7 @@ impl When {
     pub(super) const fn given(self) -> Option<Timestamp> {
         match self {
             Self::At(now) => Some(now),
-            Self::Now | Self::Ahead(_) => None,
+            Self::Now | Self::Read(_) | Self::Ahead(_) => None,
         }
     }
 }
@@ -83,6 +85,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     pub(super) fn times_when(&self, rules: &Ruleset, when: When) -> Times {
         match when {
             When::Ahead(times) => times,
+            When::Read(now) if rules.needs_wall => Times { now, wall: self.shared.clock.wall() },
+            When::Read(now) => Times { now, wall: now },
             When::Now | When::At(_) => self.times(rules, when.given()),
         }
     }
@@ -112,7 +116,16 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         Ok(planned)
     }
 
+    /// Charges one request.
     #[inline]
+    pub(super) fn check_when(
+        &self,
+        request: &Request<'_>,
+        given: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<Report, CheckError>> {
+        self.check_in(&DomainName::of(std::slice::from_ref(request)), request, given)
+    }
+
     pub(super) fn decide(
         &self,
         requests: &[Request<'_>],
@@ -123,7 +136,6 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 
     /// Decides requests in the domain that `find` finds.
-    #[inline]
     pub(super) fn decide_in(
         &self,
         find: &impl FindDomain,
@@ -131,18 +143,28 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         verb: Verb,
         when: When,
     ) -> NowOrLater<'_, Result<Report, CheckError>> {
+        self.decide_planned(Report::new(&self.shared.rules), find, requests, (verb, when))
+    }
+
+    /// Charges one request in the domain that `find` finds.
+    #[inline]
+    pub(super) fn check_in(
+        &self,
+        find: &impl FindDomain,
+        request: &Request<'_>,
+        given: Option<Timestamp>,
+    ) -> NowOrLater<'_, Result<Report, CheckError>> {
         let mut report = Report::new(&self.shared.rules);
-        if let (Verb::Check, [request]) = (verb, requests)
-            && self.decide_plain(&mut report, find, request, when)
-        {
+        if self.decide_plain(&mut report, find, request, given) {
             return NowOrLater::Now(Ok(report));
         }
-        self.decide_planned(report, find, requests, (verb, when))
+        let how = (Verb::Check, When::given_or_now(given));
+        self.decide_planned(report, find, std::slice::from_ref(request), how)
     }
 
     /// Decides requests in the domain that `find` finds, by a plan.
     #[inline(never)]
-    fn decide_planned(
+    pub(super) fn decide_planned(
         &self,
         mut report: Report,
         find: &dyn FindDomain,

@@ -39,7 +39,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> PreparedDomain<S, C> {
     /// [`Engine::check`] of a request in this domain, whatever domain it names.
     #[inline]
     pub fn check(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.engine.decide_in(self, std::slice::from_ref(request), Verb::Check, When::Now)
+        self.engine.check_in(self, request, None)
     }
 
     /// [`Engine::peek`] of a request in this domain.

@@ -3,69 +3,82 @@
 //! Which rules and domains are plain is known when they are compiled. All that is not plain is left
 //! to the general path, with nothing changed.
 
-use smallvec::SmallVec;
+use tidegate_core::Timestamp;
+use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Missing, Mode};
 use tidegate_table::clock::Clock;
 use tidegate_table::hash::KeyedHash;
 
 use super::domain::FindDomain;
-use super::report::{EvaluatedRule, Report, ReportBody};
-use super::ruleset::{Domain, Ruleset};
+use super::report::{EvaluatedRule, PlainParts, Report};
+use super::ruleset::{CompiledRule, Domain, Ruleset};
 use super::{Engine, When};
-use crate::any_limit::{INLINE, NO_PERIOD};
+use crate::any_limit::NO_PERIOD;
 use crate::cycle::Times;
-use crate::plan::{Charge, FastCharges};
+use crate::plan::{FastCharge, FastCharges, FastList};
 use crate::request::Request;
 use crate::store::Store;
 
 /// A request to be charged, with the rules that it may match.
-struct PlainRequest<'a> {
-    rules: &'a Ruleset,
-    domain: &'a Domain,
+pub(super) struct PlainRequest<'a, 'r, S, C> {
+    engine: &'a Engine<S, C>,
+    rules: &'r Ruleset,
+    domain: &'r Domain,
     request: &'a Request<'a>,
-    times: Times,
+    /// The time of the decision, once it is known.
+    times: Option<Times>,
 }
-
-/// The charges of a plain request.
-type Charges<'a> = SmallVec<[Charge<'a>; INLINE]>;
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// Makes the decision for the report, if the request and its rules are plain; false if it needs
     /// the general path.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn decide_plain(
         &self,
         report: &mut Report,
         find: &impl FindDomain,
         request: &Request<'_>,
-        when: When,
+        given: Option<Timestamp>,
     ) -> bool {
-        let store = &self.shared.store;
-        if !store.decides_fast() || !is_plain(request) {
-            return false;
-        }
-        let ReportBody { rules, evaluated, decisions, is_allowed, .. } = &mut *report.body;
-        let Some(rules) = rules.as_deref() else { return false };
-        let Some(domain) = find.number(rules).map(|number| &rules.domains[number]) else {
+        let Some(parts) = report.body.plain_parts() else { return false };
+        let rules = parts.rules;
+        let times = given.map(|now| Times { now, wall: now });
+        let Some(mut plain) = PlainRequest::new(self, rules, (find, request), times) else {
             return false;
         };
-        let times = self.times_when(rules, when);
-        let plain = PlainRequest { rules, domain, request, times };
-        let decided = plain.with_charges(store.hash(), |list| {
-            let charges = FastCharges { version: rules.version, list };
-            let allowed = store.decide_fast(charges, times, decisions)?;
-            evaluated.clear();
-            for charge in list {
-                evaluated.push(EvaluatedRule { rule: charge.rule, mode: charge.mode });
-            }
-            Some(allowed)
-        });
-        let Some(allowed) = decided else { return false };
-        *is_allowed = allowed;
-        if !allowed {
-            self.correct_wait(report, (find, std::slice::from_ref(request)), (when, times));
+        let mut list: FastList<'_> = std::array::from_fn(|_| None);
+        if !plain.plan(&mut list) {
+            return false;
+        }
+        let times = plain.times();
+        let Some(is_allowed) = self.charge_plain(parts, &list, times) else { return false };
+        if !is_allowed {
+            let of = (find as &dyn FindDomain, std::slice::from_ref(request));
+            self.correct_wait(report, of, (When::given_or_now(given), times));
         }
         true
+    }
+
+    /// Decides the charges of a plain request, and returns whether it is allowed; `None` if it needs
+    /// the general path, also where there are none.
+    #[inline(always)]
+    pub(super) fn charge_plain(
+        &self,
+        PlainParts { rules, evaluated, decisions, is_allowed }: PlainParts<'_>,
+        list: &FastList<'_>,
+        times: Times,
+    ) -> Option<bool> {
+        let charges = FastCharges { version: rules.version, now: times.now, list };
+        let Some(allowed) = self.shared.store.decide_fast(charges, decisions) else {
+            decisions.clear();
+            return None;
+        };
+        *is_allowed = allowed;
+        evaluated.clear();
+        for charge in list.iter().map_while(Option::as_ref) {
+            evaluated.push(EvaluatedRule::from(charge));
+        }
+        Some(allowed)
     }
 }
 
@@ -75,76 +88,112 @@ fn is_plain(request: &Request<'_>) -> bool {
     request.cost > 0 && request.idempotency_key.is_none() && request.request_limit.is_none()
 }
 
-impl<'a> PlainRequest<'a> {
-    /// What a function makes of the charges of all rules; `None` if one of the rules is not plain,
-    /// or none applies: whether such a request is allowed is not decided here.
+impl<'a, 'r, S: Store, C: Clock + Send + Sync + 'static> PlainRequest<'a, 'r, S, C> {
+    /// A request in the domain that `find` finds; `None` if one of them is not plain.
     #[inline(always)]
-    fn with_charges(
-        &self,
-        hash: &KeyedHash,
-        mut decide: impl FnMut(&[Charge<'a>]) -> Option<bool>,
-    ) -> Option<bool> {
-        let Domain { is_plain, is_unconditional, rules, matcher, .. } = self.domain;
-        if !is_plain {
+    pub(super) fn new(
+        engine: &'a Engine<S, C>,
+        rules: &'r Ruleset,
+        (find, request): (&impl FindDomain, &'a Request<'a>),
+        times: Option<Times>,
+    ) -> Option<Self> {
+        if !engine.shared.store.decides_fast() || !is_plain(request) {
             return None;
         }
+        let domain = &rules.domains[find.number(rules)?];
+        domain.is_plain.then_some(Self { engine, rules, domain, request, times })
+    }
+
+    /// Plans the charges of all rules that apply; false if one of the rules is not plain, or there
+    /// are too many. There may be none: then the general path decides.
+    #[inline(always)]
+    pub(super) fn plan(&mut self, list: &mut FastList<'r>) -> bool {
+        let Domain { is_unconditional, rules, .. } = self.domain;
         if let ([number], true) = (rules.as_slice(), is_unconditional) {
-            // The charge of a single rule need not be in memory.
-            return decide(&[self.charge(*number, hash)??]);
+            return self.charge(*number, &mut list[0]).is_some();
         }
-        let mut charges = Charges::new();
+        self.plan_several(list)
+    }
+
+    #[inline(never)]
+    fn plan_several(&mut self, list: &mut FastList<'r>) -> bool {
+        let Domain { is_unconditional, rules, matcher, .. } = self.domain;
+        let (attributes, mut used) = (&self.request.attributes, 0);
+        let mut add = |number: u32| {
+            let Some(place) = list.get_mut(used) else {
+                // One more than there are places may still turn out not to apply.
+                let mut beyond = None;
+                self.charge(number, &mut beyond)?;
+                return beyond.is_none().then_some(());
+            };
+            self.charge(number, place)?;
+            used += usize::from(place.is_some());
+            Some(())
+        };
         if *is_unconditional {
-            for &number in rules {
-                self.add(number, hash, &mut charges)?;
-            }
+            rules.iter().all(|&number| add(number).is_some())
         } else {
-            for index in matcher.find(&self.request.attributes).iter() {
-                self.add(rules[index], hash, &mut charges)?;
-            }
+            let found = matcher.find(attributes);
+            found.iter().all(|index| add(rules[index]).is_some())
         }
-        if charges.is_empty() { None } else { decide(&charges) }
     }
 
-    /// Adds the charge of a rule, if it has one.
-    #[inline(always)]
-    fn add(&self, number: u32, hash: &KeyedHash, charges: &mut Charges<'a>) -> Option<()> {
-        if let Some(charge) = self.charge(number, hash)? {
-            if charges.len() == INLINE {
-                return None;
-            }
-            charges.push(charge);
-        }
-        Some(())
-    }
-
-    /// The charge of a rule, if it has one; `None` if the rule is not plain.
-    #[inline(always)]
-    fn charge(&self, number: u32, hash: &KeyedHash) -> Option<Option<Charge<'a>>> {
-        let compiled = self.rules.rule(number);
-        if !compiled.is_plain {
-            return None;
-        }
-        let (hash, missing) = compiled.hash_key(&self.request.attributes, hash);
-        if missing.is_some() {
-            match compiled.rule.missing() {
-                Missing::Skip => return Some(None),
-                Missing::Refuse => return None,
-                Missing::Share => {}
-            }
-        }
+    /// The charge of a rule, if it applies, and `None` if the rule is not plain. Its line is
+    /// prefetched.
+    #[inline(never)]
+    fn charge(&mut self, number: u32, charge: &mut Option<FastCharge<'r>>) -> Option<()> {
+        let store = &self.engine.shared.store;
+        let compiled = self.rules.rules.get(number as usize).filter(|it| it.is_plain)?;
+        let CompiledRule { family, plain_key, .. } = compiled;
+        let attributes = &self.request.attributes;
+        let hash = match plain_key.hash(*family, attributes, store.hash()) {
+            Some(hash) => hash,
+            None => match compiled.hash_parts(attributes, store.hash())? {
+                Some(hash) => hash,
+                None => return Some(()),
+            },
+        };
         let is_enforced = compiled.rule.mode() == Mode::Enforce && self.rules.is_enforced(hash);
-        Some(Some(Charge {
+        let period = match &compiled.cycle {
+            None => NO_PERIOD,
+            Some(cycle) => cycle.period(self.times()),
+        };
+        let charge = charge.insert(FastCharge {
+            limit: &compiled.common,
+            hash,
+            cost: self.request.cost,
             rule: number,
             tag: compiled.tag,
             mode: if is_enforced { Mode::Enforce } else { Mode::Shadow },
-            charge_refused: false,
-            durability: compiled.durability,
-            family: compiled.family,
-            hash,
-            cost: self.request.cost,
-            is_by_request: true,
-            limit: &compiled.common,
-            period: compiled.cycle.as_ref().map_or(NO_PERIOD, |it| it.period(self.times)),
-        }))
+            period,
+        });
+        store.fetch(charge);
+        Some(())
+    }
+
+    /// The time of the decision. It is read late, when lines are on their way: some processors read
+    /// their counter only after earlier loads.
+    #[inline(always)]
+    fn times(&mut self) -> Times {
+        match self.times {
+            Some(times) => times,
+            None => *self.times.insert(self.engine.times(self.rules, None)),
+        }
     }
 }
+
+impl CompiledRule {
+    /// The hash of a request's key, if the rule applies to it; `None` if the request is denied.
+    #[inline(never)]
+    fn hash_parts(&self, attributes: &Attributes<'_>, hash: &KeyedHash) -> Option<Option<u64>> {
+        let (hash, missing) = self.hash_key(attributes, hash);
+        match self.rule.missing() {
+            Missing::Skip if missing.is_some() => Some(None),
+            Missing::Refuse if missing.is_some() => None,
+            Missing::Skip | Missing::Refuse | Missing::Share => Some(Some(hash)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

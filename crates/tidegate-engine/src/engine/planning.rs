@@ -648,7 +648,7 @@ fn ends<const N: usize>(text: &[u8]) -> Option<(&[u8; N], &[u8; N])> {
 
 /// Text ends with a byte that no text has, as `str`'s own hash has it.
 #[inline(always)]
-fn write_text(text: &str, state: &mut impl Hasher) {
+pub(super) fn write_text(text: &str, state: &mut impl Hasher) {
     state.write(text.as_bytes());
     state.write_u8(0xff);
 }

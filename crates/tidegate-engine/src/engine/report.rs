@@ -9,10 +9,10 @@ use super::current_rules::CurrentRules;
 use super::error::CheckError;
 use super::planning::{EarlyDenial, RuleHit};
 use super::ruleset::{Domain, Ruleset};
-use crate::plan::{Charge, KeyName};
+use crate::plan::{Charge, FastCharge, KeyName};
 use crate::request::Request;
 use crate::store::{DecideError, Decided, Durable, HoldId};
-pub(super) use body::{RecycledBody, ReportBody, ReportTicket, TicketEnd};
+pub(super) use body::{PlainParts, RecycledBody, ReportBody, ReportTicket, TicketEnd};
 
 mod body;
 
@@ -29,6 +29,13 @@ pub struct Report {
 pub(super) struct EvaluatedRule {
     pub(super) rule: u32,
     pub(super) mode: Mode,
+}
+
+impl From<&FastCharge<'_>> for EvaluatedRule {
+    #[inline(always)]
+    fn from(charge: &FastCharge<'_>) -> Self {
+        Self { rule: charge.rule, mode: charge.mode }
+    }
 }
 
 impl From<&Charge<'_>> for EvaluatedRule {

@@ -15,6 +15,7 @@ use tidegate_policy::policy::{
 };
 use tidegate_table::hash::KeyedHash;
 
+use super::plain_key::PlainKey;
 use super::planning::{is_same, key_hash};
 use super::tally::{Tally, continue_counting};
 use crate::any_limit::AnyLimit;
@@ -97,6 +98,7 @@ pub(crate) struct CompiledRule {
     has_stages: bool,
     /// Whether only its key and its common limit count: no overrides, costs, slots or exceptions.
     pub(super) is_plain: bool,
+    pub(super) plain_key: PlainKey,
     pub(crate) durability: Durability,
     /// Counts its decisions.
     pub(super) tally: Arc<Tally>,
@@ -438,7 +440,7 @@ impl Compiler {
             (None, Some(before)) => before,
             (None, None) => unreachable!("a new rule has a new history"),
         };
-        CompiledRule::new(rule, cycle, history)
+        CompiledRule::new(rule, cycle, history, store.hash)
     }
 
     fn adopt(&mut self, history: RuleHistory) -> Arc<RuleHistory> {
@@ -465,7 +467,12 @@ impl Compiler {
 }
 
 impl CompiledRule {
-    fn new(rule: Rule, cycle: Option<Arc<CycleClock>>, history: Arc<RuleHistory>) -> Self {
+    fn new(
+        rule: Rule,
+        cycle: Option<Arc<CycleClock>>,
+        history: Arc<RuleHistory>,
+        hash: &KeyedHash,
+    ) -> Self {
         let limits = history.overrides();
         let overrides: Vec<CompiledOverride> = (rule.overrides().iter().zip(limits))
             .map(|(given, (keys, limit))| CompiledOverride {
@@ -497,6 +504,7 @@ impl CompiledRule {
             tally: Arc::default(),
             has_stages,
             is_plain,
+            plain_key: PlainKey::new(history.family, rule.key().parts(), hash),
             history,
             rule,
         }

@@ -20,7 +20,7 @@ use crate::any_limit::Decisions;
 use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
 use crate::history::History;
-use crate::plan::{FastCharges, Plan, Settlement};
+use crate::plan::{FastCharge, FastCharges, Plan, Settlement};
 
 /// One of the stores, chosen when the program starts.
 #[derive(Debug)]
@@ -82,13 +82,13 @@ impl sealed::Store for AnyStore {
     }
 
     #[inline]
-    fn decide_fast(
-        &self,
-        charges: FastCharges<'_>,
-        times: Times,
-        decisions: &mut Decisions,
-    ) -> Option<bool> {
-        either!(self, it => it.decide_fast(charges, times, decisions))
+    fn decide_fast(&self, charges: FastCharges<'_>, decisions: &mut Decisions) -> Option<bool> {
+        either!(self, it => it.decide_fast(charges, decisions))
+    }
+
+    #[inline]
+    fn fetch(&self, charge: &FastCharge<'_>) {
+        either!(self, it => it.fetch(charge));
     }
 
     fn settle(

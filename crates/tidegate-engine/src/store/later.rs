@@ -27,6 +27,7 @@ pub enum NowOrLater<'a, T> {
 
 impl<'a, T> NowOrLater<'a, T> {
     /// The result; blocks this thread until it is ready.
+    #[inline]
     pub fn block(self) -> T {
         match self {
             Self::Now(result) => result,

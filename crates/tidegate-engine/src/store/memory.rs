@@ -39,7 +39,7 @@ use super::{
 use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
-use crate::plan::{Charge, FastCharges, Plan, Settlement};
+use crate::plan::{Charge, FastCharge, FastCharges, Plan, Settlement};
 use crate::transition::HoldItem;
 use hold_tables::BodyMismatch;
 use overflow::Overflow;
@@ -168,7 +168,7 @@ impl MemoryStore {
     ) -> Result<Decided, DecideError> {
         self.in_force(plan)?;
         if plan.is_plain()
-            && let Some(is_allowed) = self.charge_fast(plan.fast_charges(), times.now, decisions)
+            && let Some(is_allowed) = self.charge_planned(plan, times.now, decisions)
         {
             return Ok(Decided { is_allowed, hold: None, is_repeat: false });
         }
@@ -440,14 +440,14 @@ impl sealed::Store for MemoryStore {
     }
 
     #[inline(always)]
-    fn decide_fast(
-        &self,
-        charges: FastCharges<'_>,
-        times: Times,
-        decisions: &mut Decisions,
-    ) -> Option<bool> {
+    fn decide_fast(&self, charges: FastCharges<'_>, decisions: &mut Decisions) -> Option<bool> {
         self.is_in_force(charges.version).ok()?;
-        self.charge_fast(charges, times.now, decisions)
+        self.charge_fast(charges, decisions)
+    }
+
+    #[inline(always)]
+    fn fetch(&self, charge: &FastCharge<'_>) {
+        self.fetch_line(charge);
     }
 
     fn settle(

@@ -92,6 +92,31 @@ fn an_allowed_request_over_three_rules_allocates_nothing() {
 }
 
 #[test]
+fn a_batch_allocates_its_list_of_decisions_alone() {
+    let policy = "[[rule]]\nname = \"user\"\nkey = [\"user\"]\nwindow = { max = 9000, per = \"1h\" }\n\
+                  [[rule]]\nname = \"all\"\nwindow = { max = 90000, per = \"1h\" }";
+    let engine = Engine::new(Policy::from_toml(policy).unwrap());
+    let users: Vec<String> = (0..16).map(|user| format!("user {user}")).collect();
+    let attributes: Vec<_> = users.iter().map(|user| [("user", user.as_str())]).collect();
+    let requests: Vec<_> = attributes.iter().map(|it| Request::new("default", it)).collect();
+    let check = || {
+        for decided in engine.check_many(&requests) {
+            assert!(decided.block().unwrap().is_allowed());
+        }
+    };
+    (0..2).for_each(|_| check());
+    for _ in 0..100 {
+        assert_eq!(allocations(check), 1);
+    }
+    // All reports at once, and one of them longer than the others.
+    let check = || drop(engine.check_many(&requests));
+    check();
+    let (kept, count) = (engine.check(&requests[0]), allocations(check));
+    assert!(kept.block().unwrap().is_allowed());
+    assert!(count <= 4, "one body and its lists: {count}");
+}
+
+#[test]
 fn calls_that_bring_their_limit_allocate_nothing() {
     let limiter = Limiter::<[u8], CallLimit>::per_call().build().unwrap();
     let keys: Vec<Vec<u8>> = (0..100).map(|key| format!("key {key}").into_bytes()).collect();

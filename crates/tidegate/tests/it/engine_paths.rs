@@ -12,9 +12,9 @@ use tidegate::{
 };
 
 /// Midnight, a while after 1970.
-const START: u64 = 86_400 * 20_000;
+pub(crate) const START: u64 = 86_400 * 20_000;
 
-const USERS: [&str; 4] = ["ada", "bob", "cyd", "dee"];
+pub(crate) const USERS: [&str; 4] = ["ada", "bob", "cyd", "dee"];
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -27,7 +27,7 @@ enum Step {
     Override { user: usize, number: u64, for_ms: Option<u64> },
 }
 
-fn rule(index: usize, kind: usize, number: u64) -> String {
+pub(crate) fn rule(index: usize, kind: usize, number: u64) -> String {
     let (limit, more) = match kind {
         0 => (format!("bucket = {{ rate = \"{number}/s\", burst = {} }}", number * 3), ""),
         1 => (format!("window = {{ max = {}, per = \"2s\" }}", number * 2), ""),
@@ -169,12 +169,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// How a rule of a mixed policy applies, besides its limit.
 #[derive(Clone, Debug)]
-struct Conditions {
-    kind: usize,
-    matches: &'static str,
-    key: &'static str,
-    missing: &'static str,
-    is_shadow: bool,
+pub(crate) struct Conditions {
+    pub(crate) kind: usize,
+    pub(crate) matches: &'static str,
+    pub(crate) key: &'static str,
+    pub(crate) missing: &'static str,
+    pub(crate) is_shadow: bool,
 }
 
 /// A request with or without attributes that rules need.
@@ -198,7 +198,7 @@ fn mixed_policy(rules: &[Conditions]) -> Policy {
     Policy::from_toml(&rules.collect::<String>()).unwrap()
 }
 
-fn conditions() -> impl Strategy<Value = Conditions> {
+pub(crate) fn conditions() -> impl Strategy<Value = Conditions> {
     let matches = prop::sample::select(vec![
         "",
         "",
@@ -227,7 +227,7 @@ fn attempt() -> impl Strategy<Value = Attempt> {
 }
 
 /// What a report says.
-fn content(report: &Report) -> String {
+pub(crate) fn content(report: &Report) -> String {
     let rules: Vec<_> = report.rules().map(|it| (it.rule, it.mode, *it.decision)).collect();
     format!("{} {:?} {rules:?}", report.is_allowed(), report.retry_after())
 }

@@ -12,6 +12,7 @@ mod descriptors;
 mod direct;
 mod engine;
 mod engine_at;
+mod engine_batches;
 mod engine_builder;
 mod engine_clocks;
 mod engine_conformance;

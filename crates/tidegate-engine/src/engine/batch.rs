@@ -1,0 +1,84 @@
+//! Several requests, decided one after the other: all of them are planned first, so that the memory
+//! of all their keys is on its way before the first is decided.
+
+use std::array;
+
+use tidegate_table::clock::Clock;
+
+use super::decide::{Verb, When};
+use super::domain::DomainName;
+use super::plain::PlainRequest;
+use super::report::Report;
+use super::ruleset::Ruleset;
+use super::{CheckError, Engine};
+use crate::cycle::Times;
+use crate::plan::FastList;
+use crate::request::Request;
+use crate::store::{NowOrLater, Store};
+
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+    /// Decides requests independently, in their order.
+    pub(super) fn check_each(
+        &self,
+        requests: &[Request<'_>],
+        when: When,
+    ) -> Vec<NowOrLater<'_, Result<Report, CheckError>>> {
+        let mut decided = Vec::with_capacity(requests.len());
+        for batch in requests.chunks(BATCH) {
+            self.check_batch(batch, when, &mut decided);
+        }
+        decided
+    }
+
+    /// Decides up to [`BATCH`] requests.
+    fn check_batch<'e>(
+        &'e self,
+        batch: &[Request<'_>],
+        when: When,
+        decided: &mut Vec<NowOrLater<'e, Result<Report, CheckError>>>,
+    ) {
+        let rules = self.shared.rules.load();
+        let times = self.times_when(&rules, when);
+        // A request that is not plain has an empty list.
+        let mut lists: [FastList<'_>; BATCH] = array::from_fn(|_| array::from_fn(|_| None));
+        for (list, request) in lists.iter_mut().zip(batch) {
+            let find = DomainName::of(std::slice::from_ref(request));
+            let plain = PlainRequest::new(self, &rules, (&find, request), Some(times));
+            if plain.is_some_and(|mut plain| !plain.plan(list)) {
+                list.fill(None);
+            }
+        }
+        for (list, request) in lists.iter().zip(batch) {
+            decided.push(self.check_planned(request, &rules, list, (when, times)));
+        }
+    }
+
+    /// Decides a request with its charges, if it is plain, under these rules.
+    #[inline(always)]
+    fn check_planned(
+        &self,
+        request: &Request<'_>,
+        rules: &Ruleset,
+        list: &FastList<'_>,
+        (when, times): (When, Times),
+    ) -> NowOrLater<'_, Result<Report, CheckError>> {
+        let requests = std::slice::from_ref(request);
+        let find = &DomainName::of(requests);
+        let mut report = Report::new(&self.shared.rules);
+        let parts = report.body.plain_parts();
+        // An edit may have come since it was planned.
+        let parts = parts.filter(|parts| std::ptr::eq(parts.rules, rules));
+        match parts.and_then(|parts| self.charge_plain(parts, list, times)) {
+            None => self.decide_planned(report, find, requests, (Verb::Check, when)),
+            Some(is_allowed) => {
+                if !is_allowed {
+                    self.correct_wait(&mut report, (find, requests), (when, times));
+                }
+                NowOrLater::Now(Ok(report))
+            }
+        }
+    }
+}
+
+/// As many keys as memory is fetched for at once.
+const BATCH: usize = 16;
