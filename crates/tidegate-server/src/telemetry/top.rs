@@ -1,6 +1,5 @@
 //! The busiest and the most denied keys, in bounded memory and with bounded errors.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
@@ -9,6 +8,10 @@ use std::time::Duration;
 use serde::Serialize;
 use tidegate::policy::RuleId;
 use tidegate::{KeyName, Timestamp};
+
+use space_saving::SpaceSaving;
+
+mod space_saving;
 
 /// The busiest and the most denied keys.
 #[derive(Debug)]
@@ -77,7 +80,7 @@ impl Top {
             return Vec::new();
         }
         let sketches = self.sketches.lock().unwrap_or_else(PoisonError::into_inner);
-        let keys = sketches.busiest.counts.keys().chain(sketches.most_denied.counts.keys());
+        let keys = sketches.busiest.keys().chain(sketches.most_denied.keys());
         let is_whole = |key: &&TopKey| {
             let mut values = key.key.iter().filter_map(|(_, value)| value.as_ref());
             values.all(|value| value.len() <= MOST_BYTES)
@@ -110,53 +113,6 @@ impl Sketches {
             self.most_denied.halve(halvings);
             self.halved_at = now;
         }
-    }
-}
-
-/// Counts of the most frequent keys, by Metwally's "space saving": if it is full, a new key
-/// replaces the rarest one and inherits its count. So no frequent key is missed, and no count is
-/// too small.
-#[derive(Debug, Default)]
-struct SpaceSaving {
-    counts: HashMap<TopKey, (u64, u64)>,
-}
-
-impl SpaceSaving {
-    fn add(&mut self, key: &TopKey, weight: u64) {
-        if let Some((count, _)) = self.counts.get_mut(key) {
-            *count = count.saturating_add(weight);
-            return;
-        }
-        let mut inherited = 0;
-        if self.counts.len() >= MOST_KEYS {
-            let rarest = self.counts.iter().min_by_key(|(_, (count, _))| *count);
-            if let Some((rarest, (count, _))) = rarest.map(|(key, count)| (key.clone(), *count)) {
-                inherited = count;
-                self.counts.remove(&rarest);
-            }
-        }
-        self.counts.insert(key.clone(), (inherited.saturating_add(weight), inherited));
-    }
-
-    fn halve(&mut self, times: u32) {
-        self.counts.retain(|_, (count, error)| {
-            *count = count.checked_shr(times).unwrap_or(0);
-            *error = error.checked_shr(times).unwrap_or(0);
-            *count > 0
-        });
-    }
-
-    fn first(&self, count: usize) -> Vec<KeyCount> {
-        let seen = |(key, (count, error)): (&TopKey, &(u64, u64))| KeyCount {
-            key: key.clone(),
-            count: *count,
-            error: *error,
-        };
-        let mut all: Vec<KeyCount> = self.counts.iter().map(seen).collect();
-        let order = |seen: &KeyCount| (std::cmp::Reverse(seen.count), seen.key.describe());
-        all.sort_by_cached_key(order);
-        all.truncate(count);
-        all
     }
 }
 
