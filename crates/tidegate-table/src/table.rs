@@ -34,6 +34,7 @@ use limits::LimitPair;
 use probe_chain::{Position, ProbeChain};
 use sketch::Sketch;
 use sync::RwLock;
+pub use sync::give_way;
 
 mod arena;
 mod capacity;
@@ -175,12 +176,13 @@ impl<A: KeyedLimit> Table<A> {
 
     /// [`allow`](Self::allow) where a unit is free, but another thread is writing to the line.
     ///
-    /// The attempt to lock it has fetched the line for writing, so that is tried again at once,
-    /// before anything is read.
+    /// It leaves the line to that thread for a moment. Then it locks the line before it reads it, so that nothing it has
+    /// read is outdated by the time it writes.
     #[cold]
     #[inline(never)]
     fn allow_locked(&self, key: Fetched<'_, A::Line>, now: Timestamp) -> bool {
         let Fetched { hash, home: line } = key;
+        give_way(0);
         let mut locked = Locked::new(line);
         let Some(slot) = locked.find(hash).filter(|&slot| !locked.header.is_pinned(slot)) else {
             drop(locked);
@@ -239,6 +241,7 @@ impl<A: KeyedLimit> Table<A> {
         now: Timestamp,
         report: impl Fn(Decision) -> R,
     ) -> Option<R> {
+        let mut losses = 0;
         loop {
             let header = read_header(line);
             let slot = find(line, hash)?;
@@ -260,6 +263,9 @@ impl<A: KeyedLimit> Table<A> {
                     locked.store(slot, after);
                     return Some(report(decision));
                 }
+            } else {
+                give_way(losses);
+                losses += 1;
             }
         }
     }

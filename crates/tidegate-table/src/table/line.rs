@@ -7,7 +7,7 @@
 
 use std::hint::select_unpredictable;
 
-use super::sync::{AtomicU32, AtomicU64, Backoff, Ordering, fence, is_u32, is_u64};
+use super::sync::{AtomicU32, AtomicU64, Backoff, Ordering, fence, give_way, is_u32, is_u64};
 
 /// The header of a line.
 ///
@@ -358,10 +358,13 @@ pub struct Locked<'a, L: Line> {
 impl<'a, L: Line> Locked<'a, L> {
     /// Locks the line; waits for the current holder.
     pub fn new(line: &'a L) -> Self {
+        let mut losses = 0;
         loop {
             if let Some(locked) = Self::if_unchanged(line, read_header(line)) {
                 return locked;
             }
+            give_way(losses);
+            losses += 1;
         }
     }
 

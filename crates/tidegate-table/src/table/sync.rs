@@ -56,13 +56,29 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> +
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Waits while another thread holds a lock for a few instructions.
+/// Stays away from a line that another thread has just written, for as long as that thread takes for a few more
+/// decisions.
+///
+/// Two cores that take a line from each other for every decision wait for its transfer most of the time. A core that
+/// lost the line, and does not ask for it for a moment, leaves it to the other for several decisions, and then has it
+/// for several of its own. `losses` is how often a decision has lost it before; it waits longer each time, because there
+/// are more than two of them then.
+#[cold]
+#[inline(never)]
+pub fn give_way(losses: u32) {
+    #[cfg(not(loom))]
+    spin(SPINS_AFTER_LOSS << losses.min(MOST_DOUBLINGS));
+    #[cfg(loom)]
+    let _ = losses;
+}
+
+/// Waits while another thread holds a lock for a few instructions, longer each time.
 ///
 /// First without a pause, which takes up to 140 cycles on some processors: longer than a line is
 /// locked. The holder may have been descheduled, so a long wait yields the processor.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
-    spins: u32,
+    waits: u32,
 }
 
 impl Backoff {
@@ -71,18 +87,38 @@ impl Backoff {
         #[cfg(loom)]
         loom::thread::yield_now();
         #[cfg(not(loom))]
-        if self.spins < SPINS_BEFORE_YIELD {
-            self.spins += 1;
-            if self.spins > SPINS_BEFORE_PAUSE {
-                std::hint::spin_loop();
+        {
+            match self.waits {
+                0..WAITS_BEFORE_PAUSE => spin(FIRST_SPINS << self.waits),
+                WAITS_BEFORE_PAUSE..WAITS_BEFORE_YIELD => {
+                    (0..PAUSES).for_each(|_| std::hint::spin_loop());
+                }
+                _ => std::thread::yield_now(),
             }
-        } else {
-            std::thread::yield_now();
+            self.waits = self.waits.saturating_add(1);
         }
     }
 }
 
+/// Takes about a cycle of the processor for each time, and reads no memory that others write.
 #[cfg(not(loom))]
-const SPINS_BEFORE_PAUSE: u32 = 16;
+fn spin(times: u32) {
+    (0..times).for_each(|time| {
+        std::hint::black_box(time);
+    });
+}
+
+/// Some 150 ns.
 #[cfg(not(loom))]
-const SPINS_BEFORE_YIELD: u32 = 128;
+const SPINS_AFTER_LOSS: u32 = 512;
+#[cfg(not(loom))]
+const MOST_DOUBLINGS: u32 = 5;
+/// About as long as a line is locked for one decision.
+#[cfg(not(loom))]
+const FIRST_SPINS: u32 = 16;
+#[cfg(not(loom))]
+const WAITS_BEFORE_PAUSE: u32 = 6;
+#[cfg(not(loom))]
+const WAITS_BEFORE_YIELD: u32 = 32;
+#[cfg(not(loom))]
+const PAUSES: u32 = 8;

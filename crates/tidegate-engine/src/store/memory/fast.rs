@@ -6,7 +6,7 @@
 
 use tidegate_core::Timestamp;
 use tidegate_policy::policy::Mode;
-use tidegate_table::table::{Locked, is_unchanged};
+use tidegate_table::table::{Locked, give_way, is_unchanged};
 
 use super::{MemoryStore, Plan, Width};
 use crate::any_limit::{Decisions, INLINE};
@@ -25,6 +25,15 @@ enum Fit {
     Elsewhere,
     /// The key has a hold, or counts under an older limit.
     NotPlain,
+}
+
+/// Why charges were not decided. Nothing has changed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Undecided {
+    /// They need another path.
+    OtherPath,
+    /// Another thread has written to one of the lines meanwhile.
+    Lost,
 }
 
 impl MemoryStore {
@@ -53,17 +62,34 @@ impl MemoryStore {
         FastCharges { version, now, list }: FastCharges<'_>,
         decisions: &mut Decisions,
     ) -> Option<bool> {
-        let at = (version, now);
-        decisions.clear();
+        for losses in 0..MOST_LOSSES {
+            decisions.clear();
+            match self.charge_list(list, (version, now), decisions) {
+                Ok(is_allowed) => return Some(is_allowed),
+                Err(Undecided::OtherPath) => return None,
+                // Longer than a bare limiter would: the other thread takes longer for a decision.
+                Err(Undecided::Lost) => give_way(losses + 1),
+            }
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn charge_list(
+        &self,
+        list: &FastList<'_>,
+        at: (u64, Timestamp),
+        decisions: &mut Decisions,
+    ) -> Result<bool, Undecided> {
         match list {
             [Some(charge), None, _] => match Width::of(charge.limit) {
                 Width::Narrow => self.charge_one(charge, at, decisions),
                 Width::Wide => self.charge_one_wide(charge, at, decisions),
-                Width::None => None,
+                Width::None => Err(Undecided::OtherPath),
             },
             [Some(a), Some(b), None] => self.charge_several([a, b], at, decisions),
             [Some(a), Some(b), Some(c)] => self.charge_several([a, b, c], at, decisions),
-            [None, ..] => None,
+            [None, ..] => Err(Undecided::OtherPath),
         }
     }
 
@@ -87,7 +113,7 @@ impl MemoryStore {
         list: [&FastCharge<'_>; N],
         at: (u64, Timestamp),
         decisions: &mut Decisions,
-    ) -> Option<bool> {
+    ) -> Result<bool, Undecided> {
         if list.iter().all(|charge| Width::of(charge.limit) == Width::Narrow) {
             self.charge_narrow(list, at, decisions)
         } else {
@@ -101,21 +127,21 @@ impl MemoryStore {
         charge: &FastCharge<'_>,
         (version, now): (u64, Timestamp),
         decisions: &mut Decisions,
-    ) -> Option<bool> {
+    ) -> Result<bool, Undecided> {
         let mut charged = None;
         let fit = self.evaluate_narrow(charge, now, decisions, &mut charged);
-        let charged = charged.as_ref()?;
+        let charged = charged.as_ref().ok_or(Undecided::OtherPath)?;
         let line = charged.line;
         if charged.changes() {
-            let mut locked = Locked::if_unchanged(line, charged.header)?;
+            let mut locked = Locked::if_unchanged(line, charged.header).ok_or(Undecided::Lost)?;
             if self.is_in_force(version).is_err() || !charged.is_still_true(&locked) {
-                return None;
+                return Err(Undecided::OtherPath);
             }
             charged.store(&mut locked);
         } else if !is_unchanged(line, charged.header) {
-            return None;
+            return Err(Undecided::Lost);
         }
-        Some(fit == Fit::Fits || charge.mode == Mode::Shadow)
+        Ok(fit == Fit::Fits || charge.mode == Mode::Shadow)
     }
 
     #[inline(never)]
@@ -124,18 +150,22 @@ impl MemoryStore {
         charge: &FastCharge<'_>,
         (version, now): (u64, Timestamp),
         decisions: &mut Decisions,
-    ) -> Option<bool> {
+    ) -> Result<bool, Undecided> {
         let line = self.wide.fetch(charge.hash).home;
-        let (charged, fit) = WideCharge::evaluate(line, charge, now, decisions)?;
+        let (charged, fit) =
+            WideCharge::evaluate(line, charge, now, decisions).ok_or(Undecided::OtherPath)?;
         if charged.changes() {
-            let mut locked = Locked::if_unchanged(line, charged.header)?;
+            let mut locked = Locked::if_unchanged(line, charged.header).ok_or(Undecided::Lost)?;
             if self.is_in_force(version).is_err() || !charged.is_still_true(&locked) {
-                return None;
+                return Err(Undecided::OtherPath);
             }
             charged.store(&mut locked);
         } else if !is_unchanged(line, charged.header) {
-            return None;
+            return Err(Undecided::Lost);
         }
-        Some(fit == Fit::Fits || charge.mode == Mode::Shadow)
+        Ok(fit == Fit::Fits || charge.mode == Mode::Shadow)
     }
 }
+
+/// How often charges lose their lines to other threads before they take a path that waits for locks.
+const MOST_LOSSES: u32 = 4;

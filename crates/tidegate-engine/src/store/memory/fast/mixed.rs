@@ -6,8 +6,8 @@ use tidegate_table::table::{Line, LineHeader, Locked, Tagged, Wide, WideLine, fi
 
 use super::super::slot::{AnyLine, AnyLocked, SlotLine, unpack_wide};
 use super::super::{MemoryStore, Width};
-use super::Fit;
 use super::narrow::NarrowCharge;
+use super::{Fit, Undecided};
 use crate::any_limit::{AnyState, DecisionTime, Decisions};
 use crate::plan::FastCharge;
 
@@ -87,7 +87,7 @@ impl MemoryStore {
         list: [&FastCharge<'_>; N],
         (version, now): (u64, Timestamp),
         decisions: &mut Decisions,
-    ) -> Option<bool> {
+    ) -> Result<bool, Undecided> {
         // Not a constant: its bytes would be copied.
         let mut charged = std::array::from_fn::<_, N, _>(|_| None);
         let mut is_denied = false;
@@ -95,38 +95,43 @@ impl MemoryStore {
             let fit = self.evaluate_any(charge, now, decisions, charged);
             is_denied |= fit == Fit::Denied && charge.mode == Mode::Enforce;
             if matches!(fit, Fit::Elsewhere | Fit::NotPlain) {
-                return None;
+                return Err(Undecided::OtherPath);
             }
         }
         if is_denied {
             return deny(&charged, list, now, decisions);
         }
-        let sorted = by_address(&charged)?;
+        let sorted = by_address(&charged).ok_or(Undecided::OtherPath)?;
         let mut locked = [const { None::<AnyLocked<'_>> }; N];
         for (index, charge) in sorted.iter().enumerate() {
             let before = index.checked_sub(1).map(|before| sorted[before]);
             match before.filter(|before| before.line().address() == charge.line().address()) {
                 // Both are in one line, and were found there under the same header.
                 Some(before) if before.header() == charge.header() => {}
-                Some(_) => return None,
-                None => locked[index] = Some(charge.line().lock_if_unchanged(charge.header())?),
+                Some(_) => return Err(Undecided::Lost),
+                None => {
+                    let line = charge.line().lock_if_unchanged(charge.header());
+                    locked[index] = Some(line.ok_or(Undecided::Lost)?);
+                }
             }
         }
         if self.is_in_force(version).is_err() {
-            return None;
+            return Err(Undecided::OtherPath);
         }
         let mut holder = 0;
         for (index, charge) in sorted.iter().enumerate() {
             holder = if locked[index].is_some() { index } else { holder };
-            if !charge.is_still_true(locked[holder].as_ref()?) {
-                return None;
+            if !locked[holder].as_ref().is_some_and(|line| charge.is_still_true(line)) {
+                return Err(Undecided::OtherPath);
             }
         }
         for (index, charge) in sorted.iter().enumerate() {
             holder = if locked[index].is_some() { index } else { holder };
-            charge.store(locked[holder].as_mut()?);
+            if let Some(line) = locked[holder].as_mut() {
+                charge.store(line);
+            }
         }
-        Some(true)
+        Ok(true)
     }
 
     #[inline(always)]
@@ -213,17 +218,16 @@ fn by_address<'c, 'a, const N: usize>(
     Some(sorted)
 }
 
-/// The denial of several charges: nothing is charged, and every limit reports what remains. `None`
-/// if a state has changed meanwhile.
+/// The denial of several charges: nothing is charged, and every limit reports what remains.
 #[inline(never)]
 fn deny<const N: usize>(
     charged: &[Option<AnyCharge<'_>>; N],
     list: [&FastCharge<'_>; N],
     now: Timestamp,
     decisions: &mut Decisions,
-) -> Option<bool> {
+) -> Result<bool, Undecided> {
     for ((charge, decision), charged) in list.into_iter().zip(&mut *decisions).zip(charged) {
-        let charged = charged.as_ref()?;
+        let charged = charged.as_ref().ok_or(Undecided::OtherPath)?;
         if decision.is_allowed() || charged.changes() {
             let state = charged.line().load_state(charged.slot(), charge.limit);
             let at = DecisionTime { now, period: charge.period };
@@ -231,5 +235,5 @@ fn deny<const N: usize>(
         }
     }
     let is_unchanged = |it: &AnyCharge<'_>| it.line().is_unchanged(it.header());
-    charged.iter().flatten().all(is_unchanged).then_some(false)
+    charged.iter().flatten().all(is_unchanged).then_some(false).ok_or(Undecided::Lost)
 }

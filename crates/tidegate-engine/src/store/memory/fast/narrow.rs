@@ -10,7 +10,7 @@ use tidegate_table::table::{
 
 use super::super::MemoryStore;
 use super::super::slot::SlotLine;
-use super::Fit;
+use super::{Fit, Undecided};
 use crate::any_limit::{AnyLimit, DecisionTime, Decisions};
 use crate::plan::FastCharge;
 
@@ -139,7 +139,7 @@ impl MemoryStore {
         list: [&FastCharge<'_>; N],
         (version, now): (u64, Timestamp),
         decisions: &mut Decisions,
-    ) -> Option<bool> {
+    ) -> Result<bool, Undecided> {
         // Not a constant: its bytes would be copied.
         let mut charged = std::array::from_fn::<_, N, _>(|_| None);
         let mut is_denied = false;
@@ -147,29 +147,31 @@ impl MemoryStore {
             match self.evaluate_narrow(charge, now, decisions, charged) {
                 Fit::Fits => {}
                 Fit::Denied => is_denied |= charge.mode == Mode::Enforce,
-                Fit::Elsewhere | Fit::NotPlain => return None,
+                Fit::Elsewhere | Fit::NotPlain => return Err(Undecided::OtherPath),
             }
         }
         if is_denied {
             return deny(&charged, list, now, decisions);
         }
-        let sorted = by_address(&charged)?;
+        let sorted = by_address(&charged).ok_or(Undecided::OtherPath)?;
         let mut locked = lock_all(&sorted)?;
         if self.is_in_force(version).is_err() {
-            return None;
+            return Err(Undecided::OtherPath);
         }
         let mut holder = 0;
         for (index, charge) in sorted.iter().enumerate() {
             holder = if locked[index].is_some() { index } else { holder };
-            if !charge.is_still_true(locked[holder].as_ref()?) {
-                return None;
+            if !locked[holder].as_ref().is_some_and(|line| charge.is_still_true(line)) {
+                return Err(Undecided::OtherPath);
             }
         }
         for (index, charge) in sorted.iter().enumerate() {
             holder = if locked[index].is_some() { index } else { holder };
-            charge.store(locked[holder].as_mut()?);
+            if let Some(line) = locked[holder].as_mut() {
+                charge.store(line);
+            }
         }
-        Some(true)
+        Ok(true)
     }
 }
 
@@ -178,18 +180,21 @@ impl MemoryStore {
 #[inline(always)]
 fn lock_all<'a, const N: usize>(
     sorted: &[&NarrowCharge<'a>; N],
-) -> Option<[Option<Locked<'a, TaggedLine>>; N]> {
+) -> Result<[Option<Locked<'a, TaggedLine>>; N], Undecided> {
     let mut locked = [const { None }; N];
     for (index, charge) in sorted.iter().enumerate() {
         let before = index.checked_sub(1).map(|before| sorted[before]);
         match before.filter(|before| before.address() == charge.address()) {
             // Both were found there under the same header.
             Some(before) if before.header == charge.header => {}
-            Some(_) => return None,
-            None => locked[index] = Some(Locked::if_unchanged(charge.line, charge.header)?),
+            Some(_) => return Err(Undecided::Lost),
+            None => {
+                let line = Locked::if_unchanged(charge.line, charge.header);
+                locked[index] = Some(line.ok_or(Undecided::Lost)?);
+            }
         }
     }
-    Some(locked)
+    Ok(locked)
 }
 
 /// Charges in the order in which their lines are locked; `None` if one is missing.
@@ -212,17 +217,16 @@ fn by_address<'c, 'a, const N: usize>(
     Some(sorted)
 }
 
-/// The denial of several charges: nothing is charged, and every limit reports what remains. `None`
-/// if a state has changed meanwhile.
+/// The denial of several charges: nothing is charged, and every limit reports what remains.
 #[inline(never)]
 fn deny<const N: usize>(
     charged: &[Option<NarrowCharge<'_>>; N],
     list: [&FastCharge<'_>; N],
     now: Timestamp,
     decisions: &mut Decisions,
-) -> Option<bool> {
+) -> Result<bool, Undecided> {
     for ((charge, decision), charged) in list.into_iter().zip(&mut *decisions).zip(charged) {
-        let charged = charged.as_ref()?;
+        let charged = charged.as_ref().ok_or(Undecided::OtherPath)?;
         if decision.is_allowed() || charged.changes() {
             let state = charged.line.load_state(charged.slot, charge.limit);
             let at = DecisionTime { now, period: charge.period };
@@ -230,5 +234,5 @@ fn deny<const N: usize>(
         }
     }
     let is_unchanged = |it: &NarrowCharge<'_>| is_unchanged(it.line, it.header);
-    charged.iter().flatten().all(is_unchanged).then_some(false)
+    charged.iter().flatten().all(is_unchanged).then_some(false).ok_or(Undecided::Lost)
 }
