@@ -4,7 +4,11 @@
 //! other methods go to services of tonic.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -67,7 +71,7 @@ impl Protocol for Grpc {
     async fn serve(&self, connection: Connection) {
         let Connection { io, peer, mut shutdown, permit, certificate, .. } = connection;
         let daemon = &self.shared.daemon;
-        let access = Arc::new(daemon.access.connect(permit.state(), certificate.as_ref()));
+        let access = daemon.access.connect(permit.state(), certificate.as_ref());
         let bounds = daemon.settings.bounds;
         let (writes, responses) =
             (Arc::new(WriteProgress::default()), Arc::new(WriteProgress::default()));
@@ -84,24 +88,21 @@ impl Protocol for Grpc {
         };
         let (calls, large) = (Arc::new(Calls::default()), Arc::new(LargeCalls::default()));
         let service = service_fn(|request: Request<Incoming>| {
-            let (shared, responses) = (Arc::clone(&self.shared), Arc::clone(&responses));
-            let (permit, call) = (Arc::clone(&permit), calls.begin());
-            let (large, client) = (Arc::clone(&large), (Arc::clone(&access), peer));
+            let shared = Arc::clone(&self.shared);
+            let (call, permit) = (calls.begin(), Arc::clone(&permit));
+            let (large, responses) = (Arc::clone(&large), Arc::clone(&responses));
+            // A future is copied several times on its way into a task, so it begins with little.
+            let begun = begin(&shared, (&access, peer), request);
             async move {
-                Ok::<_, Infallible>(if request.uri().path() == rls::SHOULD_RATE_LIMIT {
-                    let held = (&*permit, &*large);
-                    let response = should_rate_limit(&shared, held, &client, request).await;
-                    response.map(|body| TrackedBody::tracked(body, (call, permit), responses))
-                } else {
-                    let response = match admit_other(&shared.daemon, &client, &request) {
-                        Ok(()) => shared.others.handle(request).await,
-                        Err(denial) => denied(&shared.daemon, peer, &denial),
-                    };
-                    response.map(|body| TrackedBody::untracked(body, (call, permit)))
-                })
+                let held = (&*permit, &*large);
+                let (response, is_tracked) = respond(&shared, held, peer, begun).await;
+                Ok::<_, Infallible>(response.map(|body| match is_tracked {
+                    true => TrackedBody::tracked(body, (call, permit), responses),
+                    false => TrackedBody::untracked(body, (call, permit)),
+                }))
             }
         });
-        let mut http = std::pin::pin!(
+        let mut http = pin!(
             http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
                 .max_concurrent_streams(MOST_STREAMS)
@@ -136,25 +137,73 @@ impl Protocol for Grpc {
     }
 }
 
+/// A call whose head was read.
+enum BegunCall {
+    /// `ShouldRateLimit`, with its body.
+    Limit(Principal, Incoming),
+    /// It is answered already.
+    Rejected(Box<Response<ResponseBody>>),
+    /// Another method.
+    Other(Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>),
+}
+
+/// Reads the head of a call.
+fn begin(
+    shared: &Arc<GrpcContext>,
+    client: (&ConnectionAccess, PeerId),
+    request: Request<Incoming>,
+) -> BegunCall {
+    let (daemon, (_, peer)) = (&shared.daemon, client);
+    let is_limit = request.uri().path() == rls::SHOULD_RATE_LIMIT;
+    if is_limit && let Some(rejection) = reject_head(&request) {
+        return BegunCall::Rejected(Box::new(rejection));
+    }
+    if is_limit {
+        return match principal(daemon, client, request.headers()) {
+            Ok(principal) => BegunCall::Limit(principal, request.into_body()),
+            Err(denial) => BegunCall::Rejected(Box::new(denied(daemon, peer, &denial))),
+        };
+    }
+    match admit_other(daemon, client, &request) {
+        Ok(()) => {
+            let shared = Arc::clone(shared);
+            BegunCall::Other(Box::pin(async move { shared.others.handle(request).await }))
+        }
+        Err(denial) => {
+            let response = denied(daemon, peer, &denial);
+            BegunCall::Other(Box::pin(std::future::ready(response)))
+        }
+    }
+}
+
+/// The response to a call, and whether its client has to read it in time.
+async fn respond(
+    shared: &GrpcContext,
+    held: (&Permit, &LargeCalls),
+    peer: PeerId,
+    begun: BegunCall,
+) -> (Response<ResponseBody>, bool) {
+    match begun {
+        BegunCall::Limit(principal, body) => {
+            (should_rate_limit(shared, held, (principal, peer, body)).await, true)
+        }
+        BegunCall::Rejected(response) => (*response, true),
+        // It may be a stream.
+        BegunCall::Other(response) => (response.await, false),
+    }
+}
+
 async fn should_rate_limit(
     shared: &GrpcContext,
     (permit, large): (&Permit, &LargeCalls),
-    client: &(Arc<ConnectionAccess>, PeerId),
-    request: Request<Incoming>,
+    (principal, peer, body): (Principal, PeerId, Incoming),
 ) -> Response<ResponseBody> {
     let GrpcContext { daemon, room, .. } = shared;
-    if let Some(rejection) = reject_head(&request) {
-        return rejection;
-    }
-    let principal = match principal(daemon, client, request.headers()) {
-        Ok(principal) => principal,
-        Err(denial) => return denied(daemon, client.1, &denial),
-    };
-    let read = read_message(request.into_body(), MESSAGE_BYTES, (room, large), permit.state());
-    let read = match tokio::time::timeout(daemon.settings.bounds.request_time, read).await {
-        Ok(Ok(read)) => read,
-        Ok(Err(error)) => return malformed(daemon, error),
-        Err(_) => return malformed(daemon, MessageError::TooSlow),
+    let read = pin!(read_message(body, MESSAGE_BYTES, (room, large), permit.state()));
+    let read = match within(daemon.settings.bounds.request_time, read).await {
+        Some(Ok(read)) => read,
+        Some(Err(error)) => return malformed(daemon, error),
+        None => return malformed(daemon, MessageError::TooSlow),
     };
     // A message that is small in bytes can be large in memory.
     if !read.is_small() && rls::count_parts(&read.bytes) > MOST_PARTS {
@@ -178,17 +227,26 @@ async fn should_rate_limit(
             let status = match &error {
                 RlsError::Invalid(_) => Status::InvalidArgument,
                 RlsError::Outage(_) => Status::Unavailable,
-                RlsError::Denied(denial) => return denied(daemon, client.1, denial),
+                RlsError::Denied(denial) => return denied(daemon, peer, denial),
             };
             failed(status, &error.to_string())
         }
     }
 }
 
+/// The output of a future; `None` if it takes longer than this. A future that is ready at once needs no timer.
+async fn within<F: Future>(time: Duration, mut future: Pin<&mut F>) -> Option<F::Output> {
+    let at_once = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
+    match at_once {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => Box::pin(tokio::time::timeout(time, future)).await.ok(),
+    }
+}
+
 /// Who the client of a call is, by its metadata or its certificate.
 fn principal(
     daemon: &SharedDaemon,
-    (access, _): &(Arc<ConnectionAccess>, PeerId),
+    (access, _): (&ConnectionAccess, PeerId),
     metadata: &HeaderMap,
 ) -> Result<Principal, AccessDenial> {
     let secret = match daemon.access.needs_tokens() {
@@ -203,7 +261,7 @@ fn principal(
 /// Health needs no token, everything else does.
 fn admit_other(
     daemon: &SharedDaemon,
-    client: &(Arc<ConnectionAccess>, PeerId),
+    client: (&ConnectionAccess, PeerId),
     request: &Request<Incoming>,
 ) -> Result<(), AccessDenial> {
     if request.uri().path().starts_with("/grpc.health.v1.Health/") {

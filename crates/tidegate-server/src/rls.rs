@@ -7,11 +7,14 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::pin::Pin;
 
 use http::StatusCode;
 use smallvec::SmallVec;
 use tidegate::policy::{DescriptorNames, Scope};
-use tidegate::{CheckError, PathError, Report, Request, RequestLimit, WindowUnit, normalized_path};
+use tidegate::{
+    CheckError, NowOrLater, PathError, Report, Request, RequestLimit, WindowUnit, normalized_path,
+};
 use tidegate_proto::percent_utf8::percent_utf8;
 use tidegate_proto::rls::rate_limit_response::{Code, DescriptorStatus};
 use tidegate_proto::rls::{
@@ -87,91 +90,215 @@ pub(crate) fn healthcheck(daemon: &Daemon) -> (StatusCode, &'static str) {
 }
 
 /// Handles a call of a listener.
+///
+/// What a decision needs of the call is prepared on the stack, and prepared again in the rare case that
+/// it is needed after waiting. A future that kept it would be 2 KiB larger, and the futures of calls are
+/// copied several times.
 pub(crate) async fn handle(
     daemon: &Daemon,
     (listener, principal): (Listener, &Principal),
     call: &RateLimitRequest,
 ) -> Result<RateLimitResponse, RlsError> {
     check(call)?;
-    let domain = percent_utf8(&call.domain);
-    principal.may_in(Scope::Check, &domain)?;
-    if call.descriptors.iter().any(|descriptor| descriptor.is_negative_hits) {
-        // It gives units back.
-        principal.may_in(Scope::Settle, &domain)?;
-    }
-    let entries: Several<_> = call.descriptors.iter().map(entries).collect();
-    for descriptor in &entries {
-        principal.may_send(descriptor.iter().map(|(key, value)| (&**key, &**value)))?;
-    }
-    let mut response = decide(daemon, listener, call, (&domain, &entries)).await?;
-    if daemon.settings.response_metadata {
-        metadata::complete(&mut response, call, (&domain, &entries));
-    }
-    Ok(response)
+    let begun = with_requests(daemon, call, |prepared| {
+        authorize(principal, prepared.texts)?;
+        Ok::<_, RlsError>(begin(daemon, listener, prepared))
+    })?;
+    let failed = match begun {
+        Begun::Done(response) => return Ok(response),
+        Begun::Later(report) => match report.await {
+            Ok(report) => {
+                return Ok(with_requests(daemon, call, |prepared| {
+                    charged(daemon, listener, prepared, &report)
+                }));
+            }
+            Err(error) => Some(error),
+        },
+        Begun::Failed(error) => Some(error),
+        Begun::Uncommon => None,
+    };
+    Box::pin(decide_uncommon(daemon, listener, call, failed)).await
 }
 
-async fn decide(
+/// The texts of a call, and the limits that it carries.
+struct CallTexts<'c> {
+    call: &'c RateLimitRequest,
+    domain: Cow<'c, str>,
+    entries: Several<Entries<'c>>,
+    names: Several<DescriptorNames>,
+    limits: Several<Option<RequestLimit>>,
+}
+
+impl<'c> CallTexts<'c> {
+    fn new(call: &'c RateLimitRequest) -> Self {
+        let entries: Several<_> = call.descriptors.iter().map(entries).collect();
+        Self {
+            call,
+            domain: percent_utf8(&call.domain),
+            names: entries.iter().map(names).collect(),
+            entries,
+            limits: call.descriptors.iter().map(request_limit).collect(),
+        }
+    }
+
+    /// The path of each descriptor.
+    fn paths(&self, daemon: &Daemon) -> Several<DescriptorPath<'_>> {
+        self.entries.iter().map(|entries| path(daemon, entries)).collect()
+    }
+
+    /// The attributes of each descriptor.
+    fn attributes<'a>(&'a self, paths: &'a [DescriptorPath<'_>]) -> Several<Attributes<'a>> {
+        let descriptors = self.names.iter().zip(&self.entries).zip(paths).zip(&self.limits);
+        descriptors
+            .enumerate()
+            .map(|(number, (((names, entries), path), limit))| {
+                // A limit of the request counts the same at every index of its descriptor.
+                let number = if limit.is_some() { 0 } else { number };
+                attributes(names, (entries, path.as_ref().ok()), number)
+            })
+            .collect()
+    }
+
+    /// The request of each descriptor.
+    fn requests<'a>(&'a self, attributes: &'a [Attributes<'_>]) -> Several<Request<'a>> {
+        let call = self.call;
+        (call.descriptors.iter().zip(attributes).zip(&self.limits))
+            .map(|((descriptor, attributes), limit)| {
+                let hits = descriptor.hits_addend.unwrap_or(call.hits_addend.max(1).into());
+                let request = Request::new(&self.domain, attributes).cost(hits);
+                limit.as_ref().map_or(request, |limit| request.request_limit(limit))
+            })
+            .collect()
+    }
+
+    /// Whether some path is invalid, and matters.
+    fn has_invalid_path(&self, daemon: &Daemon, paths: &[DescriptorPath<'_>]) -> bool {
+        paths.iter().any(Result::is_err) && daemon.engine.reads_path(&self.domain)
+    }
+}
+
+/// What a decision needs of a call.
+struct PreparedCall<'p, 'c> {
+    texts: &'p CallTexts<'c>,
+    paths: &'p [DescriptorPath<'p>],
+    requests: &'p [Request<'p>],
+}
+
+/// Prepares a call, and passes it to a function.
+fn with_requests<R>(
+    daemon: &Daemon,
+    call: &RateLimitRequest,
+    then: impl FnOnce(&PreparedCall<'_, '_>) -> R,
+) -> R {
+    let texts = &CallTexts::new(call);
+    let paths = &texts.paths(daemon);
+    let attributes = texts.attributes(paths);
+    then(&PreparedCall { texts, paths, requests: &texts.requests(&attributes) })
+}
+
+/// Rejects a call that its client may not send.
+fn authorize(principal: &Principal, texts: &CallTexts<'_>) -> Result<(), AccessDenial> {
+    principal.may_in(Scope::Check, &texts.domain)?;
+    if has_refunds(texts.call) {
+        principal.may_in(Scope::Settle, &texts.domain)?;
+    }
+    for descriptor in &texts.entries {
+        principal.may_send(descriptor.iter().map(|(key, value)| (&**key, &**value)))?;
+    }
+    Ok(())
+}
+
+/// Whether some descriptor gives units back.
+fn has_refunds(call: &RateLimitRequest) -> bool {
+    call.descriptors.iter().any(|descriptor| descriptor.is_negative_hits)
+}
+
+/// How far a decision has come at once.
+enum Begun<'d> {
+    Done(RateLimitResponse),
+    /// The store answers later.
+    Later(Pin<Box<dyn Future<Output = Result<Report, CheckError>> + Send + 'd>>),
+    Failed(CheckError),
+    /// It has refunds or an invalid path, and nothing is decided yet.
+    Uncommon,
+}
+
+/// Decides all descriptors of a usual call together.
+fn begin<'d>(daemon: &'d Daemon, listener: Listener, prepared: &PreparedCall<'_, '_>) -> Begun<'d> {
+    let PreparedCall { texts, paths, .. } = prepared;
+    if has_refunds(texts.call) || texts.has_invalid_path(daemon, paths) {
+        return Begun::Uncommon;
+    }
+    let report = match prepared.requests {
+        [request] => daemon.engine.check(request),
+        requests => daemon.engine.check_together(requests),
+    };
+    match report {
+        NowOrLater::Now(Ok(report)) => Begun::Done(charged(daemon, listener, prepared, &report)),
+        NowOrLater::Now(Err(error)) => Begun::Failed(error),
+        NowOrLater::Later(report) => Begun::Later(report),
+    }
+}
+
+/// The response to a call whose descriptors were decided together.
+fn charged(
+    daemon: &Daemon,
+    listener: Listener,
+    PreparedCall { texts, requests, .. }: &PreparedCall<'_, '_>,
+    report: &Report,
+) -> RateLimitResponse {
+    let statuses = (0..requests.len()).map(|index| DescribedStatus::new(daemon, report, index));
+    let statuses = statuses.collect();
+    daemon.observe_together(listener, requests, report);
+    completed(daemon, texts, response(daemon, Some(report), statuses))
+}
+
+/// A response with the metadata of its call, if that is wanted.
+fn completed(
+    daemon: &Daemon,
+    texts: &CallTexts<'_>,
+    mut response: RateLimitResponse,
+) -> RateLimitResponse {
+    if daemon.settings.response_metadata {
+        metadata::complete(&mut response, texts.call, (&texts.domain, &texts.entries));
+    }
+    response
+}
+
+/// Decides a call with refunds or an invalid path, or responds to one that failed.
+async fn decide_uncommon(
     daemon: &Daemon,
     listener: Listener,
     call: &RateLimitRequest,
-    (domain, entries): (&str, &[Entries<'_>]),
+    failed: Option<CheckError>,
 ) -> Result<RateLimitResponse, RlsError> {
-    let names: Several<_> = entries.iter().map(names).collect();
-    let limits: Several<_> = call.descriptors.iter().map(request_limit).collect();
-    let paths: Several<_> = entries.iter().map(|entries| path(daemon, entries)).collect();
-    let attributes: Several<_> = (names.iter().zip(entries).zip(&paths).zip(&limits).enumerate())
-        .map(|(number, (((names, entries), path), limit))| {
-            // A limit of the request counts the same at every index of its descriptor.
-            let number = if limit.is_some() { 0 } else { number };
-            attributes(names, (entries, path.as_ref().ok()), number)
-        })
-        .collect();
-    let requests: Several<Request<'_>> = (call.descriptors.iter().zip(&attributes).zip(&limits))
-        .map(|((descriptor, attributes), limit)| {
-            let hits = descriptor.hits_addend.unwrap_or(call.hits_addend.max(1).into());
-            let request = Request::new(domain, attributes).cost(hits);
-            limit.as_ref().map_or(request, |limit| request.request_limit(limit))
-        })
-        .collect();
-    let is_invalid = |index: usize| paths[index].is_err();
-    if paths.iter().any(Result::is_err) && daemon.engine.reads_path(domain) {
-        tracing::debug!("invalid path; over the limit");
-        return over_limit(daemon, &requests, |index, _| is_invalid(index)).await;
-    }
-    let is_negative = |descriptor: &RateLimitDescriptor| descriptor.is_negative_hits;
-    let response = if call.descriptors.iter().any(is_negative) {
-        handle_with_refunds(daemon, listener, call, &requests).await
-    } else {
-        handle_charges(daemon, listener, &requests).await
+    let texts = &CallTexts::new(call);
+    let paths = &texts.paths(daemon);
+    let attributes = texts.attributes(paths);
+    let requests = &texts.requests(&attributes);
+    let decided = match failed {
+        Some(error) => Err(error),
+        None if texts.has_invalid_path(daemon, paths) => {
+            tracing::debug!("invalid path; over the limit");
+            let is_invalid = |index: usize, _: &Report| paths[index].is_err();
+            let response = over_limit(daemon, requests, is_invalid).await?;
+            return Ok(completed(daemon, texts, response));
+        }
+        None => handle_with_refunds(daemon, listener, call, requests).await,
     };
-    match response {
-        Ok(response) => Ok(response),
-        Err(error @ CheckError::Outage(_)) => Err(RlsError::Outage(error.to_string())),
+    let response = match decided {
+        Ok(response) => response,
+        Err(error @ CheckError::Outage(_)) => return Err(RlsError::Outage(error.to_string())),
         Err(error) => {
             tracing::debug!(%error, "cannot be decided; over the limit");
             let is_unfit = |_, report: &Report| match &error {
                 CheckError::NeedsAcquire { rule } => report.rules().any(|it| it.rule == rule),
                 _ => false,
             };
-            over_limit(daemon, &requests, is_unfit).await
+            over_limit(daemon, requests, is_unfit).await?
         }
-    }
-}
-
-/// Decides all descriptors together.
-async fn handle_charges(
-    daemon: &Daemon,
-    listener: Listener,
-    requests: &[Request<'_>],
-) -> Result<RateLimitResponse, CheckError> {
-    let report = match requests {
-        [request] => daemon.engine.check(request).await?,
-        requests => daemon.engine.check_together(requests).await?,
     };
-    let statuses = (0..requests.len()).map(|index| DescribedStatus::new(daemon, &report, index));
-    let statuses = statuses.collect();
-    daemon.observe_together(listener, requests, &report);
-    Ok(response(daemon, Some(&report), statuses))
+    Ok(completed(daemon, texts, response))
 }
 
 /// Decides a call in which some descriptors refund hits. All others are decided together, after the
@@ -265,7 +392,7 @@ fn names(entries: &Entries<'_>) -> DescriptorNames {
 }
 
 /// The path among the entries in its normal form; empty if there is none.
-fn path<'a>(daemon: &Daemon, entries: &'a Entries<'_>) -> Result<Cow<'a, str>, PathError> {
+fn path<'a>(daemon: &Daemon, entries: &'a Entries<'_>) -> DescriptorPath<'a> {
     let slashes = daemon.settings.policy.settings().encoded_slash();
     match entries.iter().rfind(|(key, _)| key == PATH) {
         Some((_, path)) => normalized_path(path.as_bytes(), slashes),
@@ -279,7 +406,7 @@ fn attributes<'a>(
     names: &'a DescriptorNames,
     (entries, path): (&'a Entries<'_>, Option<&'a Cow<'_, str>>),
     number: usize,
-) -> SmallVec<[(&'a str, &'a str); 8]> {
+) -> Attributes<'a> {
     let entries = entries.iter().map(|(key, value)| (&**key, &**value));
     let by_key = |key, value| path.filter(|_| key == PATH).map_or(value, |path| &**path);
     names.attributes_with(entries, number, by_key).collect()
@@ -323,6 +450,12 @@ fn response(
 const PATH: &str = "path";
 
 type Several<T> = SmallVec<[T; 2]>;
+
+/// The path of a descriptor in its normal form.
+type DescriptorPath<'a> = Result<Cow<'a, str>, PathError>;
+
+/// The attributes of a descriptor.
+type Attributes<'a> = SmallVec<[(&'a str, &'a str); 8]>;
 
 /// Keys and values of a descriptor, as texts.
 type Entries<'a> = SmallVec<[(Cow<'a, str>, Cow<'a, str>); 2]>;

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+mod disk;
 mod grpc;
 mod load;
 mod parts;
@@ -13,9 +14,10 @@ Measures the daemon and other servers, on this machine: medians of interleaved r
 
 Servers run on processor 0 and the load on processor 1. The peers are redis-server (which
 scripts/install installs) and, for HTTP, throttlecrab-server (scripts/install peers). The daemon is
-the `tidegate` of `cargo build --release -p tidegate-cli`.
+the `tidegate` of `cargo build --release -p tidegate-cli`. `disk` writes to a folder of the current
+directory, which it removes at the end.
 
-usage: server [--part resp|http|grpc|tls|start] [--quick] [--assert]
+usage: server [--part resp|http|disk|grpc|tls|start] [--quick] [--assert]
 
   --part     only this one; may be given more than once
   --quick    fewer and shorter rounds, for a first impression
@@ -89,9 +91,10 @@ fn main() -> ExitCode {
     }
     let mut targets = Vec::new();
     type Part = fn(&Options) -> Result<Vec<Target>, String>;
-    let parts: [(&str, Part); 5] = [
+    let parts: [(&str, Part); 6] = [
         ("resp", parts::resp),
         ("http", parts::http),
+        ("disk", disk::measure),
         ("grpc", grpc::measure),
         ("tls", tls::measure),
         ("start", parts::start),

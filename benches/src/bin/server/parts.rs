@@ -42,7 +42,7 @@ redis.call('SET', KEYS[1], next, 'PX', next - now)
 return 1";
 const SCRIPT_DIGEST: &str = include_str!("script.sha1");
 
-const CHECK: Talk = Talk {
+pub const CHECK: Talk = Talk {
     request: |out, key| {
         let body = format!("{{\"attributes\":{{\"user\":\"{}\"}}}}", name(key));
         post(out, "/v1/check", &body);

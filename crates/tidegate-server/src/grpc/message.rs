@@ -62,9 +62,6 @@ impl MessageBudget {
 
     /// Budget for a whole message, as soon as there is enough.
     async fn take(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
-        if bytes <= SMALL {
-            return None;
-        }
         // The semaphore is never closed, and a message is never larger than all of it.
         self.0.acquire_many(u32::try_from(bytes).unwrap_or(u32::MAX)).await.ok()
     }
@@ -85,7 +82,8 @@ impl BudgetedMessage<'_> {
 
 /// Reads the one message of a body, of at most this many bytes.
 ///
-/// Memory grows with what has arrived, not with the announced length.
+/// Memory grows with what has arrived, not with the announced length. Only large messages wait for
+/// others, so those waits are not a part of this future, which is copied for every call.
 pub(crate) async fn read_message<'r, B>(
     mut body: B,
     most: usize,
@@ -112,7 +110,7 @@ where
         let length = check_prefix(so_far, most)?;
         if arriving.is_none() && length.is_some_and(|length| length > SMALL) {
             // The semaphore is never closed.
-            let turn = unless_closing(connection, large.0.acquire()).await?;
+            let turn = Box::pin(unless_closing(connection, large.0.acquire())).await?;
             arriving = turn.ok();
         }
     }
@@ -126,7 +124,10 @@ where
     if u32::try_from(whole.len()) != Ok(length) {
         return Err(MessageError::NotAMessage);
     }
-    let room = unless_closing(connection, room.take(whole.len())).await?;
+    let room = match whole.len() {
+        0..=SMALL => None,
+        bytes => Box::pin(unless_closing(connection, room.take(bytes))).await?,
+    };
     drop(arriving);
     Ok(BudgetedMessage { bytes: whole, _room: room })
 }

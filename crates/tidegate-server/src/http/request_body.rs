@@ -9,7 +9,7 @@ use tidegate::Request;
 use tidegate::policy::{Rule, Scope};
 
 use super::problem::RequestProblem;
-use de::{ErrorLocation, JsonPath, ObjectSeed};
+use de::{ErrorLocation, JsonPath, ObjectForm};
 
 mod de;
 
@@ -68,7 +68,7 @@ pub(super) const ACQUIRE: &[BodyField] =
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestBody<'b> {
     pub(super) domain: Option<Cow<'b, str>>,
-    pub(super) attributes: SmallVec<[(Cow<'b, str>, Cow<'b, str>); 4]>,
+    pub(super) attributes: BodyAttributes<'b>,
     pub(super) cost: Option<u64>,
     pub(super) peek: bool,
     pub(super) wait_ms: Option<u64>,
@@ -78,6 +78,9 @@ pub(super) struct RequestBody<'b> {
     /// `None` if absent.
     pub(super) requests: Option<Vec<RequestBody<'b>>>,
 }
+
+/// Attributes as they are in a body.
+type BodyAttributes<'b> = SmallVec<[(Cow<'b, str>, Cow<'b, str>); 4]>;
 
 /// Attributes in the form of [`Request::new`].
 pub(super) type AttributePairs<'a> = SmallVec<[(&'a str, &'a str); 8]>;
@@ -91,9 +94,11 @@ impl<'b> RequestBody<'b> {
     ) -> Result<Self, RequestProblem> {
         let errors = ErrorLocation::default();
         let mut text = serde_json::Deserializer::from_slice(body);
-        let seed = ObjectSeed { fields, path: &JsonPath::Root, errors: &errors, most_requests };
-        let read = seed.into_seed().deserialize(&mut text);
-        read.and_then(|fields| text.end().map(|()| fields)).map_err(|error| errors.problem(&error))
+        let form = ObjectForm { fields, path: &JsonPath::Root, errors: &errors, most_requests };
+        let mut body = Self::default();
+        let read = form.seed(&mut body).deserialize(&mut text);
+        read.and_then(|()| text.end()).map_err(|error| errors.problem(&error))?;
+        Ok(body)
     }
 
     /// The same; an absent body is an empty object.

@@ -2,12 +2,15 @@
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use tidegate::policy::Policy;
 use tidegate_proto::rls::rate_limit_descriptor::RateLimitOverride;
 use tidegate_proto::rls::rate_limit_response::rate_limit::Unit;
 use tidegate_proto::rls::rate_limit_response::{Code, DescriptorStatus};
 use tidegate_proto::rls::{RateLimitResponse, RateLimitUnit, SHOULD_RATE_LIMIT};
+use tidegate_server::{Server, Settings};
 
 use crate::grpc_client::{Client, call, daemon, framed};
+use crate::running::Folder;
 
 const EDGE: &str = "
 domain: edge
@@ -543,6 +546,56 @@ descriptors:
         assert_eq!(it["key"], serde_json::json!([["1.address", "192.0.2.1"]]), "{top}");
     }
     server.stop().await;
+}
+
+/// A call whose charges are synced waits for the disk, and its request is prepared again after that.
+#[tokio::test]
+async fn calls_that_wait_for_the_disk_are_answered_and_counted_as_others() {
+    let folder = Folder::new();
+    let state = folder.path().join("state");
+    let rules = "
+[[rule]]
+name   = \"user\"
+domain = \"edge\"
+match  = { user = \"*\" }
+key    = [\"user\"]
+quota  = { max = 400, per = \"day\" }
+
+[[rule]]
+name   = \"address\"
+domain = \"edge\"
+match  = { address = \"*\" }
+key    = [\"address\"]
+bucket = { rate = \"1/s\", burst = 1000 }
+";
+    for store in [None, Some(&*state)] {
+        let file = Policy::parse("edge.toml", rules.as_bytes()).unwrap();
+        let settings = Settings::on_free_ports(file).store_folder(store);
+        let server = Server::start(settings).await.unwrap();
+        let mut client = Client::new(&server).await;
+        let request = call("edge", &[&[("address", "192.0.2.1")], &[("user", "ada")]]);
+        for number in 1..=300 {
+            let response = client.ask(&request).await.unwrap();
+            assert_eq!(response.overall_code(), Code::Ok, "{store:?}");
+            assert_eq!(response.statuses[1].limit_remaining, 400 - number, "{store:?}");
+        }
+        let mut costly = call("edge", &[&[("user", "ada")]]);
+        costly.hits_addend = 101;
+        let response = client.ask(&costly).await.unwrap();
+        assert_eq!(response.overall_code(), Code::OverLimit, "{store:?}");
+        let address = server.address(tidegate_server::Listener::Admin).unwrap();
+        let text = tokio::task::spawn_blocking(move || {
+            crate::running::ask(address, "GET", "/admin/v1/top", &[], "").json()
+        });
+        let top = text.await.unwrap();
+        assert_eq!(top["busiest"][0]["rule"], "user", "{store:?}: {top}");
+        assert_eq!(
+            top["busiest"][0]["key"],
+            serde_json::json!([["user", "ada"]]),
+            "{store:?}: {top}"
+        );
+        server.stop().await;
+    }
 }
 
 /// Keys and values of descriptors.

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::super::problem::escaped;
-use super::{BodyField, CHECK, RequestBody};
+use super::{BodyAttributes, BodyField, CHECK, RequestBody};
 
 /// The path of a value in a document.
 #[derive(Debug)]
@@ -63,18 +63,28 @@ impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for LocatedSeed<'_, V> {
     }
 }
 
-/// Decodes an object with these fields.
+/// An object that may have these fields.
 #[derive(Clone, Copy)]
-pub(super) struct ObjectSeed<'c> {
+pub(super) struct ObjectForm<'c> {
     pub(super) fields: &'static [BodyField],
     pub(super) path: &'c JsonPath<'c>,
     pub(super) errors: &'c ErrorLocation,
     pub(super) most_requests: usize,
 }
 
-impl<'c> ObjectSeed<'c> {
-    pub(super) fn into_seed(self) -> LocatedSeed<'c, Self> {
-        LocatedSeed { seed: self, path: self.path, errors: self.errors }
+/// Decodes an object in place: returned through the decoder, it would be copied several times.
+pub(super) struct ObjectSeed<'c, 'o, 'de> {
+    form: ObjectForm<'c>,
+    object: &'o mut RequestBody<'de>,
+}
+
+impl<'c> ObjectForm<'c> {
+    pub(super) fn seed<'o, 'de>(
+        self,
+        object: &'o mut RequestBody<'de>,
+    ) -> LocatedSeed<'c, ObjectSeed<'c, 'o, 'de>> {
+        let seed = ObjectSeed { form: self, object };
+        LocatedSeed { seed, path: self.path, errors: self.errors }
     }
 
     fn field<E: Error>(&self, path: &JsonPath<'_>, name: &str) -> Result<BodyField, E> {
@@ -90,20 +100,20 @@ impl<'c> ObjectSeed<'c> {
     }
 }
 
-impl<'de> Visitor<'de> for ObjectSeed<'_> {
-    type Value = RequestBody<'de>;
+impl<'de> Visitor<'de> for ObjectSeed<'_, '_, 'de> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RequestBody<'de>, A::Error> {
-        let errors = self.errors;
-        let mut fields = RequestBody::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { form, object } = self;
+        let errors = form.errors;
         let mut seen = 0_u32;
         while let Some(name) = map.next_key_seed(TextSeed)? {
-            let path = &JsonPath::Name { within: self.path, name: &name };
-            let field = self.field(path, &name)?;
+            let path = &JsonPath::Name { within: form.path, name: &name };
+            let field = form.field(path, &name)?;
             let bit = 1 << field as u32;
             if seen & bit != 0 {
                 return Err(errors.at(path, format_args!("field `{name}` appears twice")));
@@ -111,35 +121,34 @@ impl<'de> Visitor<'de> for ObjectSeed<'_> {
             seen |= bit;
             match field {
                 BodyField::Domain => {
-                    fields.domain =
+                    object.domain =
                         Some(map.next_value_seed(LocatedSeed { seed: TextSeed, path, errors })?);
                 }
                 BodyField::Reservation => {
-                    fields.reservation =
+                    object.reservation =
                         Some(map.next_value_seed(LocatedSeed { seed: TextSeed, path, errors })?);
                 }
                 BodyField::Peek => {
-                    fields.peek =
+                    object.peek =
                         map.next_value_seed(LocatedSeed { seed: FlagSeed, path, errors })?;
                 }
                 BodyField::Cost | BodyField::WaitMs | BodyField::Amount | BodyField::Actual => {
                     let count =
                         map.next_value_seed(LocatedSeed { seed: CountSeed, path, errors })?;
-                    *fields.count_mut(field) = Some(count);
+                    *object.count_mut(field) = Some(count);
                 }
                 BodyField::Attributes => {
-                    let seed = AttributesSeed { path, errors };
-                    fields.attributes = map.next_value_seed(LocatedSeed { seed, path, errors })?;
+                    let seed = AttributesSeed { path, errors, attributes: &mut object.attributes };
+                    map.next_value_seed(LocatedSeed { seed, path, errors })?;
                 }
                 BodyField::Requests => {
-                    let object = ObjectSeed { path, ..self };
-                    let seed = RequestsSeed { object };
-                    fields.requests =
+                    let seed = RequestsSeed { form: ObjectForm { path, ..form } };
+                    object.requests =
                         Some(map.next_value_seed(LocatedSeed { seed, path, errors })?);
                 }
             }
         }
-        Ok(fields)
+        Ok(())
     }
 }
 
@@ -238,22 +247,22 @@ impl<'de> Visitor<'de> for AttributeValueSeed {
     }
 }
 
-/// Decodes attributes: names and values.
-struct AttributesSeed<'c> {
+/// Decodes attributes, names and values, in place.
+struct AttributesSeed<'c, 'o, 'de> {
     path: &'c JsonPath<'c>,
     errors: &'c ErrorLocation,
+    attributes: &'o mut BodyAttributes<'de>,
 }
 
-impl<'de> Visitor<'de> for AttributesSeed<'_> {
-    type Value = smallvec::SmallVec<[(Cow<'de, str>, Cow<'de, str>); 4]>;
+impl<'de> Visitor<'de> for AttributesSeed<'_, '_, 'de> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object of attributes")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let errors = self.errors;
-        let mut attributes = Self::Value::new();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { errors, attributes, .. } = self;
         while let Some(name) = map.next_key_seed(TextSeed)? {
             let path = &JsonPath::Name { within: self.path, name: &name };
             if attributes.iter().any(|(known, _)| *known == name) {
@@ -267,14 +276,14 @@ impl<'de> Visitor<'de> for AttributesSeed<'_> {
                 map.next_value_seed(LocatedSeed { seed: AttributeValueSeed, path, errors })?;
             attributes.push((name, value));
         }
-        Ok(attributes)
+        Ok(())
     }
 }
 
 /// Decodes the requests of a batch.
 struct RequestsSeed<'c> {
-    /// The object that contains them.
-    object: ObjectSeed<'c>,
+    /// The form of the object that contains them.
+    form: ObjectForm<'c>,
 }
 
 impl<'de> Visitor<'de> for RequestsSeed<'_> {
@@ -285,12 +294,13 @@ impl<'de> Visitor<'de> for RequestsSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let ObjectSeed { path: within, errors, most_requests, .. } = self.object;
+        let ObjectForm { path: within, errors, most_requests, .. } = self.form;
         let mut requests = Vec::new();
         loop {
             let path = &JsonPath::Index { within, index: requests.len() };
-            let seed = ObjectSeed { fields: CHECK, path, ..self.object };
-            let Some(request) = list.next_element_seed(seed.into_seed())? else {
+            let form = ObjectForm { fields: CHECK, path, ..self.form };
+            let mut request = RequestBody::default();
+            let Some(()) = list.next_element_seed(form.seed(&mut request))? else {
                 return Ok(requests);
             };
             if requests.len() == most_requests {
