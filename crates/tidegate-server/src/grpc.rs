@@ -234,7 +234,8 @@ async fn should_rate_limit(
     }
 }
 
-/// The output of a future; `None` if it takes longer than this. A future that is ready at once needs no timer.
+/// The output of a future; `None` if it takes longer than this. A future that is ready at once
+/// needs no timer.
 async fn within<F: Future>(time: Duration, mut future: Pin<&mut F>) -> Option<F::Output> {
     let at_once = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
     match at_once {

@@ -91,9 +91,9 @@ pub(crate) fn healthcheck(daemon: &Daemon) -> (StatusCode, &'static str) {
 
 /// Handles a call of a listener.
 ///
-/// What a decision needs of the call is prepared on the stack, and prepared again in the rare case that
-/// it is needed after waiting. A future that kept it would be 2 KiB larger, and the futures of calls are
-/// copied several times.
+/// What a decision needs of the call is prepared on the stack, and prepared again when the store
+/// answers later. A future that kept it would be 2 KiB larger, and the futures of calls are copied
+/// several times.
 pub(crate) async fn handle(
     daemon: &Daemon,
     (listener, principal): (Listener, &Principal),

@@ -176,8 +176,8 @@ impl<A: KeyedLimit> Table<A> {
 
     /// [`allow`](Self::allow) where a unit is free, but another thread is writing to the line.
     ///
-    /// It leaves the line to that thread for a moment. Then it locks the line before it reads it, so that nothing it has
-    /// read is outdated by the time it writes.
+    /// It leaves the line to that thread for a moment. Then it locks the line before it reads it,
+    /// so that nothing it has read is outdated by the time it writes.
     #[cold]
     #[inline(never)]
     fn allow_locked(&self, key: Fetched<'_, A::Line>, now: Timestamp) -> bool {

@@ -264,7 +264,8 @@ fn faults_change_while_clients_are_busy() {
         proxy.set(Fault::Pass);
     }
     let acknowledged: i64 = clients.into_iter().map(|client| client.join().unwrap()).sum();
-    // It still works, once no reply is to be lost: clients that were refused 500 times have left some to lose.
+    // It still works, once no reply is to be lost: clients that were refused 500 times have left
+    // some to lose.
     proxy.lose_replies("INCR", 0);
     let committed = open(&proxy).command(&["INCR", "n"]).unwrap().integer();
     assert_eq!(server.command(&["GET", "n"]).integer(), committed);

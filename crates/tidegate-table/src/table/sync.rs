@@ -56,13 +56,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> +
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Stays away from a line that another thread has just written, for as long as that thread takes for a few more
-/// decisions.
+/// Stays away from a line that another thread has just written, for as long as that thread takes
+/// for a few more decisions.
 ///
-/// Two cores that take a line from each other for every decision wait for its transfer most of the time. A core that
-/// lost the line, and does not ask for it for a moment, leaves it to the other for several decisions, and then has it
-/// for several of its own. `losses` is how often a decision has lost it before; it waits longer each time, because there
-/// are more than two of them then.
+/// Two cores that take a line from each other for every decision wait for its transfer most of the
+/// time. A core that lost the line, and does not ask for it for a moment, leaves it to the other
+/// for several decisions, and then has it for several of its own. `losses` is how often a decision
+/// has lost it before; it waits longer each time, because there are more than two of them then.
 #[cold]
 #[inline(never)]
 pub fn give_way(losses: u32) {

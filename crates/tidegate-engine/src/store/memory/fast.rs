@@ -167,5 +167,6 @@ impl MemoryStore {
     }
 }
 
-/// How often charges lose their lines to other threads before they take a path that waits for locks.
+/// How often charges lose their lines to other threads before they take a path that waits for
+/// locks.
 const MOST_LOSSES: u32 = 4;
