@@ -199,8 +199,11 @@ async fn should_rate_limit(
     (principal, peer, body): (Principal, PeerId, Incoming),
 ) -> Response<ResponseBody> {
     let GrpcContext { daemon, room, .. } = shared;
-    let read = pin!(read_message(body, MESSAGE_BYTES, (room, large), permit.state()));
-    let read = match within(daemon.settings.bounds.request_time, read).await {
+    let read = {
+        let read = pin!(read_message(body, MESSAGE_BYTES, (room, large), permit.state()));
+        within(daemon.settings.bounds.request_time, read).await
+    };
+    let read = match read {
         Some(Ok(read)) => read,
         Some(Err(error)) => return malformed(daemon, error),
         None => return malformed(daemon, MessageError::TooSlow),

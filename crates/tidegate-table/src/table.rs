@@ -182,8 +182,7 @@ impl<A: KeyedLimit> Table<A> {
     #[inline(never)]
     fn allow_locked(&self, key: Fetched<'_, A::Line>, now: Timestamp) -> bool {
         let Fetched { hash, home: line } = key;
-        give_way(0);
-        let mut locked = Locked::new(line);
+        let mut locked = Locked::after_loss(line);
         let Some(slot) = locked.find(hash).filter(|&slot| !locked.header.is_pinned(slot)) else {
             drop(locked);
             return self.allow_elsewhere(key, now);

@@ -64,7 +64,7 @@ fn part_of(values: &mut [f64], percent: usize) -> f64 {
         .unwrap_or(0.0)
 }
 
-/// How long it takes to append 4 KiB and sync them, alone.
+/// How long it takes to append 4 KiB and sync them, alone: `fdatasync`, as in the log.
 fn fsyncs(folder: &Path) -> Result<Vec<Duration>, String> {
     let failed = |error: std::io::Error| error.to_string();
     let mut file = File::create(folder.join("bare")).map_err(failed)?;

@@ -579,10 +579,6 @@ bucket = { rate = \"1/s\", burst = 1000 }
             assert_eq!(response.overall_code(), Code::Ok, "{store:?}");
             assert_eq!(response.statuses[1].limit_remaining, 400 - number, "{store:?}");
         }
-        let mut costly = call("edge", &[&[("user", "ada")]]);
-        costly.hits_addend = 101;
-        let response = client.ask(&costly).await.unwrap();
-        assert_eq!(response.overall_code(), Code::OverLimit, "{store:?}");
         let address = server.address(tidegate_server::Listener::Admin).unwrap();
         let text = tokio::task::spawn_blocking(move || {
             crate::running::ask(address, "GET", "/admin/v1/top", &[], "").json()
@@ -594,6 +590,10 @@ bucket = { rate = \"1/s\", burst = 1000 }
             serde_json::json!([["user", "ada"]]),
             "{store:?}: {top}"
         );
+        let mut costly = call("edge", &[&[("user", "ada")]]);
+        costly.hits_addend = 101;
+        let response = client.ask(&costly).await.unwrap();
+        assert_eq!(response.overall_code(), Code::OverLimit, "{store:?}");
         server.stop().await;
     }
 }

@@ -358,12 +358,22 @@ pub struct Locked<'a, L: Line> {
 impl<'a, L: Line> Locked<'a, L> {
     /// Locks the line; waits for the current holder.
     pub fn new(line: &'a L) -> Self {
-        let mut losses = 0;
         loop {
             if let Some(locked) = Self::if_unchanged(line, read_header(line)) {
                 return locked;
             }
+        }
+    }
+
+    /// The same by a thread that has just lost the line to another, and has locked no other line,
+    /// for which threads would wait meanwhile.
+    pub(crate) fn after_loss(line: &'a L) -> Self {
+        let mut losses = 0;
+        loop {
             give_way(losses);
+            if let Some(locked) = Self::if_unchanged(line, read_header(line)) {
+                return locked;
+            }
             losses += 1;
         }
     }

@@ -57,25 +57,28 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> +
 }
 
 /// Stays away from a line that another thread has just written, for as long as that thread takes
-/// for a few more decisions.
+/// for a few more decisions. Call it without a locked line.
 ///
 /// Two cores that take a line from each other for every decision wait for its transfer most of the
 /// time. A core that lost the line, and does not ask for it for a moment, leaves it to the other
-/// for several decisions, and then has it for several of its own. `losses` is how often a decision
-/// has lost it before; it waits longer each time, because there are more than two of them then.
+/// for several decisions, and then has it for several of its own. After `losses` earlier ones of
+/// the same decision it stays away for longer, and pauses, for others on the same core.
 #[cold]
 #[inline(never)]
 pub fn give_way(losses: u32) {
     #[cfg(not(loom))]
-    spin(SPINS_AFTER_LOSS << losses.min(MOST_DOUBLINGS));
+    match losses {
+        0 | 1 => spin(SPINS_AFTER_LOSS << losses),
+        _ => pause(PAUSES << losses.min(MOST_DOUBLINGS)),
+    }
     #[cfg(loom)]
     let _ = losses;
 }
 
-/// Waits while another thread holds a lock for a few instructions, longer each time.
+/// Waits while another thread holds a lock for a few instructions.
 ///
-/// First without a pause, which takes up to 140 cycles on some processors: longer than a line is
-/// locked. The holder may have been descheduled, so a long wait yields the processor.
+/// First without a pause, which takes up to 140 cycles on some processors, and longer each time; then
+/// with pauses. The holder may have been descheduled, so a long wait yields the processor.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     waits: u32,
@@ -90,9 +93,7 @@ impl Backoff {
         {
             match self.waits {
                 0..WAITS_BEFORE_PAUSE => spin(FIRST_SPINS << self.waits),
-                WAITS_BEFORE_PAUSE..WAITS_BEFORE_YIELD => {
-                    (0..PAUSES).for_each(|_| std::hint::spin_loop());
-                }
+                WAITS_BEFORE_PAUSE..WAITS_BEFORE_YIELD => pause(PAUSES),
                 _ => std::thread::yield_now(),
             }
             self.waits = self.waits.saturating_add(1);
@@ -108,9 +109,14 @@ fn spin(times: u32) {
     });
 }
 
-/// Some 150 ns.
 #[cfg(not(loom))]
-const SPINS_AFTER_LOSS: u32 = 512;
+fn pause(times: u32) {
+    (0..times).for_each(|_| std::hint::spin_loop());
+}
+
+/// Some 300 ns.
+#[cfg(not(loom))]
+const SPINS_AFTER_LOSS: u32 = 1024;
 #[cfg(not(loom))]
 const MOST_DOUBLINGS: u32 = 5;
 /// About as long as a line is locked for one decision.
@@ -119,6 +125,6 @@ const FIRST_SPINS: u32 = 16;
 #[cfg(not(loom))]
 const WAITS_BEFORE_PAUSE: u32 = 6;
 #[cfg(not(loom))]
-const WAITS_BEFORE_YIELD: u32 = 32;
+const WAITS_BEFORE_YIELD: u32 = 20;
 #[cfg(not(loom))]
 const PAUSES: u32 = 8;

@@ -30,9 +30,9 @@ enum Fit {
 /// Why charges were not decided. Nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Undecided {
-    /// They need another path.
+    /// They need another path, or a state by which they are denied has changed.
     OtherPath,
-    /// Another thread has written to one of the lines meanwhile.
+    /// Another thread has written to a line that they change.
     Lost,
 }
 
@@ -67,8 +67,7 @@ impl MemoryStore {
             match self.charge_list(list, (version, now), decisions) {
                 Ok(is_allowed) => return Some(is_allowed),
                 Err(Undecided::OtherPath) => return None,
-                // Longer than a bare limiter would: the other thread takes longer for a decision.
-                Err(Undecided::Lost) => give_way(losses + 1),
+                Err(Undecided::Lost) => give_way(losses),
             }
         }
         None
@@ -139,7 +138,7 @@ impl MemoryStore {
             }
             charged.store(&mut locked);
         } else if !is_unchanged(line, charged.header) {
-            return Err(Undecided::Lost);
+            return Err(Undecided::OtherPath);
         }
         Ok(fit == Fit::Fits || charge.mode == Mode::Shadow)
     }
@@ -161,12 +160,12 @@ impl MemoryStore {
             }
             charged.store(&mut locked);
         } else if !is_unchanged(line, charged.header) {
-            return Err(Undecided::Lost);
+            return Err(Undecided::OtherPath);
         }
         Ok(fit == Fit::Fits || charge.mode == Mode::Shadow)
     }
 }
 
-/// How often charges lose their lines to other threads before they take a path that waits for
-/// locks.
+/// How often charges lose their lines to other threads before they take another path. The next one
+/// tries as often, and after that lines are locked before they are read.
 const MOST_LOSSES: u32 = 4;

@@ -127,8 +127,9 @@ impl MemoryStore {
         }
         for (index, charge) in sorted.iter().enumerate() {
             holder = if locked[index].is_some() { index } else { holder };
-            if let Some(line) = locked[holder].as_mut() {
-                charge.store(line);
+            match locked[holder].as_mut() {
+                Some(line) => charge.store(line),
+                None => unreachable!("its line was locked above"),
             }
         }
         Ok(true)
@@ -235,5 +236,5 @@ fn deny<const N: usize>(
         }
     }
     let is_unchanged = |it: &AnyCharge<'_>| it.line().is_unchanged(it.header());
-    charged.iter().flatten().all(is_unchanged).then_some(false).ok_or(Undecided::Lost)
+    charged.iter().flatten().all(is_unchanged).then_some(false).ok_or(Undecided::OtherPath)
 }
