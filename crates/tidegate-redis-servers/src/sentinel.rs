@@ -127,9 +127,9 @@ impl Sentinel {
             let primaries: Vec<_> = running.map(primary_of).collect();
             primaries.iter().all(|it| it.is_some_and(|it| it != old) && *it == primaries[0])
         });
-        let primary = self.primary();
+        // They may change their minds until then.
         wait::until("the replica is a primary", || {
-            primary.info("role").as_deref() == Some("master")
+            self.primary().info("role").as_deref() == Some("master")
         });
     }
 }

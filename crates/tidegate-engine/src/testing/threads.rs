@@ -116,6 +116,13 @@ pub(super) fn edits_lose_nothing<S: Store>(make: Make<'_, S>) {
             while is_over.load(Ordering::Relaxed) < THREADS - 1 {
                 max = if max == 1_000_000 { 2_000_000 } else { max + 1 };
                 desk.engine.replace_policy("test", policy(max)).block().unwrap();
+                // Each edit makes the history longer, so there are fewer than decisions.
+                let before = admitted.load(Ordering::Relaxed);
+                while admitted.load(Ordering::Relaxed) < before + 4
+                    && is_over.load(Ordering::Relaxed) < THREADS - 1
+                {
+                    thread::yield_now();
+                }
             }
         });
         for number in 0..THREADS - 1 {
