@@ -61,8 +61,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> +
 ///
 /// Two cores that take a line from each other for every decision wait for its transfer most of the
 /// time. A core that lost the line, and does not ask for it for a moment, leaves it to the other
-/// for several decisions, and then has it for several of its own. After `losses` earlier ones of
-/// the same decision it stays away for longer, and pauses, for others on the same core.
+/// for several decisions, and then has it for several of its own.
+///
+/// `losses` is how often this decision has lost the line before: it stays away for longer each
+/// time, and from the third on with pauses, which leave a core to its other thread.
 #[cold]
 #[inline(never)]
 pub fn give_way(losses: u32) {
@@ -77,8 +79,8 @@ pub fn give_way(losses: u32) {
 
 /// Waits while another thread holds a lock for a few instructions.
 ///
-/// First without a pause, which takes up to 140 cycles on some processors, and longer each time; then
-/// with pauses. The holder may have been descheduled, so a long wait yields the processor.
+/// First without a pause, which takes up to 140 cycles on some processors, and longer each time;
+/// then with pauses. The holder may have been descheduled, so a long wait yields the processor.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     waits: u32,
