@@ -85,7 +85,7 @@ export interface Overview extends Counts {
   connections: Record<string, number>;
   store: StoreStatus;
   nodes: Node_[] | null;
-  ready: boolean;
+  degraded: string[];
   problems: string[];
   changes: number;
   rules: RuleCounts[];

@@ -67,8 +67,8 @@ pub(crate) enum Command {
         long_about = "Run the daemon: one policy over HTTP, gRPC (Envoy), RESP (Redis) and a local \
             socket.\n\n\
             Without a policy it serves a demo policy and prints a curl command that, repeated, \
-            ends in a 429. A policy is a TOML file, or the YAML of envoyproxy/ratelimit or \
-            Limitador. The file is watched: changes apply without a restart and keep what was \
+            ends in a 429. A policy is a TOML file, or the YAML of envoyproxy/ratelimit. \
+            The file is watched: changes apply without a restart and keep what was \
             consumed; a file with errors changes nothing.\n\n\
             Flags override the environment, and both override the policy's [server] table. On \
             SIGTERM or SIGINT the daemon accepts no more connections, finishes running requests, \
@@ -91,7 +91,8 @@ Examples:
         long_about = "Check whether a daemon responds.\n\n\
             Pings the daemon over its local socket and prints its version and time. With --at it \
             uses HTTP: `/readyz`, which needs no token, then the admin API for the version, if \
-            the credentials suffice. Exits with 0 if the daemon responds, with 1 if not.",
+            the credentials suffice, and notes what is wrong. Exits with 0 if the daemon responds, \
+            with 1 if not.",
         after_long_help = "\
 Examples:
   tidegate ping
@@ -164,7 +165,7 @@ Examples:
             hint. Errors make a policy unusable: unknown fields, zero or negative numbers, \
             duplicate names. Warnings point out probable mistakes, such as a rule that no request \
             can reach.\n\n\
-            A file that ends in .yaml or .yml is read as one of envoyproxy/ratelimit or Limitador. \
+            A file that ends in .yaml or .yml is read as one of envoyproxy/ratelimit. \
             All files of a folder are read as one policy.\n\n\
             As text, diagnostics go to stderr and a summary of each file to stdout; as json or \
             github, the diagnostics go to stdout. Exits with 0 if all files are valid, with 1 if \
@@ -265,6 +266,18 @@ Examples:
   tidegate ledger ./state erase user=ada"
     )]
     Ledger(LedgerArgs),
+    /// Convert the limits of another program to a policy
+    #[command(
+        long_about = "Convert the limits of another program to a policy.\n\n\
+            Prints a policy in TOML that decides as the file does there. A comment before each rule \
+            has the position of its limit. A limit that cannot be converted is an error, and then \
+            nothing is printed.\n\n\
+            Exits with 0 if all of the file is converted, with 1 if not.",
+        after_long_help = "\
+Examples:
+  tidegate import limitador limits.yaml > policy.toml"
+    )]
+    Import(ImportArgs),
     /// Print the JSON schema of the policy file
     #[command(
         long_about = "Print the JSON schema of the policy file.\n\n\
@@ -311,6 +324,9 @@ impl Command {
                 (apply.iter().collect(), &[])
             }
             Self::Token(args) => (vec![&args.file], &[]),
+            Self::Import(ImportArgs { program: ImportCommand::Limitador { file } }) => {
+                (vec![file], &[])
+            }
             Self::Ping(_) | Self::Usage(_) | Self::Admin(_) => (vec![], &[]),
             Self::Schema | Self::Completions(_) | Self::Man(_) | Self::Ledger(_) => (vec![], &[]),
         };
@@ -575,6 +591,23 @@ pub(crate) enum TotalsBy {
     Rule,
     /// One per rule and key
     Key,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    #[command(subcommand)]
+    pub(crate) program: ImportCommand,
+}
+
+/// The program whose limits are converted.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImportCommand {
+    /// Convert a file of Limitador
+    Limitador {
+        /// Its limits in YAML; `-` reads stdin
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]

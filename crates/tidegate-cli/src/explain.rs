@@ -3,7 +3,7 @@
 use std::io;
 
 use serde_json::{Map, Value, json};
-use tidegate::policy::{DescriptorNames, Policy};
+use tidegate::policy::Policy;
 use tidegate::{CheckError, Clock, Explanation, Request, SystemClock, Timestamp};
 
 use crate::args::{ExplainArgs, Format};
@@ -26,13 +26,8 @@ pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         Some(time) => format::since_1970(time).unwrap_or(Timestamp::MAX),
         None => SystemClock::new().wall(),
     };
-    let mut attributes: Vec<(&str, &str)> =
+    let attributes: Vec<(&str, &str)> =
         args.attributes.iter().map(|it| (&*it.name, &*it.value)).collect();
-    let entries = DescriptorNames::new(args.attributes.iter().map(|it| &*it.name));
-    if policy.reads_descriptors(&args.domain) {
-        // The order of the attributes is the order of the descriptor's entries.
-        attributes = entries.attributes(attributes, 0).collect();
-    }
     let request = Request::new(&args.domain, &attributes).cost(args.cost);
     let names = RuleIndex::new(&policy);
     note_probable_mistakes(args, &names, io)?;

@@ -15,6 +15,7 @@ mod diff;
 mod explain;
 mod explanation;
 mod format;
+mod import;
 mod input;
 mod io;
 mod ledger;
@@ -100,6 +101,7 @@ fn dispatch(
         Command::Validate(args) => validate::run(&args, io),
         Command::Explain(args) => explain::run(&args, io),
         Command::Test(args) => testing::run(&args, io),
+        Command::Import(args) => import::run(&args, io),
         Command::Schema => {
             io.stdout.write_all(tidegate::policy::schema().as_bytes())?;
             Ok(Exit::Success)

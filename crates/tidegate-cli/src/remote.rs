@@ -114,14 +114,18 @@ impl RemoteClient {
         let readiness = get("/readyz", false)?.readiness(&self.peer())?;
         let mut notes = Vec::new();
         let is_ready = readiness["ready"] == true;
+        if !is_ready {
+            notes.push("not ready: the daemon is stopping".to_owned());
+        }
         for (name, why) in readiness.as_object().into_iter().flatten() {
-            match why {
-                Value::String(why) if is_ready => notes.push(format!("{name}: {why}")),
-                Value::String(why) => notes.push(format!("not ready: {name}: {why}")),
-                _ => {}
+            if let Value::String(why) = why {
+                notes.push(format!("{name}: {why}"));
             }
         }
         let mut fields = json!({ "ok": true, "at": self.url.to_string(), "ready": is_ready });
+        if let Some(degraded) = readiness.get("degraded") {
+            fields["degraded"] = degraded.clone();
+        }
         // The listener of decisions has no admin API; it responds all the same.
         match get("/admin/v1/status", true).and_then(|reply| reply.decode(&self.peer())) {
             Ok(RemoteReply { body, error: None, .. }) => {

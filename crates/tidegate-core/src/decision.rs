@@ -202,6 +202,21 @@ impl Decision {
         }
     }
 
+    /// This decision, denied until a time at which units come back that this limit does not know of.
+    pub fn denied_until(self, end: Timestamp) -> Self {
+        let wait_ns = end.as_nanos().saturating_sub(self.now.as_nanos());
+        let lack_ticks = u128::from(wait_ns) * u128::from(self.ticks_per_ns);
+        Self { outcome: Outcome::DenyForNow, lack_ticks, ..self }
+    }
+
+    /// This denial with an unknown wait, unless it is one for ever.
+    pub const fn with_unknown_wait(self) -> Self {
+        match self.outcome {
+            Outcome::DenyForNow => Self { outcome: Outcome::DenyUnknown, ..self },
+            Outcome::Allow | Outcome::DenyForEver | Outcome::DenyUnknown => self,
+        }
+    }
+
     /// This decision as a measurement: allowed whatever the state is, with the units that count
     /// against the limit.
     pub fn measured(self, used: u64, held: u64) -> Self {

@@ -224,6 +224,16 @@ impl AnyLimit {
 }
 
 impl AnyLimit {
+    /// How many units a quota has at most after the end of a period; `None` if there is no maximum.
+    pub(crate) fn most_kept_units(&self) -> Option<u64> {
+        let Self::Quota(quota) = self else { return None };
+        match quota.carry() {
+            Carry::Nothing => Some(quota.max()),
+            Carry::UpTo(bound) => Some(quota.max().saturating_add(bound)),
+            Carry::All => None,
+        }
+    }
+
     /// The state of a new key.
     #[inline(always)]
     pub(crate) fn fresh(&self, period: Period) -> AnyState {

@@ -126,17 +126,6 @@ impl Engine {
     }
 }
 
-impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
-    /// All states, holds and idempotency keys, as bytes: for
-    /// [`EngineBuilder::snapshot`] after a restart.
-    ///
-    /// Keep it secret: it contains the seed of the key hashes.
-    #[must_use]
-    pub fn snapshot(&self) -> Vec<u8> {
-        self.shared.store.to_bytes(self.shared.clock.now())
-    }
-}
-
 /// Decisions.
 impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// Charges the request to every rule that applies: to all of them, or, if one of them denies

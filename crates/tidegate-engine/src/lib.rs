@@ -38,6 +38,4 @@ pub use request::Request;
 pub use request_limit::RequestLimit;
 #[cfg(feature = "durable")]
 pub use store::AnyStore;
-pub use store::{
-    HoldBound, MemoryStore, NowOrLater, NowOrLaterFuture, Outage, SnapshotError, Store,
-};
+pub use store::{HoldBound, MemoryStore, NoClock, NowOrLater, NowOrLaterFuture, Outage, Store};

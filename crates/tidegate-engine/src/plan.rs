@@ -26,10 +26,31 @@ pub struct Plan<'a> {
     pub(crate) ticket: Option<PlannedTicket>,
     /// The caller's note, to be written with it.
     pub(crate) note: Option<&'a str>,
-    /// Whether its time lies ahead; only a peek can do that. Nothing expires for it.
-    pub(crate) looks_ahead: bool,
+    pub(crate) time: PlanTime,
     /// The requests that it was made from.
     pub(crate) requests: Option<&'a dyn PlannedRequests>,
+}
+
+/// The time that a plan is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlanTime {
+    /// The clock's. Where it is decided again, the clock is read again; from `until` on another plan is
+    /// needed, because a period ends or a limit changes by itself.
+    Clock { until: Option<Timestamp> },
+    /// The caller's, however long the decision takes.
+    Given,
+    /// Ahead of the clock, to find out how long a denied request has to wait.
+    Ahead,
+}
+
+impl PlanTime {
+    /// The time that a caller gave, or the clock's.
+    pub(crate) const fn of(given: Option<Timestamp>) -> Self {
+        match given {
+            Some(_) => Self::Given,
+            None => Self::Clock { until: None },
+        }
+    }
 }
 
 /// What only the requests of a plan know.
@@ -164,7 +185,7 @@ pub(crate) struct PlannedTicket {
 
 /// The name under which a request may be repeated without being charged again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IdempotencyKey {
+pub(crate) struct IdempotencyKey {
     /// The domain that it counts for; 0 for those of settlements.
     pub(crate) domain: u64,
     pub(crate) name: [u64; 2],
@@ -174,7 +195,7 @@ pub struct IdempotencyKey {
 
 /// What to do with a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settlement {
+pub(crate) enum Settlement {
     /// Charges its units, or another number of them.
     Commit { actual: Option<u64> },
     /// Releases its units.
@@ -185,6 +206,15 @@ pub enum Settlement {
     Renew,
     /// Refunds units that it charged; under the same idempotency key only once.
     Refund { units: u64, name: Option<IdempotencyKey> },
+}
+
+/// A settlement as a store is given it.
+#[derive(Clone, Copy, Debug)]
+pub struct SettleCall<'a> {
+    pub(crate) settlement: Settlement,
+    /// The caller's note; a file store writes it with the settlement.
+    pub(crate) note: Option<&'a str>,
+    pub(crate) time: PlanTime,
 }
 
 impl Settlement {

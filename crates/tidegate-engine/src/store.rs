@@ -16,7 +16,7 @@ use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
 use crate::history::{History, RuleHistory};
 pub(crate) use crate::hold_id::HoldId;
-use crate::plan::{FastCharge, FastCharges, Plan, Settlement};
+use crate::plan::{FastCharge, FastCharges, Plan, SettleCall, Settlement};
 use later::BoxFuture;
 use shared::{RecordKey, SharedStore};
 
@@ -26,8 +26,10 @@ mod any;
 pub(crate) mod file;
 pub(crate) mod later;
 mod memory;
+#[cfg(feature = "durable")]
 mod mixing;
 mod record;
+#[cfg(feature = "durable")]
 mod replay;
 mod sha256;
 pub(crate) mod shared;
@@ -36,7 +38,7 @@ pub(crate) mod shared;
 pub use any::AnyStore;
 pub(crate) use later::block_on;
 pub use later::{NowOrLater, NowOrLaterFuture};
-pub use memory::{MemoryStore, SnapshotError};
+pub use memory::MemoryStore;
 
 /// The result of a decision.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +57,8 @@ pub struct Decided {
 #[derive(Clone, Debug)]
 pub struct LaterDecided {
     pub(crate) decided: Decided,
+    /// When it was decided.
+    pub(crate) times: Times,
     pub(crate) decisions: Decisions,
     /// When the next hold of a key concerned expires.
     pub(crate) next_expiry: Option<Timestamp>,
@@ -338,6 +342,33 @@ impl ForgetScope<'_> {
     }
 }
 
+/// No clock: an engine on a store that several engines share needs one that is the same in all of
+/// them, set by [`EngineBuilder::clock`](crate::EngineBuilder::clock). Without it, the engine cannot be built.
+///
+/// ```compile_fail
+/// # use tidegate::policy::Policy;
+/// # use tidegate::shared::SharedStore;
+/// # use tidegate::{Engine, SystemClock};
+/// # fn engine(policy: Policy, store: SharedStore) {
+/// let Ok(engine) = Engine::builder(policy).store(store).build(); // no method `build`
+/// # }
+/// ```
+///
+/// ```
+/// # use tidegate::policy::Policy;
+/// # use tidegate::shared::SharedStore;
+/// # use tidegate::{Engine, SystemClock};
+/// # fn engine(policy: Policy, store: SharedStore) {
+/// let Ok(engine) = Engine::builder(policy).store(store).clock(SystemClock::new()).build();
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct NoClock;
+
+/// Makes a clock that should not begin before a time.
+pub(crate) type MakeClock<C> = Box<dyn FnOnce(Timestamp) -> C + Send>;
+
 /// Stores states and applies whole decisions to them.
 ///
 /// This trait is sealed: the stores are part of this crate, and all of them make the same
@@ -349,14 +380,21 @@ impl<S: sealed::Store> Store for S {}
 pub(crate) mod sealed {
     use super::{
         Adoption, Arc, AtomicU64, Change, Deciding, Decisions, EnrolFailure, FastCharge,
-        FastCharges, ForgetScope, History, HoldId, KeyedHash, NowOrLater, Outage, Overlay, Plan,
-        RefundFailure, SettleFailure, Settled, Settlement, SharedStore, StoredEdits, Times,
-        Timestamp, fmt,
+        FastCharges, ForgetScope, History, HoldId, KeyedHash, MakeClock, NowOrLater, Outage,
+        Overlay, Plan, RefundFailure, SettleCall, SettleFailure, Settled, SharedStore, StoredEdits,
+        Times, Timestamp, fmt,
     };
 
     pub trait Store: fmt::Debug + Send + Sync + 'static {
         /// Whether every result is ready at once.
         const IS_IMMEDIATE: bool;
+
+        /// The clock of an engine on this store, unless another one is set: that of the builder, or
+        /// [`NoClock`](crate::NoClock) where all engines on the store need the same one.
+        type DefaultClock<C>;
+
+        /// How the builder's clock becomes that clock.
+        fn default_clock<C>(clock: MakeClock<C>) -> MakeClock<Self::DefaultClock<C>>;
 
         /// Whether decisions are made elsewhere, and are known later.
         #[inline]
@@ -388,12 +426,11 @@ pub(crate) mod sealed {
         #[inline(always)]
         fn fetch(&self, _charge: &FastCharge<'_>) {}
 
-        /// Ends or extends a hold, or refunds what it charged. A file store writes the note with
-        /// it.
+        /// Ends or extends a hold, or refunds what it charged.
         fn settle(
             &self,
             id: HoldId,
-            settlement: (Settlement, Option<&str>),
+            call: SettleCall<'_>,
             times: Times,
         ) -> NowOrLater<'_, Result<Settled, SettleFailure>>;
 

@@ -23,7 +23,7 @@ use crate::{CheckError, Engine, HoldId, Report, Request, Store};
 pub use dice::Dice;
 #[cfg(feature = "durable")]
 pub use disk::{CrashDisk, Fault};
-pub use records::{DelayedRecords, RecordFaults};
+pub use records::{DelayedRecords, RecordFaults, SteppedRecords};
 pub use vectors::vectors;
 
 mod dice;
@@ -90,7 +90,9 @@ pub fn scenarios<S: Store>() -> Vec<Scenario<S>> {
             closed_windows_refund_nothing_to_holds idempotency_keys_make_repeats_free
             idempotency_keys_make_refunds_happen_once owners_have_their_own_keys_and_holds
             repeats_survive_edits slots_are_never_more_than_there_are forgetting_keeps_holds
-            forgetting_all_keeps_holds all_rules_are_held_or_none voided_holds_leave_no_cooldown repeats_are_reported;
+            forgetting_all_keeps_holds all_rules_are_held_or_none voided_holds_leave_no_cooldown repeats_are_reported
+            waits_end_with_the_first_expiry_that_suffices looking_ahead_changes_nothing
+            denials_that_charge_are_remembered an_idempotency_key_used_again_is_the_later_holds;
         quotas: calendar_days_follow_the_zone rounds_carry_over cost_tables_price
             calendars_can_be_changed debt_is_paid_by_the_next_rounds holds_end_with_their_round
             forgotten_keys_keep_holds_of_earlier_rounds enrolled_keys_carry_over
@@ -100,7 +102,8 @@ pub fn scenarios<S: Store>() -> Vec<Scenario<S>> {
             unlimited_in_between_refills_nothing stacked_ones_refill_nothing;
         edits: lower_and_raise_is_the_identity buckets_refill_at_each_rate_in_turn
             next_waits_for_the_window next_waits_for_the_round edits_reach_holds
-            many_edits_lose_no_key rules_that_come_back_know_their_keys;
+            many_edits_lose_no_key rules_that_come_back_know_their_keys
+            there_and_back_at_one_instant_is_the_identity;
         together: each_request_has_its_rules early_denial_names_the_request
             request_limits_count_by_length request_limits_replace_rules;
         usage: every_limit_is_measured open_holds_and_leases_are_held

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tidegate_core::{Committed, Decision, HeldUnits, Period, Timestamp};
+use tidegate_core::{Committed, Decision, HeldUnits, Period, Timestamp, Wait};
 use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Condition, Durability};
 
@@ -70,6 +70,8 @@ pub(crate) struct HoldItem {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) is_allowed: bool,
+    /// Whether a limit was charged: some rules charge denied requests, too.
+    pub(crate) has_charged: bool,
     /// What is on hold now.
     pub(crate) items: Several<HoldItem>,
     /// How much each charge has charged or held.
@@ -102,7 +104,15 @@ impl KeyState {
 }
 
 /// Decides over all charges of a plan: all are charged, or none.
-pub(crate) fn decide(view: &mut View<'_>, plan: &Plan<'_>, decisions: &mut Decisions) -> Outcome {
+///
+/// `holds` has the parts of open holds that a key has, with their ends, in the order of these: a denied
+/// request waits for what they release.
+pub(crate) fn decide<'h, H: Iterator<Item = EndingHold<'h>>>(
+    view: &mut View<'_>,
+    plan: &Plan<'_>,
+    holds: impl Fn(usize) -> H,
+    decisions: &mut Decisions,
+) -> Outcome {
     let now = view.times.now;
     let mut current: Several<Current> = Several::new();
     for (charge, key) in plan.charges.iter().zip(&*view.keys) {
@@ -146,10 +156,60 @@ pub(crate) fn decide(view: &mut View<'_>, plan: &Plan<'_>, decisions: &mut Decis
                 .then(|| Box::new(StoredState { tag: before.tag, state: after }));
             outcome.items.push(HoldItem { period: after.period(), charged: begun, ..item });
         }
+        outcome.has_charged |= !plan.act.is_look() && after != before.state;
         let decided = (&decisions[index], is_allowed);
-        outcome.units.push(charged_units(request, &before.state, decided));
+        outcome.units.push(charged_units(plan.act, request, &before.state, decided));
+        let decision = &mut decisions[index];
+        if decision.is_allowed() || before.stuck.is_some() || !request.has_room {
+            continue;
+        }
+        if view.keys[index].stored.is_none() && charge.limit.knows_from_first_request() {
+            // A look does not make it known, and until a request does, nothing carries over.
+            *decision = decision.with_unknown_wait();
+        } else if after.held() > 0 && !matches!(after, AnyState::Slots { .. }) {
+            let state = StoredState { tag: before.tag, state: after };
+            *decision = wait_for_holds(view.history, request, (*decision, state), holds(index));
+        }
     }
     outcome
+}
+
+/// A part of an open hold, and when it ends by itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EndingHold<'a> {
+    pub(crate) expires: Timestamp,
+    pub(crate) item: &'a HoldItem,
+}
+
+/// A denial that ends as soon as the limit allows the request by itself, or enough holds have expired.
+///
+/// If they end earlier, or last longer, that counts as another request.
+fn wait_for_holds<'h>(
+    history: &History,
+    request: &LimitRequest<'_>,
+    (denied, stored): (Decision, StoredState),
+    holds: impl Iterator<Item = EndingHold<'h>>,
+) -> Decision {
+    let LimitRequest { limit, cost, decided_at: DecisionTime { now, period }, .. } = *request;
+    let end_of = |decision: &Decision, at: Timestamp| match decision.retry_after() {
+        Some(Wait::After(wait)) => Some(at.saturating_add(wait)),
+        Some(Wait::Never | Wait::Unknown) => None,
+        None => Some(at),
+    };
+    let (mut end, mut state) = (end_of(&denied, now), stored.state);
+    for EndingHold { expires, item } in holds {
+        // Later periods have room of their own.
+        let is_late = |end: Option<Timestamp>| end.is_some_and(|end| end <= expires);
+        if is_late(end) || is_late(period.ends) || expires == Timestamp::MAX {
+            break;
+        }
+        let Some(rule) = history.rule_of(item.tag) else { continue };
+        let of_state = Period { index: state.period(), ..period };
+        let held = item.on_hold(rule, stored.tag);
+        limit.cancel(&mut state, held, DecisionTime { now: expires, period: of_state });
+        end = end_of(&limit.peek(&state, cost, DecisionTime { now: expires, period }), expires);
+    }
+    end.map_or(denied, |end| denied.denied_until(end))
 }
 
 /// Makes the keys of a plan known, all of them or, where one has no room, none. Charges nothing.
@@ -173,14 +233,16 @@ pub(crate) fn enrol(view: &mut View<'_>, plan: &Plan<'_>) -> Outcome {
 
 /// How many units a limit charged, for a request that it or another one may have denied.
 fn charged_units(
+    act: Operation,
     request: &LimitRequest<'_>,
     before: &AnyState,
     (decision, is_allowed): (&Decision, bool),
 ) -> u64 {
+    let charges_refused = request.charge_refused && act == Operation::Charge;
     match (decision.is_allowed(), is_allowed) {
         (true, true) => request.cost,
-        (true, false) if request.charge_refused => request.cost,
-        (false, _) if request.charge_refused && request.has_room => {
+        (true, false) if charges_refused => request.cost,
+        (false, _) if charges_refused && request.has_room => {
             request.limit.charge_refused(&mut before.clone(), request.cost, request.decided_at)
         }
         _ => 0,
@@ -241,6 +303,21 @@ pub(crate) fn expire_item(view: &mut View<'_>, index: usize, item: &HoldItem) {
         limit.cancel(state, held, DecisionTime { period, ..decided_at });
         0
     });
+}
+
+/// The state of a key with what has expired by now released, each hold at its own time.
+pub(crate) fn released<'a>(
+    history: &History,
+    times: Times,
+    key: KeyState,
+    holds: impl Iterator<Item = (Timestamp, &'a HoldItem)>,
+) -> KeyState {
+    let mut keys = [key];
+    for (expires, item) in holds.take_while(|(expires, _)| *expires <= times.now) {
+        let mut view = View { history, times: times.at(expires), keys: &mut keys };
+        expire_item(&mut view, 0, item);
+    }
+    KeyState { stored: keys[0].stored, ..key }
 }
 
 /// Refunds up to `units` that a key was charged, and returns how many; 0 for an unknown key.
@@ -312,7 +389,7 @@ fn update(
     };
     let current = rule.advance(stored, key, tag, view.times.now);
     // Where the limit in force cannot express the state, it is changed as of the time before.
-    let now = current.stuck.map_or(decided_at.now, |stuck| stuck.since);
+    let now = current.stuck.map_or(decided_at.now, |stuck| stuck.kept_at);
     let mut state = current.state;
     let held = item.on_hold(rule, current.tag);
     let units = change(&current.limit, &mut state, (held, DecisionTime { now, ..decided_at }));
@@ -368,7 +445,7 @@ impl Current {
             None => self.state,
             Some(stuck) => {
                 let at = DecisionTime { now: stuck.since, period: crate::any_limit::NO_PERIOD };
-                stuck.limit.carry_over(&self.limit, &self.state, at)
+                stuck.limit.carry_over(&self.limit, &stuck.state, at)
             }
         }
     }
@@ -412,6 +489,7 @@ impl HoldItem {
     }
 
     /// Whether its units are among those that a state has on hold.
+    #[cfg(feature = "durable")]
     pub(crate) fn is_held_in(&self, history: &History, stored: StoredState) -> bool {
         match (stored.state, history.rule_of(stored.tag)) {
             (AnyState::Quota(state), Some(rule)) => {

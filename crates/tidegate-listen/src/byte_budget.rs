@@ -33,7 +33,8 @@ impl BudgetKind {
 /// Which connections may be closed for a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victims {
-    /// Those without a request in work.
+    /// Those without a request in work. A request that waits in a queue is none: it may stay there
+    /// for long.
     WithoutRequest,
     /// All of them.
     All,

@@ -61,7 +61,8 @@ pub use http::{Http, Surplus, Timeouts};
 pub use linger::linger;
 pub use peer::{Peer, PeerId};
 pub use permits::{
-    ConnectionCounts, ConnectionState, Connections, Permit, PermitLimits, Permits, Refusal,
+    ConnectionCounts, ConnectionState, Connections, Permit, PermitLimits, Permits, QueuedRequest,
+    Refusal,
 };
 pub use read_gate::ReadGate;
 pub use shutdown::{ShutdownSignal, ShutdownTrigger, terminated};

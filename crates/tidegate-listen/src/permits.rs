@@ -224,6 +224,8 @@ pub struct ConnectionState {
     active_at: AtomicU64,
     /// Requests that have arrived and have no response yet.
     busy: AtomicU32,
+    /// Whether its request waits in a queue, for others.
+    is_waiting: AtomicBool,
     /// Whether it was taken out of the order of idle connections because it was busy.
     is_parked: AtomicBool,
     is_closing: AtomicBool,
@@ -258,6 +260,11 @@ impl ConnectionState {
 
     fn is_busy(&self) -> bool {
         self.busy.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether it has a request that is being worked on, and usually ends soon.
+    fn is_working(&self) -> bool {
+        self.is_busy() && !self.is_waiting.load(Ordering::SeqCst)
     }
 
     /// The bytes that its protocol holds.
@@ -310,6 +317,15 @@ impl Permit {
 
 /// The bytes that a connection holds.
 impl Permit {
+    /// The request waits in a queue until the guard is dropped, and holds this many bytes of what was
+    /// received. Its connection is not idle, but may be closed for a byte budget.
+    #[must_use]
+    pub fn wait(&self, bytes: usize) -> QueuedRequest<'_> {
+        self.state.is_waiting.store(true, Ordering::SeqCst);
+        self.hold(BudgetKind::Received, bytes);
+        QueuedRequest(&self.state)
+    }
+
     /// Sets how many bytes the connection holds.
     pub fn hold(&self, kind: BudgetKind, bytes: usize) {
         let held = self.state.held(kind);
@@ -387,6 +403,16 @@ impl Permit {
     }
 }
 
+/// A request that waits in a queue, for others.
+#[derive(Debug)]
+pub struct QueuedRequest<'p>(&'p ConnectionState);
+
+impl Drop for QueuedRequest<'_> {
+    fn drop(&mut self) {
+        self.0.is_waiting.store(false, Ordering::SeqCst);
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
         for kind in BudgetKind::ALL {
@@ -423,7 +449,7 @@ impl Shared {
                     let held = state.held_in_all(kind);
                     if state.is_closing() {
                         excess = excess.saturating_sub(held);
-                    } else if held > 0 && (victims == Victims::All || !state.is_busy()) {
+                    } else if held > 0 && (victims == Victims::All || !state.is_working()) {
                         holders.push((Reverse(held), listener, Arc::clone(state)));
                     }
                 }

@@ -28,7 +28,7 @@ pub use reply::{Replies, Version};
 pub use request::{
     ARGUMENTS_MAX, Arguments, BULK_BYTES_MAX, INLINE_BYTES_MAX, ProtocolError, integer, parse,
 };
-pub use throttle::{ThrottleCall, ThrottleDialect, ThrottleError};
+pub use throttle::{ThrottleCall, ThrottleError, throttle_reply};
 
 #[cfg(test)]
 mod tests;

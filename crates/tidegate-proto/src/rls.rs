@@ -20,7 +20,7 @@ pub use code::envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse, rate_limit_response,
 };
 pub use code::envoy::r#type::v3::RateLimitUnit;
-pub use json::{JsonError, request_from_json, response_to_json};
+pub use json::{JsonError, count_json_objects, request_from_json, response_to_json};
 use prost::encoding::{self, DecodeContext, WireType};
 pub use prost::{DecodeError, Message};
 pub use prost_types::{Duration, ListValue, Struct, Value, value};

@@ -4,14 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis::Cmd;
 use smallvec::SmallVec;
 use tidegate_engine::shared::{RecordKey, Records, Step, Transaction, Write};
 use tidegate_policy::policy::Durability;
 
 use crate::cache::Cache;
-use crate::frame::{self, Cell, Head};
-use crate::intent::Intent;
+use crate::frame::{self, Cell};
 use crate::key_map::{KeyMap, KeySet};
 
 /// A transaction on its way. It is moved often, so it stays in one place in memory.
@@ -26,8 +24,6 @@ pub(crate) struct JobBody {
     /// When it was submitted, and when it has to have a result, by the local clock.
     pub(crate) submitted_ns: u64,
     pub(crate) due_ns: u64,
-    /// How often a commit over several servers was lost to another one.
-    pub(crate) lost_rounds: u8,
     /// Released with it.
     pub(crate) _permit: Permit,
 }
@@ -61,58 +57,21 @@ pub(crate) struct Pending {
     pub(crate) expected: Cell,
     /// The record from then on; `None` if it does not change.
     pub(crate) change: Option<Change>,
-    /// What is put there first, as a part of a commit over several servers.
-    pub(crate) intent: Option<Arc<Intent>>,
 }
 
 impl Pending {
-    pub(crate) const fn new(expected: Cell, change: Option<Change>) -> Self {
-        Self { expected, change, intent: None }
-    }
-
     /// Whether anything is written to the server.
     pub(crate) const fn writes(&self) -> bool {
-        self.change.is_some() || self.intent.is_some()
+        self.change.is_some()
     }
 
-    /// What the new value begins with, which scripts compare; `None` if nothing is written.
-    pub(crate) fn new_head(&self, stamp: u64) -> Option<Head> {
-        match (&self.intent, &self.change) {
-            (Some(intent), _) => Some(intent.head()),
-            (None, Some(_)) => Some(frame::head(frame::RECORD, stamp)),
-            (None, None) => None,
+    /// The value from then on.
+    pub(crate) fn after(&self, stamp: u64) -> Cell {
+        match &self.change {
+            Some(change) => Cell { stamp: Some(stamp), record: change.record.clone() },
+            None => self.expected.clone(),
         }
     }
-
-    /// Adds the new value as an argument of a command, empty if nothing is written. Returns when it
-    /// expires, in milliseconds since 1970, if it does.
-    pub(crate) fn write(&self, command: &mut Cmd, stamp: u64, times: Times) -> Option<u64> {
-        let expires_ms = match (&self.intent, &self.change) {
-            (Some(intent), _) => {
-                command.arg(intent.value());
-                intent.expires_ms
-            }
-            (None, Some(change)) => {
-                let cell = change.cell(stamp, times);
-                cell.write(command);
-                cell.expires_ms
-            }
-            (None, None) => {
-                command.arg("");
-                0
-            }
-        };
-        (expires_ms > 0).then_some(expires_ms)
-    }
-}
-
-/// What expiries are computed from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    /// In milliseconds since 1970.
-    pub(crate) now_ms: u64,
-    /// How much longer values are kept than they are needed.
-    pub(crate) kept_longer: Duration,
 }
 
 /// A new value of a key.
@@ -125,22 +84,11 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// The value from then on. One that says that a record was removed is kept for a while, so that a
-    /// late write does not take it for a new one.
-    pub(crate) fn cell(&self, stamp: u64, times: Times) -> Cell {
+    /// How long the value is kept, if not for good. One that says that a record was removed is kept for
+    /// a while, so that a late write does not take it for a new one.
+    pub(crate) fn life(&self, kept_longer: Duration) -> Option<Duration> {
         let keep_for = if self.record.is_none() { Some(Duration::ZERO) } else { self.keep_for };
-        let expires_ms = keep_for.map_or(0, |keep_for| times.after(keep_for));
-        Cell { stamp: Some(stamp), expires_ms, record: self.record.clone() }
-    }
-}
-
-impl Times {
-    /// When a value expires that is needed for so long, in milliseconds since 1970.
-    pub(crate) fn after(self, keep_for: Duration) -> u64 {
-        let keep_for = keep_for.saturating_add(self.kept_longer);
-        let keep_ms = u64::try_from(keep_for.as_millis()).unwrap_or(u64::MAX);
-        // The server takes no later time than that of a signed number.
-        self.now_ms.saturating_add(keep_ms).min(LATEST_MS)
+        keep_for.map(|keep_for| keep_for.saturating_add(kept_longer))
     }
 }
 
@@ -154,23 +102,21 @@ pub(crate) struct Group {
     pub(crate) keys: GroupKeys,
     /// The stamp of the values that it writes.
     pub(crate) stamp: u64,
-    /// The commit over several servers that it is a part of.
-    pub(crate) part_of: Option<u64>,
 }
 
 impl Group {
     pub(crate) fn new(stamp: u64) -> Self {
-        Self { jobs: Vec::new(), keys: GroupKeys::new(), stamp, part_of: None }
+        Self { jobs: Vec::new(), keys: GroupKeys::new(), stamp }
     }
 }
 
 /// What is sent at once.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// Records that are not known, and the number of the transaction that waits for them.
-    pub(crate) reads: Vec<(RecordKey, u64)>,
-    /// Those transactions, with how many records each waits for.
-    pub(crate) readers: Vec<(u64, Job, usize)>,
+    /// Records that are not known.
+    pub(crate) reads: Vec<RecordKey>,
+    /// The transactions that wait for them.
+    pub(crate) readers: Vec<Job>,
     pub(crate) groups: Vec<Group>,
     pub(crate) pending: KeyMap<Pending>,
     group_of: KeyMap<usize>,
@@ -186,8 +132,6 @@ pub(crate) enum Placed {
     Complete(Job),
     /// It has to wait for a later batch.
     Later(Job),
-    /// A server that it needs is away.
-    Away(Job),
     /// It needs the record of the policy as it is now.
     NeedsControl(Job),
     /// It writes the record of the policy.
@@ -205,22 +149,6 @@ pub(crate) struct Sources<'a> {
     pub(crate) offered: Durability,
     /// Keys that another batch has, or that a transaction waits for which came before.
     pub(crate) taken: &'a KeySet,
-    /// Whether the server of a key can take more.
-    pub(crate) readiness: &'a dyn Fn(&RecordKey) -> Readiness,
-    /// How many keys a commit has at most, unless one transaction has more.
-    pub(crate) most_keys: usize,
-    /// The number that the next transaction gets which waits for records.
-    pub(crate) next_reader: &'a mut u64,
-}
-
-/// Whether the server of a key can take more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Readiness {
-    Ready,
-    /// Later: it has enough, or is not connected yet.
-    Busy,
-    /// It has been away for longer than a transaction waits.
-    Away,
 }
 
 impl Batch {
@@ -234,14 +162,18 @@ impl Batch {
         batch
     }
 
+    /// Of one group, and what becomes of its keys.
+    pub(crate) fn of(group: Group, pending: KeyMap<Pending>) -> Self {
+        Self { groups: vec![group], pending, ..Self::default() }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.reads.is_empty() && self.groups.is_empty()
     }
 
     /// Every key that it reads or compares.
     pub(crate) fn keys(&self) -> impl Iterator<Item = RecordKey> {
-        let reads = self.reads.iter().map(|(key, _)| key);
-        reads.chain(self.groups.iter().flat_map(|group| &group.keys)).copied()
+        self.reads.iter().chain(self.groups.iter().flat_map(|group| &group.keys)).copied()
     }
 
     /// Adds a transaction, as far as it gets.
@@ -250,22 +182,15 @@ impl Batch {
             let is_taken = |key: &RecordKey| {
                 !key.is_control() && (from.taken.contains(key) || self.reading.contains(key))
             };
-            if job.needs.iter().any(is_taken) || !self.has_room(&job, from.most_keys) {
+            if job.needs.iter().any(is_taken) || !self.has_room(&job) {
                 return Placed::Later(job);
-            }
-            match readiness(&job.needs, from) {
-                Readiness::Ready => {}
-                Readiness::Busy => return Placed::Later(job),
-                Readiness::Away => return Placed::Away(job),
             }
             let Some(control) = from.control else { return Placed::NeedsControl(job) };
             let missing = self.missing(&job, from.cache);
             if !missing.is_empty() {
-                *from.next_reader += 1;
-                let reader = *from.next_reader;
                 self.reading.extend(&missing);
-                self.readers.push((reader, job, missing.len()));
-                self.reads.extend(missing.into_iter().map(|key| (key, reader)));
+                self.reads.extend(missing);
+                self.readers.push(job);
                 return Placed::Joined;
             }
             let records = self.records(&job, (from.cache, control));
@@ -279,13 +204,7 @@ impl Batch {
                     if let Some(edit) = writes.iter().position(|write| write.key.is_control()) {
                         return Placed::Edit(job, writes.swap_remove(edit));
                     }
-                    // New records may be on other servers than those that were read.
-                    let written: Vec<RecordKey> = writes.iter().map(|write| write.key).collect();
-                    match readiness(&written, from) {
-                        Readiness::Ready => self.join(job, writes, from.cache),
-                        Readiness::Busy => return Placed::Later(job),
-                        Readiness::Away => return Placed::Away(job),
-                    }
+                    self.join(job, writes, from.cache);
                     return Placed::Joined;
                 }
                 Step::Done if self.is_fresh(&job, from.cache) => return Placed::Complete(job),
@@ -298,11 +217,11 @@ impl Batch {
     }
 
     /// Whether the transaction fits: a commit over very many keys would stop the server for long.
-    fn has_room(&self, job: &Job, most_keys: usize) -> bool {
+    fn has_room(&self, job: &Job) -> bool {
         let groups = self.groups_of(job);
         let keys: usize = groups.iter().map(|index| self.groups[*index].keys.len()).sum();
         let jobs: usize = groups.iter().map(|index| self.groups[*index].jobs.len()).sum();
-        (keys + job.needs.len() <= most_keys && jobs < MOST_JOBS || groups.is_empty())
+        (keys + job.needs.len() <= MOST_KEYS && jobs < MOST_JOBS || groups.is_empty())
             && self.pending.len() < MOST_KEYS_OF_BATCH
     }
 
@@ -361,7 +280,7 @@ impl Batch {
             self.pending.entry(key).or_insert_with(|| {
                 let seen = cache.get(&key).map(|seen| seen.cell.clone());
                 // A record that was not read is a new one, with a name that no other has.
-                Pending::new(seen.unwrap_or(Cell::ABSENT), None)
+                Pending { expected: seen.unwrap_or(Cell::ABSENT), change: None }
             });
         }
         for Write { key, value, keep_for, .. } in writes {
@@ -398,27 +317,14 @@ impl Batch {
     }
 }
 
-/// The worst of some keys.
-fn readiness(keys: &[RecordKey], from: &Sources<'_>) -> Readiness {
-    let mut worst = Readiness::Ready;
-    for key in keys.iter().filter(|key| !key.is_control()) {
-        match (from.readiness)(key) {
-            Readiness::Ready => {}
-            Readiness::Busy => worst = Readiness::Busy,
-            Readiness::Away => return Readiness::Away,
-        }
-    }
-    worst
-}
-
 /// How many transactions of a store wait or are on their way at most; more fail at once.
 const MOST_TRANSACTIONS: usize = 1 << 16;
+
+/// How many keys a commit has at most: with very many it would stop the server for long.
+const MOST_KEYS: usize = 128;
 
 /// How many transactions share a commit at most.
 const MOST_JOBS: usize = 4_096;
 
 /// How many keys a batch commits at most.
 const MOST_KEYS_OF_BATCH: usize = 1_024;
-
-/// The latest time that a value can expire, in milliseconds since 1970.
-const LATEST_MS: u64 = 1 << 52;

@@ -7,15 +7,14 @@ use redis::{Cmd, Pipeline, RedisWrite, ServerError, Value};
 use smallvec::SmallVec;
 use tidegate_engine::shared::RecordKey;
 
-use crate::batch::{Batch, Group, Pending, Times};
-use crate::frame::{Cell, Foreign};
-use crate::intent::Found;
+use crate::batch::{Batch, Group, Pending};
+use crate::frame::{self, Cell, Foreign};
 use crate::key_map::KeySet;
 
 /// Commits groups of keys, each group at once, if its values are those that were seen.
 ///
 /// For each group: how many keys, a stamp; for each key: what its value has to begin with (nothing:
-/// no value), its new value (nothing: unchanged), when it expires (nothing: never). Responds for each
+/// no value), its new value (nothing: unchanged), for how many milliseconds it is kept (nothing: for good). Responds for each
 /// group with 1 if it was committed, 2 if it was before, and else with the values that are there. No two
 /// groups have a key in common, so one `MGET` reads all; it takes a value of another type for none, which
 /// `GET` does not.
@@ -46,7 +45,7 @@ while k < #KEYS do
         if ARGV[at + 2] == '' then
           redis.call('SET', KEYS[k + i], ARGV[at + 1])
         else
-          redis.call('SET', KEYS[k + i], ARGV[at + 1], 'PXAT', ARGV[at + 2])
+          redis.call('SET', KEYS[k + i], ARGV[at + 1], 'PX', ARGV[at + 2])
         end
       end
     end
@@ -83,7 +82,7 @@ for i = 1, n do
     if ARGV[at + 2] == '' then
       redis.call('SET', KEYS[i], ARGV[at + 1])
     else
-      redis.call('SET', KEYS[i], ARGV[at + 1], 'PXAT', ARGV[at + 2])
+      redis.call('SET', KEYS[i], ARGV[at + 1], 'PX', ARGV[at + 2])
     end
     now[i] = ARGV[at + 1]
   end
@@ -117,11 +116,6 @@ pub(crate) struct Dialect {
     pub(crate) commit_sha: String,
     pub(crate) pass_sha: String,
     pub(crate) read_sha: String,
-    /// How much longer values are kept than they are needed.
-    pub(crate) kept_longer: Duration,
-    /// Whether one call of a script may have keys of several groups; in a cluster they are not in one
-    /// slot.
-    pub(crate) shares_calls: bool,
 }
 
 /// What a commit led to.
@@ -130,7 +124,7 @@ pub(crate) enum Committed {
     /// It took effect.
     Yes,
     /// It did not: these are the values there, in the order of the keys, as far as they are known.
-    No(Vec<(RecordKey, Result<Found, Foreign>)>),
+    No(Vec<(RecordKey, Result<Cell, Foreign>)>),
     /// The server has refused it, and nothing changed.
     Refused(String),
     /// The scripts are not there any more; nothing changed.
@@ -152,7 +146,8 @@ enum Reply {
 #[derive(Debug)]
 pub(crate) struct Encoded {
     pub(crate) pipeline: Pipeline,
-    count: usize,
+    /// How many of its commands come first, and have responses that do not matter.
+    pub(crate) skipped: usize,
     reads: Vec<usize>,
     replies: Vec<Reply>,
     /// Where the server's time is in the responses.
@@ -170,22 +165,22 @@ impl Dialect {
         let _ = argument.write_all(key.text().as_bytes());
     }
 
-    /// The name of the turn at a key. In a cluster it is on the node of the key.
+    /// The name of the turn at a key.
     pub(crate) fn turn_name(&self, key: &RecordKey) -> String {
-        let prefix = &self.prefix;
-        if prefix.contains('{') {
-            format!("{prefix}turn:{key}")
-        } else {
-            format!("{prefix}turn:{{{prefix}{key}}}")
-        }
+        format!("{}turn:{key}", self.prefix)
     }
 
-    /// The commands of a batch, which pass the turns at some keys on. Values expire no earlier than so long after the time given, in
-    /// milliseconds since 1970.
-    pub(crate) fn encode(&self, (batch, turns): (&Batch, &KeySet), now_ms: u64) -> Encoded {
+    /// The commands of a batch, behind some that come first; they pass the turns at some keys on. Values are
+    /// kept for so much longer than they are needed.
+    pub(crate) fn encode(
+        &self,
+        first: Pipeline,
+        (batch, turns): (&Batch, &KeySet),
+        longer: Duration,
+    ) -> Encoded {
         let mut encoded = Encoded {
-            pipeline: Pipeline::with_capacity(batch.reads.len() + batch.groups.len() + 2),
-            count: 0,
+            skipped: first.len(),
+            pipeline: first,
             reads: Vec::with_capacity(batch.reads.len()),
             replies: Vec::with_capacity(batch.groups.len()),
             time: None,
@@ -197,13 +192,13 @@ impl Dialect {
             self.add_name(&mut command, key);
             command
         };
-        encoded.reads = batch.reads.iter().map(|(key, _)| encoded.add(get(key))).collect();
+        encoded.reads = batch.reads.iter().map(|key| encoded.add(get(key))).collect();
         let mut script: Vec<&Group> = Vec::new();
         for group in &batch.groups {
             let pending: SmallVec<[&Pending; 4]> =
                 group.keys.iter().filter_map(|key| batch.pending.get(key)).collect();
             if !turns.is_empty() && group.keys.iter().any(|key| turns.contains(key)) {
-                let index = encoded.add(self.pass((group, turns), (batch, self.times(now_ms))));
+                let index = encoded.add(self.pass((group, turns), (batch, longer)));
                 encoded.replies.push(Reply::Script(index, 0));
             } else if !pending.iter().any(|it| it.writes()) {
                 let index = encoded.count();
@@ -211,7 +206,7 @@ impl Dialect {
                     encoded.add(get(key));
                 });
                 encoded.replies.push(Reply::Compare(index));
-            } else if let Some(command) = self.set(group, &pending, self.times(now_ms)) {
+            } else if let Some(command) = self.set(group, &pending, longer) {
                 let index = encoded.add(command);
                 encoded.replies.push(Reply::Set(index));
             } else {
@@ -219,16 +214,12 @@ impl Dialect {
                 script.push(group);
             }
         }
-        self.add_scripts(&mut encoded, &script, (batch, self.times(now_ms)));
+        self.add_scripts(&mut encoded, &script, (batch, longer));
         encoded
     }
 
-    fn times(&self, now_ms: u64) -> Times {
-        Times { now_ms, kept_longer: self.kept_longer }
-    }
-
     /// One key by one command, where the server can do that.
-    fn set(&self, group: &Group, pending: &[&Pending], times: Times) -> Option<Cmd> {
+    fn set(&self, group: &Group, pending: &[&Pending], longer: Duration) -> Option<Cmd> {
         let ([key], [pending]) = (&*group.keys, pending) else { return None };
         let expected = &pending.expected;
         if expected.stamp.is_some() && !self.has_ifeq {
@@ -237,7 +228,7 @@ impl Dialect {
         let mut command = Cmd::with_capacity(8, SET_BYTES);
         command.arg("SET");
         self.add_name(&mut command, key);
-        let expires_ms = pending.write(&mut command, group.stamp, times);
+        pending.after(group.stamp).write(&mut command);
         if expected.stamp.is_some() {
             command.arg("IFEQ");
             expected.write(&mut command);
@@ -245,14 +236,14 @@ impl Dialect {
             command.arg("NX");
         }
         command.arg("GET");
-        if let Some(at_ms) = expires_ms {
-            command.arg("PXAT").arg(at_ms);
+        if let Some(kept_ms) = kept_ms(pending, longer) {
+            command.arg("PX").arg(kept_ms);
         }
         Some(command)
     }
 
     /// A group with turns that are passed on.
-    fn pass(&self, (group, turns): (&Group, &KeySet), from: (&Batch, Times)) -> Cmd {
+    fn pass(&self, (group, turns): (&Group, &KeySet), from: (&Batch, Duration)) -> Cmd {
         let passed = group.keys.iter().filter(|key| turns.contains(*key));
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.pass_sha).arg(group.keys.len() + passed.clone().count());
@@ -268,18 +259,12 @@ impl Dialect {
     }
 
     /// Adds the groups that need a script; several of them in one call.
-    fn add_scripts(
-        &self,
-        encoded: &mut Encoded,
-        groups: &[&Group],
-        (batch, times): (&Batch, Times),
-    ) {
+    fn add_scripts(&self, encoded: &mut Encoded, groups: &[&Group], from: (&Batch, Duration)) {
         let mut first = 0;
         while first < groups.len() {
             let mut end = first;
             let mut keys = 0;
-            let most_keys = if self.shares_calls { MOST_KEYS } else { 0 };
-            while end < groups.len() && (end == first || keys + groups[end].keys.len() <= most_keys)
+            while end < groups.len() && (end == first || keys + groups[end].keys.len() <= MOST_KEYS)
             {
                 keys += groups[end].keys.len();
                 end += 1;
@@ -291,7 +276,7 @@ impl Dialect {
                 self.add_name(&mut command, key);
             }
             for group in &groups[first..end] {
-                self.add_group(&mut command, group, (batch, times));
+                self.add_group(&mut command, group, from);
             }
             let index = encoded.add(command);
             for reply in &mut encoded.replies {
@@ -317,14 +302,17 @@ impl Dialect {
 
 impl Dialect {
     /// The arguments of the script for a group.
-    fn add_group(&self, command: &mut Cmd, group: &Group, (batch, times): (&Batch, Times)) {
-        let pending = || group.keys.iter().filter_map(|key| batch.pending.get(key));
-        let head = pending().find_map(|it| it.new_head(group.stamp));
-        command.arg(group.keys.len()).arg(&head.unwrap_or_default()[..]);
-        for pending in pending() {
+    fn add_group(&self, command: &mut Cmd, group: &Group, (batch, longer): (&Batch, Duration)) {
+        command.arg(group.keys.len()).arg(&frame::head(group.stamp)[..]);
+        for pending in group.keys.iter().filter_map(|key| batch.pending.get(key)) {
             command.arg(&pending.expected.head()[..]);
-            match pending.write(command, group.stamp, times) {
-                Some(at_ms) => command.arg(at_ms),
+            if pending.writes() {
+                pending.after(group.stamp).write(command);
+            } else {
+                command.arg("");
+            }
+            match kept_ms(pending, longer) {
+                Some(kept_ms) => command.arg(kept_ms),
                 None => command.arg(""),
             };
         }
@@ -333,23 +321,24 @@ impl Dialect {
 
 impl Encoded {
     pub(crate) fn add(&mut self, command: Cmd) -> usize {
+        let index = self.count();
         self.pipeline.add_command(command);
-        self.count += 1;
-        self.count - 1
+        index
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.count
+    /// How many responses matter.
+    fn count(&self) -> usize {
+        self.pipeline.len() - self.skipped
     }
 
     /// The values of the records that were read, in the order of the batch.
     pub(crate) fn read<'v>(
         &self,
         responses: &'v [Value],
-    ) -> impl Iterator<Item = Result<Found, ReadFailure>> + 'v {
+    ) -> impl Iterator<Item = Result<Cell, ReadFailure>> + 'v {
         let values: Vec<&'v Value> =
             self.reads.iter().filter_map(|at| responses.get(*at)).collect();
-        values.into_iter().map(found)
+        values.into_iter().map(cell)
     }
 
     /// What became of a group.
@@ -365,7 +354,7 @@ impl Encoded {
             Some(Reply::Script(at, position)) => (*at, Some(*position)),
             Some(Reply::Compare(at)) => {
                 let values = responses.get(*at..*at + group.keys.len()).unwrap_or_default();
-                return compared((group, batch), values.iter().map(found).collect());
+                return compared((group, batch), values.iter().map(cell).collect());
             }
             None => return none(),
         };
@@ -384,18 +373,14 @@ impl Encoded {
             (Some(position), Value::Array(all)) => match all.get(position) {
                 Some(Value::Int(_)) => Committed::Yes,
                 Some(Value::Array(values)) => {
-                    let found = found_values(group, values.iter().map(found).collect());
-                    // The stamp of a part may be there in a later form.
-                    let is_done = group.part_of.is_some()
-                        && found.iter().all(|(_, it)| has_stamp(it, group.stamp));
-                    if is_done { Committed::Yes } else { Committed::No(found) }
+                    Committed::No(found_values(group, values.iter().map(cell).collect()))
                 }
                 _ => none(),
             },
             (None, Value::BulkString(bytes)) if is_expected((group, batch), bytes) => {
                 Committed::Yes
             }
-            (None, value) => compared((group, batch), vec![found(value)]),
+            (None, value) => compared((group, batch), vec![cell(value)]),
             _ => none(),
         }
     }
@@ -408,35 +393,33 @@ fn is_expected((group, batch): (&Group, &Batch), value: &[u8]) -> bool {
 }
 
 /// Whether the values that were there are those that were expected, or already the new ones.
-fn compared((group, batch): (&Group, &Batch), found: Vec<Result<Found, ReadFailure>>) -> Committed {
+fn compared((group, batch): (&Group, &Batch), found: Vec<Result<Cell, ReadFailure>>) -> Committed {
     if let Some(Err(ReadFailure::Refused(error))) =
         found.iter().find(|it| matches!(it, Err(ReadFailure::Refused(_))))
     {
         return Committed::Refused(error.clone());
     }
     let found = found_values(group, found);
-    let is_done = |(key, found): &(RecordKey, Result<Found, Foreign>)| {
+    let is_done = |(key, found): &(RecordKey, Result<Cell, Foreign>)| {
         let expected = batch.pending.get(key).map(|pending| &pending.expected);
-        let is_expected = matches!(found, Ok(Found::Cell(cell)) if expected == Some(cell));
-        is_expected || has_stamp(found, group.stamp)
+        found.as_ref().is_ok_and(|it| Some(it) == expected || it.stamp == Some(group.stamp))
     };
     if found.iter().all(is_done) { Committed::Yes } else { Committed::No(found) }
 }
 
-fn has_stamp(found: &Result<Found, Foreign>, stamp: u64) -> bool {
-    match found {
-        Ok(Found::Cell(cell)) => cell.stamp == Some(stamp),
-        Ok(Found::Intent(intent)) => intent.stamp == stamp,
-        Err(Foreign) => false,
-    }
-}
-
 fn found_values(
     group: &Group,
-    found: Vec<Result<Found, ReadFailure>>,
-) -> Vec<(RecordKey, Result<Found, Foreign>)> {
+    found: Vec<Result<Cell, ReadFailure>>,
+) -> Vec<(RecordKey, Result<Cell, Foreign>)> {
     let found = found.into_iter().map(|found| found.map_err(|_| Foreign));
     group.keys.iter().copied().zip(found).collect()
+}
+
+/// For how long the new value of a key is kept, in milliseconds; `None`: for good, or it is unchanged.
+fn kept_ms(pending: &Pending, longer: Duration) -> Option<u64> {
+    let life = pending.change.as_ref()?.life(longer)?;
+    let life_ms = life.as_nanos().div_ceil(1_000_000);
+    Some(u64::try_from(life_ms).unwrap_or(u64::MAX).min(LONGEST_MS))
 }
 
 /// Why a value was not read.
@@ -447,22 +430,14 @@ pub(crate) enum ReadFailure {
 }
 
 /// A value in a response.
-pub(crate) fn found(value: &Value) -> Result<Found, ReadFailure> {
+pub(crate) fn cell(value: &Value) -> Result<Cell, ReadFailure> {
     match value {
-        Value::Nil | Value::Boolean(false) => Ok(Found::Cell(Cell::ABSENT)),
-        Value::BulkString(bytes) => Found::read(bytes).map_err(|Foreign| ReadFailure::Foreign),
+        Value::Nil | Value::Boolean(false) => Ok(Cell::ABSENT),
+        Value::BulkString(bytes) => Cell::read(bytes).map_err(|Foreign| ReadFailure::Foreign),
         Value::ServerError(error) if error.code() != "WRONGTYPE" => {
             Err(ReadFailure::Refused(refusal(error)))
         }
         _ => Err(ReadFailure::Foreign),
-    }
-}
-
-/// A record in a response.
-pub(crate) fn cell(value: &Value) -> Result<Cell, ReadFailure> {
-    match found(value)? {
-        Found::Cell(cell) => Ok(cell),
-        Found::Intent(_) => Err(ReadFailure::Foreign),
     }
 }
 
@@ -483,3 +458,7 @@ const SET_BYTES: usize = 224;
 
 /// How many keys one call of a script has, unless one group has more.
 const MOST_KEYS: usize = 64;
+
+/// The longest time that a value is kept, in milliseconds: more than 100 000 years. Servers count in signed
+/// numbers of 64 bits.
+const LONGEST_MS: u64 = 1 << 52;

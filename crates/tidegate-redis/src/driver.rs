@@ -1,13 +1,14 @@
 //! Runs transactions: collects what waits, decides it with the values that were last seen, commits it
 //! if they are still there, and decides again where they are not.
 //!
-//! One thread does this for a store. At most two batches are on their way to a server, so that one is
+//! One thread does this for a store. At most two batches are on their way to the server, so that one is
 //! decided while the server works on the other. A key is in one of them at most; what else needs it
 //! waits, and is committed together in the next.
 
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -28,25 +29,21 @@ use crate::link::Link;
 use crate::locks::lock;
 use crate::nodes::Registry;
 use crate::route::Route;
-use crate::slots::SlotMap;
 
 mod announce;
 mod barrier;
 mod connect;
 mod edits;
-mod lanes;
 mod listing;
 mod responses;
 mod send;
-mod several;
 mod survey;
 mod turns;
 
 use barrier::Barriers;
 use edits::Edits;
-use lanes::Lanes;
-use send::Uncertain;
-use several::{Settled, Several, Visited};
+use send::{Uncertain, notice_events};
+use survey::Survey;
 use turns::{Came, Turns, WaitEnd};
 
 /// Runs the transactions of a store until it is closed.
@@ -57,18 +54,21 @@ pub(crate) async fn run(inbox: Arc<Inbox>, route: Arc<Route>) {
 struct Driver {
     inbox: Arc<Inbox>,
     route: Arc<Route>,
-    lanes: Lanes,
+    link: Option<Link>,
+    is_connecting: bool,
+    connect_after_ns: u64,
+    /// Since when there is no connection.
+    lost_ns: Option<u64>,
+    scripts_are_gone: bool,
+    survey: Survey,
     /// In the order in which they came.
     waiting: Vec<Job>,
-    /// Keys of batches that are on their way, and of commits that are not settled yet.
+    /// Keys of batches that are on their way, and of commits whose outcome is not known yet.
     busy: KeySet,
     events: FuturesUnordered<Pin<Box<dyn Future<Output = Event> + Send>>>,
     sent: HashMap<u64, Sent>,
-    /// Transactions that wait for records, by their numbers.
-    readers: HashMap<u64, Reader>,
     /// Commits whose response was lost: they are sent again.
     uncertain: Vec<Uncertain>,
-    several: Several,
     edits: Edits,
     barriers: Barriers,
     turns: Turns,
@@ -76,8 +76,9 @@ struct Driver {
     wants_control: bool,
     control_is_foreign: bool,
     polled_ns: u64,
-    last_complaint_ns: u64,
-    /// The last number given to a batch or to a transaction that waits for records.
+    complaints: LogPace,
+    step_logs: LogPace,
+    /// The last number given to what is sent.
     last_number: u64,
 }
 
@@ -85,55 +86,39 @@ struct Driver {
 enum Event {
     /// The responses to a batch.
     Responses(u64, Result<Vec<Value>, RedisError>),
-    /// The responses of a server to a barrier.
-    Barrier(u64, usize, Result<Vec<Value>, RedisError>),
-    /// What a server says of itself.
-    Survey(u64, usize, Result<Vec<Value>, RedisError>),
-    /// An attempt to connect to a server has ended.
-    Connected(usize, Result<Box<Link>, ConnectFailure>),
-    /// Which server has which slots.
-    Slots(Result<SlotMap, ConnectFailure>),
-    /// A commit over several servers is settled, as far as it goes.
-    Settled(Settled),
-    /// The group of an intent of another writer is settled.
-    Visited(Visited),
+    /// The responses to a barrier.
+    Barrier(u64, Result<Vec<Value>, RedisError>),
+    /// What the server says of itself.
+    Survey(u64, Result<Vec<Value>, RedisError>),
+    /// An attempt to connect has ended.
+    Connected(Result<Box<Link>, ConnectFailure>),
 }
 
-/// A batch on its way to a server.
+/// A batch on its way to the server.
 struct Sent {
-    lane: usize,
     batch: Batch,
     encoded: Encoded,
     sent_ns: u64,
-    /// The time that expiries were computed from.
-    now_ms: u64,
     is_resend: bool,
-}
-
-/// A transaction that waits for records.
-struct Reader {
-    job: Job,
-    /// How many of them are on their way.
-    missing: usize,
-    failure: Option<Outage>,
 }
 
 impl Driver {
     fn new(inbox: Arc<Inbox>, route: Arc<Route>) -> Self {
-        let (namespace, is_spread) = (&inbox.settings.namespace, inbox.settings.is_spread);
-        let lanes = Lanes::new(namespace, is_spread, local_ns());
-        let nodes = Registry::new(namespace, is_spread);
+        let nodes = Registry::new(&inbox.settings.namespace);
         Self {
             inbox,
             route,
-            lanes,
+            link: None,
+            is_connecting: false,
+            connect_after_ns: 0,
+            lost_ns: Some(local_ns()),
+            scripts_are_gone: false,
+            survey: Survey::default(),
             waiting: Vec::new(),
             busy: KeySet::default(),
             events: FuturesUnordered::new(),
             sent: HashMap::new(),
-            readers: HashMap::new(),
             uncertain: Vec::new(),
-            several: Several::default(),
             edits: Edits::default(),
             barriers: Barriers::default(),
             turns: Turns::default(),
@@ -141,24 +126,30 @@ impl Driver {
             wants_control: false,
             control_is_foreign: false,
             polled_ns: 0,
-            last_complaint_ns: 0,
+            complaints: LogPace::default(),
+            step_logs: LogPace::default(),
             last_number: 0,
         }
     }
 
     async fn run(mut self) {
         loop {
+            // Before what was submitted is collected: nothing is submitted afterwards.
+            let is_closed = self.inbox.is_closed.load(Ordering::Acquire);
             self.collect();
             self.expire();
             self.finish_edits();
             self.connect();
+            if !self.waiting.is_empty() {
+                notice_events().await;
+            }
             self.send_all();
             self.connect_for_turns();
-            self.send_barriers();
+            self.send_barrier();
             self.leave_where_requested();
-            self.send_surveys();
+            self.send_survey();
             self.list();
-            if self.inbox.is_closed.load(std::sync::atomic::Ordering::Acquire) && self.is_idle() {
+            if is_closed && self.is_idle() {
                 return self.leave().await;
             }
             let inbox = Arc::clone(&self.inbox);
@@ -175,27 +166,29 @@ impl Driver {
     fn take_event(&mut self, event: Event) {
         match event {
             Event::Responses(id, responses) => self.receive(id, responses),
-            Event::Barrier(id, lane, responses) => self.take_barrier(id, lane, responses),
-            Event::Survey(id, lane, responses) => self.take_survey(id, lane, responses),
-            Event::Connected(number, link) => self.connected(number, link),
-            Event::Slots(slots) => self.take_slots(slots),
-            Event::Settled(settled) => self.settled(settled),
-            Event::Visited(visited) => self.visited(visited),
+            Event::Barrier(id, responses) => self.take_barrier(id, responses),
+            Event::Survey(id, responses) => self.take_survey(id, responses),
+            Event::Connected(link) => self.connected(link),
         }
+    }
+
+    /// A number for what is sent.
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
     }
 
     /// Connects to the server once more, where turns are waited for.
     fn connect_for_turns(&mut self) {
         if !self.turns.is_empty() {
-            let name = format!("{}:{}", self.inbox.settings.namespace, RecordKey::control());
+            let name = self.inbox.settings.control_name();
             self.turns.connect(&self.route, &name, local_ns());
         }
     }
 
     /// Waits for the turn at a key, unless a commit of it is on its way.
     fn wait_for_turn(&mut self, key: RecordKey) {
-        let link = self.lanes.of(&key).and_then(|number| self.lanes.all.get(number)?.link.as_ref());
-        if let Some(link) = link.filter(|_| !self.busy.contains(&key)) {
+        if let Some(link) = self.link.as_ref().filter(|_| !self.busy.contains(&key)) {
             self.turns.wait(key, link.dialect.turn_name(&key), local_ns());
         }
     }
@@ -217,10 +210,8 @@ impl Driver {
 
     fn is_idle(&self) -> bool {
         self.waiting.is_empty()
-            && self.readers.is_empty()
             && self.sent.is_empty()
             && self.uncertain.is_empty()
-            && self.several.is_idle()
             && self.barriers.is_idle()
     }
 
@@ -242,30 +233,19 @@ impl Driver {
         let poll_ns = self.polled_ns.saturating_add(self.poll_every_ns());
         let of_batches = self.sent.values().flat_map(|sent| &sent.batch.groups);
         let groups = of_batches.chain(self.uncertain.iter().map(|it| &it.group));
-        let jobs = self.waiting.iter().chain(groups.flat_map(|group| &group.jobs));
-        let readers = self.readers.values().map(|reader| &reader.job);
-        let due_ns = jobs.chain(readers).chain(self.several.jobs()).map(|job| job.due_ns).min();
+        let readers = self.sent.values().flat_map(|sent| &sent.batch.readers);
+        let jobs = self.waiting.iter().chain(groups.flat_map(|group| &group.jobs)).chain(readers);
+        let due_ns = jobs.map(|job| job.due_ns).min();
         let sent_ns = self.sent.values().map(|sent| sent.sent_ns + self.deadline_ns()).min();
         let edit_ns = (!self.edits.written.is_empty() || !self.edits.queued.is_empty())
             .then(|| now_ns + (self.lead_ns() / 16).clamp(500_000, 20_000_000));
-        let unconnected = self
-            .lanes
-            .all
-            .iter()
-            .filter(|lane| lane.is_used && lane.link.is_none() && !lane.is_connecting);
-        let connect_ns = unconnected.map(|lane| lane.connect_after_ns).min();
-        let refresh_ns = self
-            .lanes
-            .cluster
-            .as_ref()
-            .and_then(|cluster| cluster.refresh_at_ns.filter(|_| !cluster.is_refreshing));
+        let connect_ns =
+            (self.link.is_none() && !self.is_connecting).then_some(self.connect_after_ns);
         let resend_ns = self.uncertain.iter().map(|it| it.not_before_ns).min();
         let resend_ns = resend_ns.filter(|at_ns| *at_ns > now_ns);
-        let paused_ns = self.lanes.paused_until_ns(now_ns);
         let (barrier_ns, survey_ns) = (self.barriers.next_event_ns(), self.next_survey_ns());
-        [Some(poll_ns), due_ns, sent_ns, edit_ns, connect_ns, refresh_ns, resend_ns, paused_ns]
+        [Some(poll_ns), due_ns, sent_ns, edit_ns, connect_ns, resend_ns, barrier_ns, survey_ns]
             .into_iter()
-            .chain([barrier_ns, survey_ns])
             .flatten()
             .min()
             .unwrap_or(poll_ns)
@@ -285,14 +265,15 @@ impl Driver {
         (self.lead_ns() / 4).max(50_000_000)
     }
 
-    /// Ends transactions whose time is over, and gives up connections that are silent.
+    /// Ends transactions whose time is over, and gives up a connection that is silent.
     fn expire(&mut self) {
         let now_ns = local_ns();
-        let mut late = extract(&mut self.waiting, |job| job.due_ns <= now_ns);
-        late.append(&mut extract(&mut self.edits.queued, |job| job.due_ns <= now_ns));
-        let is_late = |reader: &mut Reader| reader.job.due_ns <= now_ns;
-        let readers = self.readers.extract_if(|_, reader| is_late(reader));
-        late.extend(readers.map(|(_, reader)| reader.job));
+        let is_late = |job: &Job| job.due_ns <= now_ns;
+        let mut late = extract(&mut self.waiting, is_late);
+        late.append(&mut extract(&mut self.edits.queued, is_late));
+        for sent in self.sent.values_mut() {
+            late.append(&mut extract(&mut sent.batch.readers, is_late));
+        }
         for job in late {
             self.fail(job, Outage::Unavailable);
         }
@@ -301,25 +282,23 @@ impl Driver {
             let pending = &batch.pending;
             for group in &mut batch.groups {
                 let outage = Batch::outage_by(group, pending);
-                let jobs = extract(&mut group.jobs, |job| job.due_ns <= now_ns);
+                let jobs = extract(&mut group.jobs, is_late);
                 late.extend(jobs.into_iter().map(|job| (job, outage)));
             }
         }
         for uncertain in &mut self.uncertain {
-            let jobs = extract(&mut uncertain.group.jobs, |job| job.due_ns <= now_ns);
+            let jobs = extract(&mut uncertain.group.jobs, is_late);
             late.extend(jobs.into_iter().map(|job| (job, Outage::Unknown)));
         }
         for (job, outage) in late {
             self.fail(job, outage);
         }
-        self.expire_several(now_ns);
         self.expire_barriers(now_ns);
         let deadline_ns = self.deadline_ns();
-        let silent = self.sent.values().filter(|sent| sent.sent_ns + deadline_ns <= now_ns);
-        for number in silent.map(|sent| sent.lane).collect::<Vec<_>>() {
-            self.lose_lane(number, "the server does not respond");
+        if self.sent.values().any(|sent| sent.sent_ns + deadline_ns <= now_ns) {
+            self.lose_link("the server does not respond");
         }
-        if self.lanes.lost_ns().is_some_and(|lost_ns| lost_ns + deadline_ns <= now_ns) {
+        if self.lost_ns.is_some_and(|lost_ns| lost_ns + deadline_ns <= now_ns) {
             self.open_breaker();
         }
     }
@@ -351,9 +330,7 @@ impl Driver {
 
     /// Logs at most every ten seconds.
     fn complain(&mut self, log: impl FnOnce()) {
-        let now_ns = local_ns();
-        if self.last_complaint_ns == 0 || now_ns - self.last_complaint_ns > COMPLAIN_EVERY_NS {
-            self.last_complaint_ns = now_ns;
+        if self.complaints.may_log(local_ns()) {
             log();
         }
     }
@@ -383,5 +360,20 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How often a failure is logged at most.
-const COMPLAIN_EVERY_NS: u64 = 10_000_000_000;
+/// When a kind of event was last logged.
+#[derive(Default)]
+struct LogPace(Option<u64>);
+
+impl LogPace {
+    /// Whether it is time for another line.
+    fn may_log(&mut self, now_ns: u64) -> bool {
+        let is_time = self.0.is_none_or(|last_ns| now_ns.saturating_sub(last_ns) > LOG_EVERY_NS);
+        if is_time {
+            self.0 = Some(now_ns);
+        }
+        is_time
+    }
+}
+
+/// How often a kind of event is logged at most.
+const LOG_EVERY_NS: u64 = 10_000_000_000;

@@ -107,19 +107,6 @@ impl ServerFacts {
     }
 }
 
-impl ServerFacts {
-    /// Takes over what another server of the same store has less, and adds up the keys.
-    pub(crate) fn join(&mut self, other: &Self) {
-        self.replicas = self.replicas.min(other.replicas);
-        self.lag.bytes = self.lag.bytes.max(other.lag.bytes);
-        self.lag.seconds = self.lag.seconds.max(other.lag.seconds);
-        self.log = self.log.min(other.log);
-        self.keys = self.keys.zip(other.keys).map(|(a, b)| a.saturating_add(b));
-        self.can_wait &= other.can_wait;
-        self.has_waitaof &= other.has_waitaof;
-    }
-}
-
 /// Its program and version, such as `valkey 9.1.2`.
 impl std::fmt::Display for ServerFacts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,5 +1,5 @@
-//! The form of a value on the server: a mark of what it is, a stamp that no other value has, when it
-//! expires, and the record.
+//! The form of a value on the server: a mark of what it is, a stamp that no other value has, and the
+//! record.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use redis::{Cmd, RedisWrite};
 use smallvec::SmallVec;
 
-/// What every record begins with: what it is, and the version of the form.
-pub(crate) const RECORD: [u8; 4] = *b"tgr1";
+/// What every value begins with: what it is, and the version of the form.
+pub(crate) const RECORD: [u8; 4] = *b"tgr2";
 
 /// The length of the part that scripts compare: what it is, and the stamp.
 pub(crate) const HEAD: usize = 12;
@@ -21,8 +21,6 @@ pub(crate) type Head = SmallVec<[u8; HEAD]>;
 pub(crate) struct Cell {
     /// `None` if there is no value.
     pub(crate) stamp: Option<u64>,
-    /// When the server removes it, in milliseconds since 1970; 0 if never.
-    pub(crate) expires_ms: u64,
     /// `None` if there is no value, or one that says that the record was removed.
     pub(crate) record: Option<Arc<[u8]>>,
 }
@@ -32,38 +30,24 @@ pub(crate) struct Cell {
 pub(crate) struct Foreign;
 
 impl Cell {
-    pub(crate) const ABSENT: Self = Self { stamp: None, expires_ms: 0, record: None };
+    pub(crate) const ABSENT: Self = Self { stamp: None, record: None };
 
     /// Reads a value of the server.
     pub(crate) fn read(value: &[u8]) -> Result<Self, Foreign> {
         let (magic, rest) = value.split_first_chunk::<4>().ok_or(Foreign)?;
-        let (stamp, rest) = rest.split_first_chunk::<8>().ok_or(Foreign)?;
-        let (expires, record) = rest.split_first_chunk::<8>().ok_or(Foreign)?;
+        let (stamp, record) = rest.split_first_chunk::<8>().ok_or(Foreign)?;
         if *magic != RECORD {
             return Err(Foreign);
         }
         let record = (!record.is_empty()).then(|| Arc::from(record));
-        let expires_ms = u64::from_le_bytes(*expires);
-        Ok(Self { stamp: Some(u64::from_le_bytes(*stamp)), expires_ms, record })
+        Ok(Self { stamp: Some(u64::from_le_bytes(*stamp)), record })
     }
 
-    /// The value on the server; empty if there is none.
-    pub(crate) fn value(&self) -> Vec<u8> {
-        self.stamp
-            .map_or_else(Vec::new, |stamp| value(stamp, self.expires_ms, self.record.as_deref()))
-    }
-
-    /// Whether a value of the server is this one, to the last byte, as `SET … IFEQ` compares. The
-    /// stamp alone does not say so: processes that settle the same group write the same record under
-    /// its stamp, each with an expiry of its own.
+    /// Whether a value of the server is this one, to the last byte, as `SET … IFEQ` compares.
     pub(crate) fn is_value(&self, value: &[u8]) -> bool {
         let Some(stamp) = self.stamp else { return false };
-        let mut rest = value;
-        for part in [&RECORD[..], &stamp.to_le_bytes(), &self.expires_ms.to_le_bytes()] {
-            let Some(after) = rest.strip_prefix(part) else { return false };
-            rest = after;
-        }
-        rest == self.record.as_deref().unwrap_or_default()
+        let record = value.strip_prefix(&head(stamp)[..]);
+        record.is_some_and(|record| record == self.record.as_deref().unwrap_or_default())
     }
 
     /// Adds the value on the server as an argument of a command.
@@ -71,7 +55,7 @@ impl Cell {
         let mut argument = command.writer_for_next_arg();
         let Some(stamp) = self.stamp else { return };
         let record = self.record.as_deref().unwrap_or_default();
-        for part in [&RECORD[..], &stamp.to_le_bytes(), &self.expires_ms.to_le_bytes(), record] {
+        for part in [&RECORD[..], &stamp.to_le_bytes(), record] {
             // It is memory, so it does not fail.
             let _ = argument.write_all(part);
         }
@@ -79,22 +63,13 @@ impl Cell {
 
     /// The part of the value that scripts compare; empty if there is none.
     pub(crate) fn head(&self) -> Head {
-        self.stamp.map_or_else(Head::new, |stamp| head(RECORD, stamp))
+        self.stamp.map_or_else(Head::new, head)
     }
 }
 
-/// A value with this stamp; without a record, one that says that it was removed.
-pub(crate) fn value(stamp: u64, expires_ms: u64, record: Option<&[u8]>) -> Vec<u8> {
-    let mut value = Vec::with_capacity(HEAD + 64);
-    value.extend_from_slice(&head(RECORD, stamp));
-    value.extend_from_slice(&expires_ms.to_le_bytes());
-    value.extend_from_slice(record.unwrap_or_default());
-    value
-}
-
-/// What a value with this mark and stamp begins with.
-pub(crate) fn head(magic: [u8; 4], stamp: u64) -> Head {
-    let mut head = Head::from_slice(&magic);
+/// What a value with this stamp begins with.
+pub(crate) fn head(stamp: u64) -> Head {
+    let mut head = Head::from_slice(&RECORD);
     head.extend_from_slice(&stamp.to_le_bytes());
     head
 }

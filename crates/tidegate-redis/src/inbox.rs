@@ -106,9 +106,7 @@ impl Inbox {
             return transaction.fail(Outage::Unavailable);
         };
         let needs = transaction.first_reads().into();
-        let (lost_rounds, _permit) = (0, permit);
-        let job =
-            Box::new(JobBody { transaction, needs, submitted_ns, due_ns, lost_rounds, _permit });
+        let job = Box::new(JobBody { transaction, needs, submitted_ns, due_ns, _permit: permit });
         let mut submitted = lock(&self.submitted);
         let is_first = submitted.is_empty();
         submitted.push(job);

@@ -39,7 +39,6 @@ mod error;
 mod facts;
 mod frame;
 mod inbox;
-mod intent;
 mod key_map;
 mod link;
 mod locks;
@@ -47,10 +46,7 @@ mod nodes;
 mod records;
 mod route;
 mod server_time;
-mod servers;
 mod settings;
-mod settle;
-mod slots;
 mod stats;
 mod tls;
 
@@ -58,8 +54,8 @@ pub use durability::DurabilityError;
 pub use error::RedisError;
 pub use facts::{LogSync, ReplicaLag, ServerFacts};
 pub use nodes::Node;
-pub use records::{ClusterMode, Redis, RedisBuilder};
-pub use server_time::ServerClock;
+pub use records::{Redis, RedisBuilder};
+pub use server_time::{ClockStep, ServerClock};
 pub use stats::RedisStats;
 
 /// The README's example compiles.

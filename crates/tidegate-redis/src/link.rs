@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, Pipeline, Value};
 use tidegate_engine::shared::RecordKey;
 
 use crate::commands::{COMMIT, COMMIT_AND_PASS, Dialect, READ_IF_CHANGED};
@@ -11,7 +11,6 @@ use crate::error::ConnectFailure;
 use crate::facts::{ServerFacts, info_field};
 use crate::route::Route;
 use crate::settings::Settings;
-use crate::slots::Host;
 
 /// A connection, and what the server at its other end can do.
 pub(crate) struct Link {
@@ -23,18 +22,13 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects to a node of a cluster, or to the server that has all records, and prepares it.
+    /// Connects to the server that has the records, and prepares it.
     pub(crate) async fn connect(
         route: &Route,
         settings: &Settings,
-        node: Option<&Host>,
     ) -> Result<Self, ConnectFailure> {
-        let prefix = format!("{}:", settings.namespace);
-        let timeout = CONNECT_TIMEOUT.max(settings.deadline);
-        let mut connection = match node {
-            Some(host) => route.connect_to(host, timeout).await?,
-            None => route.connect(&format!("{prefix}{}", RecordKey::control()), timeout).await?,
-        };
+        let (name, timeout) = (settings.control_name(), CONNECT_TIMEOUT.max(settings.deadline));
+        let mut connection = route.connect(&name, timeout).await?;
         let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
         let mut server = ServerFacts::read(&info).ok_or_else(|| {
             ConnectFailure("the server does not say its version (INFO)".to_owned())
@@ -58,50 +52,63 @@ impl Link {
         if info_field(&info, "role").is_some_and(|role| role != "master") {
             return Err(ConnectFailure("the server is a replica".to_owned()));
         }
-        let [commit_sha, pass_sha, read_sha] = load(&mut connection).await?;
+        refuse_earlier_form((route, &mut connection), settings).await?;
+        let names: [String; 3] = load_scripts().query_async(&mut connection).await?;
+        let [commit_sha, pass_sha, read_sha] = names;
         let has_ifeq = match server.program {
             "valkey" => server.version >= [8, 1, 0],
             _ => server.version >= [8, 4, 0],
         };
-        let dialect = Dialect {
-            prefix,
-            has_ifeq,
-            commit_sha,
-            pass_sha,
-            read_sha,
-            kept_longer: settings.kept_longer,
-            shares_calls: node.is_none(),
-        };
-        let mut waiting = match node {
-            Some(host) => route.connect_to(host, timeout).await?,
-            None => {
-                route
-                    .connect(&format!("{}{}", dialect.prefix, RecordKey::control()), timeout)
-                    .await?
-            }
-        };
+        let prefix = format!("{}:", settings.namespace);
+        let dialect = Dialect { prefix, has_ifeq, commit_sha, pass_sha, read_sha };
+        let mut waiting = route.connect(&name, timeout).await?;
         prepare_waiting(&mut waiting, (&mut server, &info)).await?;
         // A batch has its own deadline.
         connection.set_response_timeout(Duration::from_secs(3_600));
         waiting.set_response_timeout(Duration::from_secs(3_600));
         Ok(Self { connection, waiting, dialect, server })
     }
+}
 
-    /// Loads the scripts again, which the server may have dropped.
-    pub(crate) async fn load_scripts(
-        mut connection: MultiplexedConnection,
-    ) -> Result<(), RedisError> {
-        load(&mut connection).await.map(drop)
+/// Refuses a namespace with records of an earlier version: if they were passed over, all limits would
+/// start fresh. In a cluster that version had them under names without a hash tag.
+async fn refuse_earlier_form(
+    (route, connection): (&Route, &mut MultiplexedConnection),
+    settings: &Settings,
+) -> Result<(), ConnectFailure> {
+    let Settings { namespace, .. } = settings;
+    let found = redis::cmd("GET").arg(settings.control_name()).query_async(connection).await;
+    let found: Value = match found {
+        // Transactions fail, and name it.
+        Err(error) if error.code() == Some("WRONGTYPE") => return Ok(()),
+        found => found?,
+    };
+    let untagged = namespace.strip_prefix('{').and_then(|it| it.strip_suffix('}'));
+    let earlier = match (&found, untagged) {
+        (Value::BulkString(value), _) if value.starts_with(EARLIER_FORM) => Some(&**namespace),
+        (Value::Nil, Some(untagged)) if route.is_cluster() => {
+            let name = format!("{untagged}:{}", RecordKey::control());
+            let is_there = route.has_value(&name, CONNECT_TIMEOUT.max(settings.deadline)).await?;
+            is_there.then_some(untagged)
+        }
+        _ => None,
+    };
+    match earlier {
+        None => Ok(()),
+        Some(namespace) => Err(ConnectFailure(format!(
+            "the names that begin with {namespace}: are records of an earlier version of tidegate, which \
+             this one cannot read: delete them, and all limits start fresh; or set another namespace"
+        ))),
     }
 }
 
-/// Loads the scripts, in one round trip, and returns their names.
-async fn load(connection: &mut MultiplexedConnection) -> Result<[String; 3], RedisError> {
+/// Loads the scripts; the responses are their names.
+pub(crate) fn load_scripts() -> Pipeline {
     let mut pipeline = redis::pipe();
     for script in [COMMIT, COMMIT_AND_PASS, READ_IF_CHANGED] {
         pipeline.cmd("SCRIPT").arg("LOAD").arg(script);
     }
-    pipeline.query_async(connection).await
+    pipeline
 }
 
 impl std::fmt::Debug for Link {
@@ -153,6 +160,9 @@ pub(crate) fn appendfsync(response: &Value) -> Option<&str> {
         _ => None,
     }
 }
+
+/// What the values of an earlier version begin with.
+const EARLIER_FORM: &[u8] = b"tgr1";
 
 /// How long connecting, and each command on the way to it, may take.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);

@@ -137,12 +137,8 @@ struct Sighting {
 }
 
 impl Registry {
-    pub(crate) fn new(namespace: &str, is_spread: bool) -> Self {
-        // Spread over a cluster, it is in the slot of the policy's record: what is in braces counts.
-        let name = match is_spread {
-            true => format!("{namespace}:nodes:{{{namespace}:control}}"),
-            false => format!("{namespace}:nodes"),
-        };
+    pub(crate) fn new(namespace: &str) -> Self {
+        let name = format!("{namespace}:nodes");
         let (id, seen, gone) = (new_stamp(), HashMap::new(), Vec::new());
         Self { name, id, seen, gone, announce_at_ns: 0, is_announced: false }
     }

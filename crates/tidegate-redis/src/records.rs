@@ -41,27 +41,19 @@ pub struct Redis {
 #[derive(Clone)]
 pub struct RedisBuilder {
     url: String,
-    secret: Option<Vec<u8>>,
+    secret: Option<Secret>,
     files: TlsFiles,
     sentinel_login: Option<Login>,
     password: Option<String>,
-    cluster: ClusterMode,
     settings: Settings,
 }
 
-/// How records are spread over the nodes of a cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ClusterMode {
-    /// Over all nodes. A decision over one limit costs the same as on one server. One over several
-    /// limits, whose records are on several nodes, is as exact and takes as long, but costs each key a
-    /// second write, and the first of them a third, after the decision. While a node is away, only
-    /// decisions with keys on it fail.
-    #[default]
-    Spread,
-    /// All records of the namespace are on one node, so each decision is one command there. The
-    /// other nodes serve other namespaces.
-    Together,
+/// What keys are hashed with.
+#[derive(Clone)]
+enum Secret {
+    Bytes(Vec<u8>),
+    /// None, as the program says.
+    Without,
 }
 
 impl Redis {
@@ -70,8 +62,8 @@ impl Redis {
     /// - `redis://user:password@host:6379/0`, a server; `rediss://` with TLS;
     /// - `redis+sentinel://user:password@host:26379,host:26379/NAME/0`, the primary that sentinels
     ///   know by a name; the user and the password are the server's;
-    /// - `redis+cluster://user:password@host:6379,host:6379`, some nodes of a cluster
-    ///   ([`cluster`](RedisBuilder::cluster)).
+    /// - `redis+cluster://user:password@host:6379,host:6379`, some nodes of a cluster, by which the one
+    ///   that has the records is found: those of a namespace are in one slot.
     ///
     /// The last two also begin with `rediss+`; then all connections have TLS.
     #[must_use]
@@ -82,7 +74,6 @@ impl Redis {
             files: TlsFiles::default(),
             sentinel_login: None,
             password: None,
-            cluster: ClusterMode::default(),
             settings: Settings::default(),
         }
     }
@@ -183,10 +174,18 @@ impl Redis {
 
 impl RedisBuilder {
     /// What the names of keys on the server are hashed with. It has to be the same in all processes
-    /// that share the store, and unknown to those who choose keys.
+    /// that share the store, unknown to those who choose keys, and not empty.
     #[must_use]
     pub fn secret(mut self, secret: impl AsRef<[u8]>) -> Self {
-        self.secret = Some(secret.as_ref().to_vec());
+        self.secret = Some(Secret::Bytes(secret.as_ref().to_vec()));
+        self
+    }
+
+    /// Hashes the names of keys on the server without a secret. Then attributes can be guessed from
+    /// them, and those who choose keys can find two that share a limit: for keys that all are trusted.
+    #[must_use]
+    pub fn without_secret(mut self) -> Self {
+        self.secret = Some(Secret::Without);
         self
     }
 
@@ -276,18 +275,12 @@ impl RedisBuilder {
         self
     }
 
-    /// How records are spread over the nodes, for addresses of a cluster.
-    #[must_use]
-    pub const fn cluster(mut self, mode: ClusterMode) -> Self {
-        self.cluster = mode;
-        self
-    }
-
     /// The store. It begins to connect.
     ///
     /// # Errors
     ///
-    /// If the address, a setting or a file cannot be used.
+    /// If the address, a setting or a file cannot be used, or if there is neither a
+    /// [secret](Self::secret) nor [is it said](Self::without_secret) that there is none.
     pub fn build(mut self) -> Result<Redis, RedisError> {
         let mut address = Address::parse(&self.url)?;
         if let Some(password) = &self.password {
@@ -297,9 +290,8 @@ impl RedisBuilder {
         if !is_text(&self.settings.node_name) {
             return Err(RedisError::Setting(unusable("name")));
         }
-        self.settings.is_spread =
-            address.topology == Topology::Cluster && self.cluster == ClusterMode::Spread;
         let route = Route::new(address, &self.files, self.sentinel_login.as_ref())?;
+        let secret = self.secret_bytes()?;
         let inbox = Arc::new(Inbox::new(self.settings));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -310,11 +302,22 @@ impl RedisBuilder {
             .name("tidegate-redis".to_owned())
             .spawn(move || runtime.block_on(driver::run(driven, Arc::new(route))))
             .map_err(|error| RedisError::Thread(error.to_string()))?;
-        let secret = self.secret.unwrap_or_default().into();
         Ok(Redis { records: Arc::new(RedisRecords { inbox }), secret })
     }
 
-    /// What names begin with: if they are together in a cluster, with a hash tag.
+    fn secret_bytes(&mut self) -> Result<Arc<[u8]>, RedisError> {
+        match self.secret.take() {
+            Some(Secret::Bytes(bytes)) if !bytes.is_empty() => Ok(bytes.into()),
+            Some(Secret::Without) => Ok(Arc::default()),
+            Some(Secret::Bytes(_)) | None => Err(RedisError::Setting(
+                "the store has no secret to hash keys with: set secret, or without_secret if all keys \
+                 are trusted"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// What names begin with: in a cluster with a hash tag, so that all of them are in one slot.
     fn namespace_of(&self, address: &Address) -> Result<String, RedisError> {
         let namespace = &self.settings.namespace;
         let refused = |text: &str| Err(RedisError::Setting(text.to_owned()));
@@ -323,9 +326,6 @@ impl RedisBuilder {
             return refused("the namespace has to be 1 to 64 letters, digits and ._-:{}");
         }
         if address.topology != Topology::Cluster {
-            return Ok(namespace.clone());
-        }
-        if self.cluster == ClusterMode::Spread {
             return Ok(namespace.clone());
         }
         if !namespace.contains(['{', '}']) {
@@ -348,7 +348,7 @@ fn unusable(what: &str) -> String {
 impl fmt::Debug for RedisBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = f.debug_struct("RedisBuilder");
-        text.field("files", &self.files).field("cluster", &self.cluster);
+        text.field("files", &self.files);
         text.field("settings", &self.settings).finish_non_exhaustive()
     }
 }

@@ -9,15 +9,17 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
     RedisConnectionInfo, RedisError, Value,
 };
 
 use crate::address::{Address, Topology};
 use crate::error::{self, ConnectFailure};
 use crate::locks::lock;
-use crate::slots::{Host, SlotMap, redirected};
 use crate::tls::{self, TlsFiles};
+
+/// A host and a port.
+type Host = (String, u16);
 
 /// Finds the server that has the records, and connects to it.
 pub(crate) struct Route {
@@ -28,6 +30,14 @@ pub(crate) struct Route {
     login: RedisConnectionInfo,
     /// The node of the cluster that was last found.
     last_owner: Mutex<Option<Host>>,
+}
+
+/// The node of a cluster that has a name.
+struct Owner {
+    host: Host,
+    connection: MultiplexedConnection,
+    /// Whether it has a value of that name; false if the user may not read it.
+    has_value: bool,
 }
 
 /// A user and a password; without a name, the default user.
@@ -78,47 +88,6 @@ impl Route {
         matches!(self.topology, Topology::Cluster)
     }
 
-    /// Connects to a node of the cluster.
-    pub(crate) async fn connect_to(
-        &self,
-        host: &Host,
-        timeout: Duration,
-    ) -> Result<MultiplexedConnection, ConnectFailure> {
-        Ok(open(self.info(host)?, timeout).await?)
-    }
-
-    /// Which node has which slots: by a node that there is a connection to, or else by the first of
-    /// the address that responds.
-    pub(crate) async fn slots(
-        &self,
-        connected: Vec<(Host, MultiplexedConnection)>,
-        timeout: Duration,
-    ) -> Result<SlotMap, ConnectFailure> {
-        let mut failure = "no node".to_owned();
-        for (host, connection) in connected {
-            match tokio::time::timeout(timeout, slots_by(&host, connection)).await {
-                Ok(Ok(map)) => return Ok(map),
-                Ok(Err(error)) => failure = format!("the node at {}:{}: {error}", host.0, host.1),
-                Err(_) => failure = format!("the node at {}:{} is silent", host.0, host.1),
-            }
-        }
-        let request = |info: &ConnectionInfo| {
-            let (host, info) = (host_of(info.addr()).unwrap_or_default(), info.clone());
-            async move {
-                let found = async { slots_by(&host, open(info, timeout).await?).await };
-                found.await.map_err(|error| format!("the node at {}:{}: {error}", host.0, host.1))
-            }
-        };
-        let mut responses: FuturesUnordered<_> = self.hosts.iter().map(request).collect();
-        while let Some(response) = responses.next().await {
-            match response {
-                Ok(map) => return Ok(map),
-                Err(error) => failure = error,
-            }
-        }
-        Err(ConnectFailure(failure))
-    }
-
     /// Connects to the server that has a name. Each step on the way has a time-out.
     pub(crate) async fn connect(
         &self,
@@ -137,7 +106,11 @@ impl Route {
                     ConnectFailure(format!("the primary at {host}:{port}: {error}"))
                 })
             }
-            Topology::Cluster => self.owner(name, step_timeout).await,
+            Topology::Cluster => {
+                let found = self.owner(name, step_timeout).await?;
+                *lock(&self.last_owner) = Some(found.host);
+                Ok(found.connection)
+            }
         }
     }
 
@@ -182,12 +155,18 @@ impl Route {
         most.map(|(host, _)| host).ok_or(ConnectFailure(failure))
     }
 
-    /// The node of a cluster that has a name: others respond with where it is.
-    async fn owner(
+    /// Whether a node of the cluster has a value of a name that may be in another slot than the records;
+    /// false if the user may not read it.
+    pub(crate) async fn has_value(
         &self,
         name: &str,
         timeout: Duration,
-    ) -> Result<MultiplexedConnection, ConnectFailure> {
+    ) -> Result<bool, ConnectFailure> {
+        Ok(self.owner(name, timeout).await?.has_value)
+    }
+
+    /// The node of a cluster that has a name: others respond with where it is.
+    async fn owner(&self, name: &str, timeout: Duration) -> Result<Owner, ConnectFailure> {
         let last = lock(&self.last_owner).clone();
         let seeds = self.hosts.iter().filter_map(|info| host_of(info.addr()));
         let mut next: VecDeque<Host> = last.into_iter().chain(seeds).collect();
@@ -204,12 +183,14 @@ impl Route {
                 Ok::<_, RedisError>((connection, value))
             };
             let error = match found.await {
-                Ok((connection, Ok(_))) => {
-                    *lock(&self.last_owner) = Some(host);
-                    return Ok(connection);
+                Ok((connection, Ok(value))) => {
+                    return Ok(Owner { host, connection, has_value: value != Value::Nil });
                 }
-                Ok((connection, Err(error))) if error.code() == Some("WRONGTYPE") => {
-                    return Ok(connection);
+                Ok((connection, Err(error)))
+                    if matches!(error.code(), Some("WRONGTYPE" | "NOPERM")) =>
+                {
+                    let has_value = error.code() == Some("WRONGTYPE");
+                    return Ok(Owner { host, connection, has_value });
                 }
                 Ok((_, Err(error))) | Err(error) => error,
             };
@@ -273,22 +254,12 @@ async fn open(
     Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// Which node has which slots, as a node sees it.
-async fn slots_by(
-    host: &Host,
-    mut connection: MultiplexedConnection,
-) -> Result<SlotMap, RedisError> {
-    let response: Result<Value, _> =
-        redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await;
-    let refused = |text: &'static str| RedisError::from((ErrorKind::Client, text));
-    match response {
-        Ok(value) => SlotMap::read(&value, host)
-            .ok_or_else(|| refused("the response to CLUSTER SLOTS names no node")),
-        Err(error) if error.to_string().contains("cluster support disabled") => {
-            Err(refused("the server is no node of a cluster: the address needs redis://"))
-        }
-        Err(error) => Err(error),
-    }
+/// The address in a redirection, by the node that sent it: without a host, it is another port of that
+/// node.
+fn redirected(address: &str, from: &Host) -> Option<Host> {
+    let (host, port) = address.rsplit_once(':')?;
+    let host = if host.is_empty() { &from.0 } else { host };
+    Some((host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
 }
 
 fn host_of(addr: &ConnectionAddr) -> Option<Host> {

@@ -1,11 +1,13 @@
 //! The server's clock, as far as it can be known here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tidegate_core::Timestamp;
 use tidegate_table::{Clock, MonotonicClock, SystemClock};
+
+use crate::locks::lock;
 
 /// The clock of a Redis or Valkey server, for the engine that uses its store.
 ///
@@ -21,6 +23,8 @@ pub struct ServerClock(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     bounds: RwLock<Option<Bounds>>,
+    /// The last step of the server's clock.
+    last_step: Mutex<Option<ClockStep>>,
     /// The latest time that was shown, in nanoseconds.
     shown_ns: AtomicU64,
     /// The system's clock, until the server's is known.
@@ -48,10 +52,12 @@ impl Bounds {
     }
 }
 
-/// The server's clock was set.
+/// A step of the server's clock by more than 5 s: it was set, or another server has taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ClockStep {
+pub enum ClockStep {
+    /// It counts as time.
     Forward(Duration),
+    /// Nothing refills until the time before comes again.
     Back(Duration),
 }
 
@@ -63,7 +69,8 @@ pub(crate) struct RoundTrip {
 }
 
 impl ServerClock {
-    /// Takes the server's time into account, as of a round trip.
+    /// Takes the server's time into account, as of a round trip. Returns a step that is to be reported:
+    /// clocks that are adjusted step by less.
     pub(crate) fn observe(&self, server_us: u64, trip: RoundTrip) -> Option<ClockStep> {
         let server_ns = i128::from(server_us) * 1_000;
         let sample = Bounds {
@@ -88,11 +95,20 @@ impl ServerClock {
         }
         *bounds = Some(sample);
         let length = |ns: i128| Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
-        Some(if sample.least_ns > known.most_ns {
-            ClockStep::Forward(length(sample.least_ns - known.most_ns))
+        let (by, step): (_, fn(Duration) -> ClockStep) = if sample.least_ns > known.most_ns {
+            (length(sample.least_ns - known.most_ns), ClockStep::Forward)
         } else {
-            ClockStep::Back(length(known.least_ns - sample.most_ns))
-        })
+            (length(known.least_ns - sample.most_ns), ClockStep::Back)
+        };
+        let step = (by > REPORTED_STEP).then(|| step(by))?;
+        *lock(&self.0.last_step) = Some(step);
+        Some(step)
+    }
+
+    /// The last step of the server's clock that this process has seen.
+    #[must_use]
+    pub fn last_step(&self) -> Option<ClockStep> {
+        *lock(&self.0.last_step)
     }
 
     /// How much later the server's clock may be than [`now`](Clock::now).
@@ -100,6 +116,15 @@ impl ServerClock {
     pub fn uncertainty(&self) -> Duration {
         let ahead_ns = self.latest().as_nanos().saturating_sub(self.now().as_nanos());
         Duration::from_nanos(ahead_ns)
+    }
+
+    /// How far [`now`](Clock::now) is ahead of the server's clock, at most: where that was set back, the
+    /// time stands still until it comes again.
+    pub(crate) fn ahead(&self) -> Duration {
+        let local_ns = MonotonicClock.now().as_nanos();
+        let Some(bounds) = self.bounds_at(local_ns) else { return Duration::ZERO };
+        let earliest_ns = later(local_ns, bounds.least_ns).as_nanos();
+        Duration::from_nanos(self.now().as_nanos().saturating_sub(earliest_ns))
     }
 
     /// The earliest time that the server's clock can have, in milliseconds since 1970; `None` before
@@ -139,6 +164,9 @@ fn later(local_ns: u64, offset_ns: i128) -> Timestamp {
     let ns = (i128::from(local_ns) + offset_ns).clamp(0, i128::from(u64::MAX));
     Timestamp::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
 }
+
+/// Longer steps of the server's clock are reported.
+const REPORTED_STEP: Duration = Duration::from_secs(5);
 
 /// Clocks differ in speed by one part in so many, at most.
 const DRIFT: i128 = 1_000;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tidegate_engine::shared::RecordKey;
+
 use crate::nodes::default_name;
 
 /// How a store uses its server.
@@ -13,12 +15,17 @@ pub(crate) struct Settings {
     pub(crate) edit_lead: Duration,
     /// How much longer values are kept than they are needed.
     pub(crate) kept_longer: Duration,
-    /// Whether records are on all nodes of a cluster.
-    pub(crate) is_spread: bool,
     /// How many replicas have to have what is flushed or synced.
     pub(crate) replicas: u32,
     /// What this node is called.
     pub(crate) node_name: String,
+}
+
+impl Settings {
+    /// The name of the policy's record on the server.
+    pub(crate) fn control_name(&self) -> String {
+        format!("{}:{}", self.namespace, RecordKey::control())
+    }
 }
 
 impl Default for Settings {
@@ -28,7 +35,6 @@ impl Default for Settings {
             deadline: Duration::from_millis(50),
             edit_lead: Duration::from_secs(1),
             kept_longer: Duration::from_secs(60),
-            is_spread: false,
             replicas: 0,
             node_name: default_name(),
         }

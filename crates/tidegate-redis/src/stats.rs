@@ -36,10 +36,6 @@ counters! {
     round_trips,
     "Transactions that were committed."
     commits,
-    "Commits of keys on several nodes of a cluster."
-    spread_commits,
-    "Intents of other processes that were met and settled."
-    intents_met,
     "Commits that another node came before; their transactions were decided again."
     conflicts,
     "Turns that came, at keys that other nodes write at the same time."
@@ -54,9 +50,9 @@ counters! {
     unavailable,
     "Times that the breaker opened."
     breaker_opened,
-    "Times that the server's clock was set forward."
+    "Times that the server's clock stepped forward by more than 5 s."
     clock_forward,
-    "Times that the server's clock was set back."
+    "Times that the server's clock stepped back by more than 5 s."
     clock_back,
     "Times that all records were gone."
     flushed,

@@ -75,7 +75,7 @@ pub struct AttributePlan {
 impl AttributePlan {
     /// The attributes that rules of these domains read. `given` maps attributes to fields.
     ///
-    /// In a domain of descriptors (files of envoyproxy/ratelimit and Limitador) the given
+    /// In a domain of descriptors (files of envoyproxy/ratelimit) the given
     /// attributes are the entries of the descriptor, in their order, as they are written.
     #[must_use]
     pub fn new(domains: &[(&Policy, &str)], given: &[(String, String)]) -> Self {

@@ -111,7 +111,11 @@ impl Replay {
     fn try_decide(&mut self, record: &Record<'_>) -> Result<(), String> {
         let RequestParts { attributes, cost } = self.requests.parts(record);
         let cost = cost.ok_or("the field with the cost has no whole number")?;
-        let request = Request::new(&self.requests.domain, &attributes).cost(cost);
+        let request = match self.requests.descriptors {
+            Some(_) => Request::of_descriptor(&self.requests.domain, &attributes),
+            None => Request::new(&self.requests.domain, &attributes),
+        };
+        let request = request.cost(cost);
         let engine = self.engine.at(Timestamp::from_nanos(record.time_ns));
         let explains = self.first.len() < self.options.explained;
         let before = (explains && self.explains_before).then(|| engine.explain(&request).block());

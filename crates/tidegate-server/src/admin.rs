@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tidegate::policy::Scope;
+use tidegate_listen::Permit;
 
 use crate::access::Principal;
 use crate::daemon::{Daemon, SharedDaemon};
-pub(crate) use payload::Payload;
+pub(crate) use payload::{Payload, RawPayload};
 pub(crate) use response::{AdminError, AdminResponse};
 
 mod edits;
@@ -33,6 +34,8 @@ pub(crate) struct AdminClient<'a> {
     pub(crate) principal: &'a Principal,
     /// The author of changes, for the audit log.
     pub(crate) actor: &'a str,
+    /// The permit of its connection, where bodies are large.
+    pub(crate) permit: Option<&'a Permit>,
 }
 
 /// A request to the admin API.
@@ -42,7 +45,7 @@ pub(crate) struct AdminRequest<'a> {
     pub(crate) path: &'a str,
     /// The part after the `?`.
     pub(crate) query: &'a str,
-    pub(crate) payload: Payload,
+    pub(crate) payload: RawPayload,
 }
 
 /// An action of the admin API.
@@ -168,6 +171,14 @@ async fn try_handle(
         return Err(AdminError::method(&allowed));
     };
     client.principal.may_everywhere(*needed)?;
+    let _turn = match act {
+        AdminAction::Traffic(TrafficAction::Preview) => {
+            let _queued = client.permit.map(|permit| permit.wait(payload.len()));
+            Some(preview::turn().await?)
+        }
+        _ => None,
+    };
+    let payload = payload.decode().await?;
     let done = act.run(daemon, client.actor, (rule, query, payload)).await?;
     // An edit that cannot be stored is in force all the same; the client has to know.
     if *needed == Scope::Admin && daemon.engine.sync_any().await.is_err() {

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use serde::Serialize;
 use tidegate::policy::ServerSettings;
 use tidegate::{Clock, MonotonicClock, Report, Request, Timestamp};
+use tidegate_listen::ShutdownSignal;
 
 use crate::access::{AccessControl, SessionTimes, Sessions};
 use crate::audit::AuditTrail;
@@ -20,7 +22,7 @@ use crate::listener::Listener;
 use crate::reload::Reload;
 use crate::settings::Settings;
 use crate::telemetry::{Metrics, MetricsSources};
-use crate::throttles::ThrottleTables;
+use crate::throttles::{ThrottleKeys, throttle_keys};
 use crate::tls::ListenersTls;
 use crate::traffic::Traffic;
 
@@ -38,7 +40,7 @@ pub(crate) struct Daemon {
     pub(crate) sessions: Sessions,
     pub(crate) connections: ListenerConnections,
     /// Buckets outside the policy, of RESP.
-    pub(crate) throttles: ThrottleTables,
+    pub(crate) throttles: ThrottleKeys,
     /// The status of policy reloads.
     pub(crate) reload: Arc<Reload>,
     /// The certificates of the listeners.
@@ -54,10 +56,14 @@ pub(crate) struct Daemon {
 /// A handle to the daemon: each connection has one.
 pub(crate) type SharedDaemon = Arc<Daemon>;
 
-/// Whether the daemon is ready, as `/readyz` reports it.
+/// Whether the daemon can decide requests, as `/readyz` reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Readiness {
+    /// False while the daemon stops. Before it can decide, its listeners are closed.
     pub(crate) ready: bool,
+    /// What decisions have to do without: then `on_error` decides in its place.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) degraded: Vec<&'static str>,
     /// The failure of the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) store: Option<String>,
@@ -77,6 +83,18 @@ pub(crate) struct Readiness {
     pub(crate) needs_restart: Vec<&'static str>,
 }
 
+impl Readiness {
+    /// The status of `GET /readyz`, and with the parameter `strict` also of a daemon that has to
+    /// do without a part.
+    pub(crate) fn status(&self, query: Option<&str>) -> StatusCode {
+        let is_strict = query.is_some_and(|query| query.split('&').any(|it| it == "strict"));
+        match self.ready && (!is_strict || self.degraded.is_empty()) {
+            true => StatusCode::OK,
+            false => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
 impl Daemon {
     /// Without tokens and TLS.
     pub(crate) fn new(engine: DaemonEngine, settings: Settings) -> Self {
@@ -86,7 +104,7 @@ impl Daemon {
             started_at: MonotonicClock.now(),
             started_wall: engine.clock().wall(),
             connections: ListenerConnections::new(&settings.bounds),
-            throttles: ThrottleTables::new(settings.policy.settings()),
+            throttles: throttle_keys(settings.policy.settings()),
             access: Arc::new(AccessControl::new(None)),
             metrics,
             traffic: Traffic::new(settings.hides_keys),
@@ -207,22 +225,60 @@ impl Daemon {
         sources.text()
     }
 
-    /// Whether the daemon is ready, and what is wrong if not.
-    pub(crate) fn readiness(&self) -> Readiness {
+    /// Whether the daemon can decide requests, and what is wrong.
+    ///
+    /// Without its store it still can, by `on_error`: proxies let requests pass that no daemon is
+    /// ready for, so a daemon that denies in an outage has to be ready in it.
+    pub(crate) fn readiness(&self, shutdown: &ShutdownSignal) -> Readiness {
+        let store = self.store_problem();
+        let degraded = store.iter().map(|_| "store").collect();
+        let reload = self.reload.status();
+        Readiness {
+            ready: !shutdown.is_wanted(),
+            degraded,
+            store,
+            policy: reload.short_error(),
+            tokens: self.access.status.reloads().short_error(),
+            tls: self.tls.problem(),
+            needs_restart: reload.needs_restart,
+        }
+    }
+
+    /// Why some or all rules follow `on_error`.
+    fn store_problem(&self) -> Option<String> {
         let store = self.engine.on_disk().and_then(|store| store.failure());
-        let store = store.map(|error| format!("the store cannot write: {error}"));
+        let store = store.map(|error| format!("the store cannot write; on_error applies: {error}"));
         let is_away = self.settings.redis.as_ref().is_some_and(|redis| !redis.is_available());
         let away = is_away.then(|| "the store does not respond; on_error applies".to_owned());
         let redis = self.settings.redis.as_ref();
         let lacking = redis.and_then(|redis| redis.check_durability(&self.engine.policy()).err());
-        let store = store.or(away);
-        // Some rules follow on_error; to take the daemon out of service would affect all of them.
-        let ready = store.is_none();
-        let store = store.or(lacking.map(|error| error.to_string()));
-        let reload = self.reload.status();
-        let policy = reload.short_error();
-        let tokens = self.access.status.reloads().short_error();
-        let tls = self.tls.problem();
-        Readiness { ready, store, policy, tokens, tls, needs_restart: reload.needs_restart }
+        store.or(away).or(lacking.map(|error| error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::StatusCode;
+    use tidegate::policy::{Parsed, Policy};
+    use tidegate_listen::ShutdownTrigger;
+
+    use super::Daemon;
+    use crate::settings::Settings;
+
+    #[tokio::test]
+    async fn a_daemon_that_is_stopping_is_not_ready() {
+        let policy = "[[rule]]\nname = 'r'\ncooldown = '1s'\n";
+        let policy = Policy::from_toml(policy).unwrap();
+        let engine = crate::engine::in_memory(policy.clone());
+        let daemon = Daemon::new(engine, Settings::on_free_ports(Parsed::from_code(policy)));
+        let stop = ShutdownTrigger::new();
+        let signal = stop.signal();
+        let before = daemon.readiness(&signal);
+        assert_eq!((before.ready, before.status(Some("strict"))), (true, StatusCode::OK));
+        assert!(!stop.stop(Duration::ZERO).await, "its signal is in use");
+        let after = daemon.readiness(&signal);
+        assert_eq!((after.ready, after.status(None)), (false, StatusCode::SERVICE_UNAVAILABLE));
     }
 }

@@ -209,7 +209,7 @@ async fn should_rate_limit(
         None => return malformed(daemon, MessageError::TooSlow),
     };
     // A message that is small in bytes can be large in memory.
-    if !read.is_small() && rls::count_parts(&read.bytes) > MOST_PARTS {
+    if !read.is_small() && rls::count_parts(&read.bytes) > crate::rls::MOST_PARTS {
         return malformed(daemon, MessageError::TooLarge);
     }
     let Ok(call) = RateLimitRequest::decode(read.bytes.clone()) else {
@@ -356,8 +356,6 @@ const MOST_ERRORS: usize = 64;
 /// The largest message: all descriptors that a call may have, with the longest headers that Envoy
 /// accepts.
 const MESSAGE_BYTES: usize = 4 << 20;
-/// The most descriptors and entries in a message that is not small.
-const MOST_PARTS: usize = 2_048;
 /// The most bytes of messages at a time, small ones not counted.
 const ROOM_BYTES_MAX: usize = 32 << 20;
 /// The window of a stream: bytes that a call may send before it is read.

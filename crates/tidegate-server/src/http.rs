@@ -31,7 +31,6 @@ mod explain;
 mod forward;
 mod holds;
 pub(crate) mod leases;
-mod limitador;
 pub(crate) mod problem;
 pub(crate) mod request_body;
 pub(crate) mod response;
@@ -129,7 +128,7 @@ struct BufferedRequest<'a> {
     principal: &'a Principal,
     peer: PeerId,
     head: &'a Parts,
-    /// The reservation, lease or namespace that the path names.
+    /// The reservation or lease that the path names.
     id: &'a str,
     body: Bytes,
 }
@@ -199,7 +198,7 @@ impl ConnectionContext<'_> {
             Methods::Get | Methods::Delete | Methods::Any => Bytes::new(),
         };
         let since = daemon.now();
-        let call = &BufferedRequest { daemon, principal, peer: self.peer, head, id, body };
+        let call = &mut BufferedRequest { daemon, principal, peer: self.peer, head, id, body };
         let response = self.dispatch(route.act, call).await;
         if route.act.is_about_limits() {
             daemon.observe_durations(Listener::Http, since, 1);
@@ -210,7 +209,7 @@ impl ConnectionContext<'_> {
     async fn dispatch(
         &self,
         act: Endpoint,
-        call: &BufferedRequest<'_>,
+        call: &mut BufferedRequest<'_>,
     ) -> Result<HttpResponse, RequestProblem> {
         let daemon = call.daemon;
         match act {
@@ -220,7 +219,9 @@ impl ConnectionContext<'_> {
             Endpoint::Commit => holds::commit(call).await,
             Endpoint::Cancel => holds::cancel(call).await,
             Endpoint::Refund => holds::refund(call).await,
-            Endpoint::Acquire => leases::acquire(call, self.shutdown.clone()).await,
+            Endpoint::Acquire => {
+                leases::acquire(call, self.watch.permit(), self.shutdown.clone()).await
+            }
             Endpoint::Renew => leases::renew(call).await,
             Endpoint::Release => leases::release(call).await,
             Endpoint::Explain => explain::explain(call).await,
@@ -233,17 +234,17 @@ impl ConnectionContext<'_> {
                 let kind = if is_decision { response::JSON } else { response::TEXT };
                 Ok(response::typed(status, kind, body.into()))
             }
-            Endpoint::LimitadorCheck => limitador::check(call).await,
-            Endpoint::LimitadorReport => limitador::report(call).await,
-            Endpoint::LimitadorCheckAndReport => limitador::check_and_report(call).await,
-            Endpoint::LimitadorLimits => Ok(limitador::limits(call)?),
-            Endpoint::LimitadorStatus => Ok(limitador::status()),
             Endpoint::Healthcheck => {
-                let (status, body) = crate::rls::healthcheck(daemon);
+                let readiness = daemon.readiness(&self.shutdown);
+                let (status, body) = crate::rls::healthcheck(&readiness);
                 Ok(response::text(status, body))
             }
             Endpoint::Healthz => Ok(response::text(StatusCode::OK, "ok\n")),
-            Endpoint::Readyz => Ok(readyz(daemon)),
+            Endpoint::Readyz => {
+                let readiness = daemon.readiness(&self.shutdown);
+                let status = readiness.status(call.head.uri.query());
+                Ok(response::json(status, &readiness))
+            }
             Endpoint::Metrics => {
                 call.principal.may_everywhere(Scope::Read)?;
                 Ok(response::typed(StatusCode::OK, METRICS, daemon.metrics_text().into()))
@@ -271,6 +272,13 @@ impl ConnectionContext<'_> {
         let principal = daemon.access.authenticate(&self.access, secret, daemon.wall())?;
         if principal.is_open() {
             browser::check_host(headers, daemon.settings.hosts.iter().map(|host| &**host))?;
+            match route.act {
+                Endpoint::Forward => {
+                    browser::check_forwarded(headers, &forward::FORWARDED.added())?
+                }
+                Endpoint::Nginx => browser::check_forwarded(headers, &forward::ORIGINAL.added())?,
+                _ => {}
+            }
         }
         principal.charge(1)?;
         if let Needed::Scope(scope) = needs {
@@ -339,13 +347,6 @@ impl ConnectionContext<'_> {
         }
         Ok(if more.is_empty() { whole } else { more.freeze() })
     }
-}
-
-/// `GET /readyz`
-fn readyz(daemon: &Daemon) -> HttpResponse {
-    let readiness = daemon.readiness();
-    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    response::json(status, &readiness)
 }
 
 /// Whether the type of a body is JSON, or the default of `curl -d`.

@@ -98,7 +98,7 @@ impl Local {
             return too_soon(error);
         }
         let actor = peer.user();
-        let client = AdminClient { principal: &principal, actor: &actor };
+        let client = AdminClient { principal: &principal, actor: &actor, permit: None };
         let since = self.daemon.now();
         let done = verbs::handle(&self.daemon, client, &request.kind, &text).await;
         self.daemon.observe_durations(Listener::Unix, since, 1);

@@ -106,11 +106,6 @@ fn operation(route: &Route, method: &str) -> Value {
         let content = json!({ "application/json": { "schema": schema } });
         operation.insert("requestBody".into(), json!({ "required": true, "content": content }));
     }
-    if is_limitador(route.act) {
-        let schema = json!({ "$ref": "#/components/schemas/limitador-request" });
-        let content = json!({ "application/json": { "schema": schema } });
-        operation.insert("requestBody".into(), json!({ "required": true, "content": content }));
-    }
     operation.insert("responses".into(), responses(route));
     Value::Object(operation)
 }
@@ -167,25 +162,12 @@ const fn name(act: Endpoint) -> &'static str {
         Endpoint::Forward => "forward",
         Endpoint::Nginx => "nginx",
         Endpoint::Rls => "rls",
-        Endpoint::LimitadorCheck => "limitador-check",
-        Endpoint::LimitadorReport => "limitador-report",
-        Endpoint::LimitadorCheckAndReport => "limitador-check-and-report",
-        Endpoint::LimitadorLimits => "limitador-limits",
-        Endpoint::LimitadorStatus => "limitador-status",
         Endpoint::Healthcheck => "healthcheck",
         Endpoint::Healthz => "healthz",
         Endpoint::Readyz => "readyz",
         Endpoint::Metrics => "metrics",
         Endpoint::OpenApi => "openapi",
     }
-}
-
-/// Whether its request body is that of Limitador.
-const fn is_limitador(act: Endpoint) -> bool {
-    matches!(
-        act,
-        Endpoint::LimitadorCheck | Endpoint::LimitadorReport | Endpoint::LimitadorCheckAndReport
-    )
 }
 
 const fn is_body_required(act: Endpoint) -> bool {
@@ -295,23 +277,11 @@ const fn response_specs(act: Endpoint) -> &'static [ResponseSpec] {
             (200, "A `RateLimitResponse`: allowed", Some((JSON, "rls"))),
             (429, "A `RateLimitResponse`: denied", Some((JSON, "rls"))),
         ],
-        Endpoint::LimitadorCheck => {
-            &[(200, "Allowed", Some((JSON, "nothing"))), (429, "Denied", TEXT)]
-        }
-        Endpoint::LimitadorReport => &[(200, "Charged", Some((JSON, "nothing")))],
-        Endpoint::LimitadorCheckAndReport => &[
-            (200, "Allowed, and charged", Some((JSON, "nothing"))),
-            (429, "Denied, and not charged", TEXT),
-        ],
-        Endpoint::LimitadorLimits => {
-            &[(200, "The rules that Limitador can express", Some((JSON, "limitador-limits")))]
-        }
-        Endpoint::LimitadorStatus => &[(200, "Running", Some((JSON, "nothing")))],
-        Endpoint::Healthcheck => &[(200, "Ready", TEXT), (503, "Not ready", TEXT)],
+        Endpoint::Healthcheck => &[(200, "Ready", TEXT), (503, "Stopping", TEXT)],
         Endpoint::Healthz => &[(200, "Running", TEXT)],
         Endpoint::Readyz => &[
             (200, "Ready", Some((JSON, "readiness"))),
-            (503, "Not ready", Some((JSON, "readiness"))),
+            (503, "Stopping; with `?strict` also degraded", Some((JSON, "readiness"))),
         ],
         Endpoint::Metrics => &[(200, "All metrics", TEXT)],
         Endpoint::OpenApi => &[(200, "An OpenAPI document", Some((JSON, "openapi")))],
@@ -344,14 +314,6 @@ const OUTAGE: ResponseSpec =
     (503, "The request cannot be decided or stored at the moment", PROBLEM);
 const INVALID_ID: ResponseSpec = (404, "The id is malformed", PROBLEM);
 
-/// The errors of Limitador's endpoints with a request body.
-const BAD_LIMITADOR_INPUT: &[ResponseSpec] = &[
-    (400, "The body is invalid", PROBLEM),
-    (413, "The body is too large", PROBLEM),
-    (415, "The content type is not JSON", PROBLEM),
-    (500, "The request cannot be decided", PROBLEM),
-];
-
 fn responses(route: &Route) -> Value {
     let has_limit_headers = matches!(
         route.act,
@@ -362,7 +324,6 @@ fn responses(route: &Route) -> Value {
             | Endpoint::Nginx
     );
     let bad_input = match route.act {
-        act if is_limitador(act) => BAD_LIMITADOR_INPUT,
         _ if route.reads.is_some() => BAD_INPUT,
         _ => &[],
     };

@@ -22,7 +22,7 @@ use tidegate_proto::rls::{
 };
 
 use crate::access::{AccessDenial, Principal};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Readiness};
 use crate::listener::Listener;
 use metadata::DescribedStatus;
 use response::{headers, is_over_all_quotas, status};
@@ -62,6 +62,11 @@ pub(crate) async fn json(
     principal: &Principal,
     bytes: &[u8],
 ) -> Result<(StatusCode, String), AccessDenial> {
+    // A body that is small in bytes can be large in memory.
+    if rls::count_json_objects(bytes) > MOST_PARTS {
+        let message = format!("more than {MOST_PARTS} descriptors and entries");
+        return Ok((StatusCode::BAD_REQUEST, message));
+    }
     let request = match rls::request_from_json(bytes) {
         Ok(request) => request,
         Err(error) => return Ok((StatusCode::BAD_REQUEST, error.to_string())),
@@ -81,11 +86,10 @@ pub(crate) async fn json(
 }
 
 /// The response of `GET /healthcheck` of HTTP.
-pub(crate) fn healthcheck(daemon: &Daemon) -> (StatusCode, &'static str) {
-    if daemon.readiness().ready {
-        (StatusCode::OK, "OK")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the store is unavailable")
+pub(crate) fn healthcheck(readiness: &Readiness) -> (StatusCode, &'static str) {
+    match readiness.ready {
+        true => (StatusCode::OK, "OK"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping"),
     }
 }
 
@@ -165,7 +169,7 @@ impl<'c> CallTexts<'c> {
         (call.descriptors.iter().zip(attributes).zip(&self.limits))
             .map(|((descriptor, attributes), limit)| {
                 let hits = descriptor.hits_addend.unwrap_or(call.hits_addend.max(1).into());
-                let request = Request::new(&self.domain, attributes).cost(hits);
+                let request = Request::of_descriptor(&self.domain, attributes).cost(hits);
                 limit.as_ref().map_or(request, |limit| request.request_limit(limit))
             })
             .collect()
@@ -460,6 +464,8 @@ type Attributes<'a> = SmallVec<[(&'a str, &'a str); 8]>;
 /// Keys and values of a descriptor, as texts.
 type Entries<'a> = SmallVec<[(Cow<'a, str>, Cow<'a, str>); 2]>;
 
+/// The most descriptors and entries of a call that is decoded.
+pub(crate) const MOST_PARTS: usize = 2_048;
 /// The most descriptors in one call.
 const MOST_DESCRIPTORS: usize = 32;
 /// The most entries in all descriptors of one call. Their number comes from Envoy's configuration,

@@ -39,7 +39,6 @@ pub(crate) struct Metrics {
     /// Those of them that local shares of the limits decided.
     local_decisions: Counter,
     /// Buckets outside the policy, by command: allowed and denied.
-    pub(crate) cl_throttle: Verdicts,
     pub(crate) throttle: Verdicts,
     /// The busiest and the most denied keys.
     pub(crate) top: Top,
@@ -107,7 +106,6 @@ impl Metrics {
             banned: Counter::default(),
             outages: Counter::default(),
             local_decisions: Counter::default(),
-            cl_throttle: Verdicts::default(),
             throttle: Verdicts::default(),
             top: Top::new(hides_keys),
         }

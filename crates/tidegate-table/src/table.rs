@@ -609,7 +609,6 @@ impl<A: KeyedLimit> Table<A> {
         let limit = under.or(|| self.limits.get(chain.line(0).header.limit_index()));
         let now = self.table.no_earlier_than_reuse(now);
         match self.capacity().when_full {
-            WhenFull::Allow => limit.peek(&limit.fresh(), cost, now),
             WhenFull::Deny => limit.peek(&limit.fresh(), cost, now).denied_for_unknown_time(),
             WhenFull::Share => match self.sketch.get_or_init(|| Sketch::new(self)) {
                 Some(sketch) => sketch.check(self, hash, (under, cost), now),

@@ -52,6 +52,9 @@ pub(crate) enum EndAction {
 
 /// Held units that are settled at the end of the response, or when dropped.
 pub(crate) trait SettleAtEnd: Send {
+    /// Keeps the units on hold while the body is sent.
+    fn keep(&mut self);
+
     /// Charges the actual cost, at once or later.
     fn settle(self: Box<Self>) -> Option<Later<()>>;
 }
@@ -132,6 +135,9 @@ impl<B: Body<Data = Bytes>> Body for GateBody<B> {
         match self.project().content.project() {
             ContentProjection::Served { mut body, ending, left } => {
                 if *left != BodyRemainder::Over {
+                    if let EndAction::Settle(settling) = ending {
+                        settling.keep();
+                    }
                     if let Some(frame) = ready!(body.as_mut().poll_frame(context)) {
                         if let Ok(frame) = &frame {
                             *left = left.after(frame);

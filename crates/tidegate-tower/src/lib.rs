@@ -54,7 +54,7 @@ pub use gate::{Gate, GateFuture};
 pub use limit::LimitLayer;
 pub use options::Outcome;
 pub use peer::Peer;
-pub use policy::{PolicyLayer, Settle, UnknownDomain};
+pub use policy::{PolicyLayer, Settle, UnknownDomain, Unsettled};
 #[cfg(feature = "proxy-protocol")]
 pub use proxy_listener::{ProxyListener, ProxyStream};
 pub use source::{

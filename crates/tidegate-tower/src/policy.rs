@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::response;
-use tidegate::policy::{Mode, Rule};
-use tidegate::{Clock, Engine, Store};
+use tidegate::policy::{Condition, KeyPart, Limit, Missing, Mode, Rule};
+use tidegate::{Clock, Cooldown, Engine, Limiter, Store};
 use tidegate_proto::headers::Dialect;
 use tower_layer::Layer;
 
@@ -16,7 +16,9 @@ use crate::limit::CostOf;
 use crate::options::{GateOptions, option_methods};
 use crate::{Attribute, ClientIp, host, method, path};
 use decider::EngineDecider;
-use hold::SettleBy;
+use hold::{SettleBy, UnsettledReports};
+
+pub use hold::Unsettled;
 
 mod decider;
 mod hold;
@@ -93,6 +95,7 @@ struct PolicySettings {
     dialect: Dialect,
     verb: PolicyVerb,
     no_slot: Option<NoSlot>,
+    unsettled: UnsettledReports,
 }
 
 /// The response to a request without a slot.
@@ -108,20 +111,44 @@ impl PolicySettings {
         self.attributes.iter().any(|(supplied, _)| **supplied == *name)
     }
 
-    /// Logs the attributes that a rule matches on and requests never have.
-    fn warn_of_missing(&self, rule: &Rule) {
-        if rule.domain() != &*self.domain {
-            return;
+    /// Why requests would fail, or rules never apply, under these rules.
+    fn misfits(&self, rules: &[Rule]) -> Vec<String> {
+        let domain = &*self.domain;
+        let own: Vec<&Rule> = rules.iter().filter(|rule| rule.domain() == domain).collect();
+        if own.is_empty() {
+            return vec![format!("the domain `{domain}` has no rule, and a layer applies it")];
         }
-        for condition in rule.conditions().iter().filter(|it| !self.supplies(it.attribute())) {
-            let (domain, attribute) = (&*self.domain, condition.attribute());
-            tracing::warn!(
-                domain,
-                rule = rule.name(),
-                attribute,
-                "the rule never applies: the layer does not supply an attribute it matches on"
-            );
+        let mut misfits: Vec<String> = own.iter().flat_map(|rule| self.missing_of(rule)).collect();
+        let is_slots =
+            |rule: &&&Rule| matches!(rule.limit(), Limit::Slots(_)) && rule.mode() == Mode::Enforce;
+        match (self.verb.may_wait(), own.iter().find(is_slots)) {
+            (false, Some(rule)) => misfits.push(format!(
+                "the rule `{}` of `{domain}` has slots, and the layer does not acquire any",
+                rule.name()
+            )),
+            (true, None) => misfits
+                .push(format!("no rule of `{domain}` has slots, and the layer acquires them")),
+            _ => {}
         }
+        misfits
+    }
+
+    /// What a rule needs that the layer does not supply.
+    fn missing_of(&self, rule: &Rule) -> Vec<String> {
+        let missing = |name: &&str| !self.supplies(name);
+        let is_refused = rule.missing() == Missing::Refuse;
+        let of_key = rule.key().parts().iter().map(KeyPart::attribute).filter(|_| is_refused);
+        let needed = of_key.chain(rule.cost().and_then(|cost| cost.attribute()));
+        let needed: BTreeSet<&str> = needed.filter(missing).collect();
+        let matched = rule.conditions().iter().map(Condition::attribute);
+        let matched: BTreeSet<&str> = matched.filter(missing).collect();
+        let id = format!("the rule `{}` of `{}`", rule.name(), self.domain);
+        let needs =
+            |name| format!("{id} needs the attribute `{name}`, which the layer does not supply");
+        let never = |name| {
+            format!("{id} never applies: the layer does not supply `{name}`, which it matches on")
+        };
+        needed.into_iter().map(needs).chain(matched.into_iter().map(never)).collect()
     }
 }
 
@@ -160,17 +187,25 @@ trait ErasedEngine: Send + Sync + 'static {
 
 impl<S: Store, C: Clock + Send + Sync + 'static> ErasedEngine for Engine<S, C> {
     fn decider(&self, settings: PolicySettings) -> Arc<dyn Decider> {
-        for rule in self.policy().rules() {
-            settings.warn_of_missing(rule);
+        let settings = Arc::new(settings);
+        for reason in settings.misfits(self.policy().rules()) {
+            tracing::warn!(
+                domain = &*settings.domain,
+                reason,
+                "the layer and the policy do not fit"
+            );
         }
-        Arc::new(EngineDecider { engine: self.clone(), settings: Arc::new(settings) })
+        self.require(&settings, |settings, rules| settings.misfits(rules));
+        Arc::new(EngineDecider { engine: self.clone(), settings })
     }
 }
 
 impl PolicyLayer {
     /// A layer that applies the rules of a domain; an error if the policy has none.
     ///
-    /// If an edit removes the rules later, the policy's `unmatched` decides.
+    /// Once it is around a service, the engine rejects edits that would make it fail: those that remove
+    /// the domain, need an attribute which the layer does not supply, or bring slots to a layer without
+    /// [slots](Self::slots).
     pub fn new<S, C>(engine: Engine<S, C>, domain: &str) -> Result<Self, UnknownDomain>
     where
         S: Store,
@@ -182,8 +217,15 @@ impl PolicyLayer {
             let known = known.into_iter().map(Box::from).collect();
             return Err(UnknownDomain { domain: domain.into(), known });
         }
+        let domain: Arc<str> = domain.into();
+        let second = Cooldown::new(Duration::from_secs(1)).expect("a second is a valid gap");
         let settings = PolicySettings {
-            domain: domain.into(),
+            unsettled: UnsettledReports {
+                domain: Arc::clone(&domain),
+                observe: None,
+                log: Arc::new(Limiter::new(second)),
+            },
+            domain,
             attributes: Vec::new(),
             cost: None,
             idempotency_key: None,
@@ -198,7 +240,8 @@ impl PolicyLayer {
     /// the first counts.
     ///
     /// If a rule's key needs an attribute that the layer does not supply, requests get a 500, and
-    /// the reason is logged. A rule that matches on one never applies, which is logged, too.
+    /// the reason is logged. A rule that matches on one never applies, which is logged, too. A later
+    /// edit that needs one is rejected.
     #[must_use]
     pub fn attribute(mut self, name: &str, value: impl Attribute) -> Self {
         self.settings.attributes.push((name.into(), Arc::new(value)));
@@ -254,7 +297,9 @@ impl PolicyLayer {
     ///
     /// If the service fails, or its future is dropped because the client has disconnected, the hold
     /// is cancelled, unless the handler has set the actual cost by then. A reservation expires
-    /// after its rules' `reserve_for`.
+    /// after its rules' `reserve_for`; one that is settled [at the end](Settle::AtEnd) of the body is
+    /// renewed while the body is polled. What could not be charged is
+    /// [reported](Self::on_unsettled).
     ///
     /// ```
     /// # use tidegate::{Engine, policy::Policy};
@@ -281,6 +326,18 @@ impl PolicyLayer {
         settle: impl Fn(&response::Parts) -> Settle + Send + Sync + 'static,
     ) -> Self {
         self.settings.verb = PolicyVerb::Reserve(Arc::new(settle));
+        self
+    }
+
+    /// Calls a function for usage that was not charged, because its reservation could not be
+    /// [settled](Self::settle): for metrics. It should not block. It is logged as well, at most once a
+    /// second.
+    #[must_use]
+    pub fn on_unsettled(
+        mut self,
+        observe: impl Fn(&Unsettled<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.unsettled.observe = Some(Arc::new(observe));
         self
     }
 

@@ -216,7 +216,7 @@
 //! - `engine`: [`Engine`], [`Request`], [policies](policy) in TOML.
 //! - `durable`: the file store, as `tidegate::durable`. Includes `engine`.
 //! - `redis`: one limit over many machines, the store on Redis and Valkey, as `tidegate::redis`. Includes `engine`.
-//! - `yaml`: policies in the files of envoyproxy/ratelimit and Limitador. Includes `engine`.
+//! - `yaml`: policies in the files of envoyproxy/ratelimit, and a converter of those of Limitador. Includes `engine`.
 //! - `testing`: the conformance suite that every store has to pass, as `tidegate::testing`. Includes `engine`.
 //!
 //! # Where to look
@@ -258,10 +258,9 @@ pub use tidegate_engine::{AnyStore, durable};
 pub use tidegate_engine::{
     Applies, Ban, Change, Changed, CheckError, Commit, CommitReport, EditError, Edited, Engine,
     EngineAt, EngineBuilder, Enrolment, Explanation, HoldBound, HoldId, HoldIdError, KeyName,
-    Lease, MemoryStore, NoMemory, NoSuchRule, Note, NowOrLater, NowOrLaterFuture, Outage, Overlay,
-    Owner, PreparedDomain, Refund, Report, Request, RequestLimit, RuleExplanation, RuleKey,
-    RuleReport, RuleTally, RuleUsage, SettleError, SnapshotError, Store, WaitError, Waiting,
-    shared,
+    Lease, MemoryStore, NoClock, NoMemory, NoSuchRule, Note, NowOrLater, NowOrLaterFuture, Outage,
+    Overlay, Owner, PreparedDomain, Refund, Report, Request, RequestLimit, RuleExplanation,
+    RuleKey, RuleReport, RuleTally, RuleUsage, SettleError, Store, WaitError, Waiting, shared,
 };
 #[cfg(feature = "engine")]
 pub use tidegate_policy::{

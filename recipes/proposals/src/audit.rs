@@ -113,30 +113,6 @@ impl EventReader {
                 let event = named("token.regenerated");
                 vec![event.tokens(governor, signed(tokens), "enrolled".into())]
             }
-            (EntryKind::Reserve, Some(Note::Proposed { draft, .. })) => {
-                let reason = format!("proposed at tier {}", draft.tier);
-                let spent = |(governor, units)| {
-                    named("token.spent").tokens(governor, -signed(units), reason.clone())
-                };
-                booked(entry, Transfer::Held).map(spent).collect()
-            }
-            (EntryKind::Cancel, Some(Note::Cancelled { reason })) => {
-                let refunded =
-                    |(of, units)| named("token.refunded").tokens(of, signed(units), reason.clone());
-                booked(entry, Transfer::Cancelled).map(refunded).collect()
-            }
-            (EntryKind::Expire, _) => {
-                let refunded = |(of, units)| {
-                    let reason = "not confirmed in time".into();
-                    named("token.refunded").tokens(of, signed(units), reason)
-                };
-                booked(entry, Transfer::Expired).map(refunded).collect()
-            }
-            (EntryKind::Commit, _) => {
-                let confirmed =
-                    |(of, _)| Event { governor: Some(of), ..named("proposal.confirmed") };
-                booked(entry, Transfer::Committed).map(confirmed).collect()
-            }
             (EntryKind::RoundClosed { .. }, Some(Note::WindowClosed { window, tokens, .. })) => {
                 let reason = format!("window {window} closed");
                 let get = |governor: &String| {
@@ -153,9 +129,36 @@ impl EventReader {
                 vec![Event { reason, ..named("cap.changed") }]
             }
             (EntryKind::Note, Some(note)) => noted(&at, note),
-            _ => Vec::new(),
+            (_, note) => transferred(&at, note.as_ref(), entry),
         }
     }
+}
+
+/// The events of the tokens that an entry has moved, whatever it is: so they always add up.
+fn transferred(at: &Event, note: Option<&Note>, entry: &LedgerEntry) -> Vec<Event> {
+    let reason = match note {
+        Some(Note::Proposed { draft, .. }) => Some(format!("proposed at tier {}", draft.tier)),
+        Some(Note::Cancelled { reason }) => Some(reason.clone()),
+        _ if entry.what == EntryKind::Expire => Some("not confirmed in time".into()),
+        _ => entry.cause.as_deref().map(Into::into),
+    };
+    let event = |booking: &Booking| {
+        let (name, tokens) = match booking.booking {
+            Transfer::Held | Transfer::Charged => ("token.spent", -signed(booking.units)),
+            Transfer::Cancelled | Transfer::Expired | Transfer::Refunded => {
+                ("token.refunded", signed(booking.units))
+            }
+            Transfer::Committed => ("proposal.confirmed", 0),
+            _ => return None,
+        };
+        let event = Event { event: name.into(), governor: governor(booking), ..at.clone() };
+        Some(match tokens {
+            0 => event,
+            tokens => Event { tokens: Some(tokens), reason: reason.clone(), ..event },
+        })
+    };
+    let is_meant = |it: &&Booking| it.key.rule().name() == TOKENS && it.units > 0;
+    entry.bookings.iter().filter(is_meant).filter_map(event).collect()
 }
 
 impl Event {
@@ -199,15 +202,11 @@ fn noted(at: &Event, note: Note) -> Vec<Event> {
     }
 }
 
-/// Tokens of governors that an entry has transferred in this way.
-fn booked(entry: &LedgerEntry, booking: Transfer) -> impl Iterator<Item = (String, u64)> {
-    let is_meant = move |it: &&Booking| it.key.rule().name() == TOKENS && it.booking == booking;
-    entry.bookings.iter().filter(is_meant).map(|it| {
-        let mut parts = it.key.parts();
-        let governor = parts.find(|(attribute, _)| *attribute == GOVERNOR);
-        let governor = governor.and_then(|(_, value)| value).unwrap_or_default();
-        (governor.to_owned(), it.units)
-    })
+/// The governor whose tokens were moved; `None` if the name was erased.
+fn governor(booking: &Booking) -> Option<String> {
+    let mut parts = booking.key.parts();
+    let (_, value) = parts.find(|(attribute, _)| *attribute == GOVERNOR)?;
+    value.map(ToOwned::to_owned)
 }
 
 fn signed(tokens: u64) -> i64 {

@@ -5,12 +5,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tidegate::durable::{FileStore, Filter, LedgerEntry, OpenError};
-use tidegate::{Clock, Engine, NowOrLater, SettleError};
+use tidegate::{Clock, Commit, Engine, NowOrLater, Report, SettleError};
+use tidegate_listen::Warnings;
 use tokio::sync::{oneshot, watch};
 
 use crate::governors::Governors;
 use crate::interpreter::Interpreter;
-use crate::limits::{DOMAIN, Limits};
+use crate::limits::{DOMAIN, Limits, denial};
 use crate::note::Note;
 use crate::problem::DeskError;
 use crate::proposal::{Proposal, ProposalId, Status, Vote};
@@ -49,6 +50,7 @@ struct Parts {
     interpreting: watch::Sender<()>,
     /// Held while a window is closed.
     closing: Mutex<()>,
+    outages: Warnings,
 }
 
 type SharedClock = Arc<dyn Clock + Send + Sync>;
@@ -73,7 +75,7 @@ impl Desk {
             };
             self.cancel_hold(&mut state, id, (end, BY_GOVERNOR))?
         };
-        result.await.map_err(|_| DeskError::Outage)?;
+        result.await.map_err(|_| self.outage("cancel"))?;
         self.proposal(id)
     }
 
@@ -96,7 +98,7 @@ impl Desk {
             }
             self.noted(&mut state, note)?
         };
-        result.await.map_err(|_| DeskError::Outage)?;
+        result.await.map_err(|_| self.outage("vote"))?;
         self.proposal(id)
     }
 }
@@ -130,7 +132,7 @@ impl Desk {
     ) -> Result<NowOrLater<'a, Result<(), tidegate::Outage>>, DeskError> {
         let result = self.parts.engine.note(DOMAIN, &note.to_text());
         if let NowOrLater::Now(Err(_)) = result {
-            return Err(DeskError::Outage);
+            return Err(self.outage("note"));
         }
         state.apply(Fact::noted(note));
         Ok(result)
@@ -145,12 +147,58 @@ impl Desk {
     ) -> Result<NowOrLater<'a, Result<u64, SettleError>>, DeskError> {
         let note = Note::Cancelled { reason: reason.to_owned() };
         let (engine, text) = (&self.parts.engine, note.to_text());
-        let result = match end {
-            HoldEnd::Cancel => engine.cancel(id.0, &text),
-            HoldEnd::Void => engine.void(id.0, &text),
+        let (kind, result) = match end {
+            HoldEnd::Cancel => (FactKind::Cancel, engine.cancel(id.0, &text)),
+            HoldEnd::Void => (FactKind::Cancel, engine.void(id.0, &text)),
+            HoldEnd::Reject => {
+                let rejected = engine.commit(id.0, Commit::actual(0).note(&text));
+                (FactKind::Commit, rejected.map(|done| done.map(|it| it.charged)))
+            }
         };
-        settle(state, &result, Fact::held(FactKind::Cancel, id.0, Some(note)))?;
+        self.settle(state, &result, Fact::held(kind, id.0, Some(note)))?;
         Ok(result)
+    }
+
+    /// Applies the settlement of a reservation to the state, if it succeeded. It takes effect when
+    /// the engine returns, and is durable when the result resolves.
+    fn settle<T>(
+        &self,
+        state: &mut State,
+        result: &NowOrLater<'_, Result<T, SettleError>>,
+        fact: Fact,
+    ) -> Result<(), DeskError> {
+        match (result, fact.hold) {
+            (NowOrLater::Now(Err(SettleError::Committed { .. } | SettleError::Cancelled)), _) => {
+                Err(DeskError::Conflict("The proposal was settled before.".into()))
+            }
+            (NowOrLater::Now(Err(SettleError::Gone)), Some(hold)) => {
+                state.apply(Fact::held(FactKind::Expire, hold, None));
+                Err(DeskError::Conflict(
+                    "The proposal has expired and its tokens were released.".into(),
+                ))
+            }
+            (NowOrLater::Now(Err(_)), _) => Err(self.outage("settle")),
+            _ => {
+                state.apply(fact);
+                Ok(())
+            }
+        }
+    }
+
+    /// The error of a denied request: the first of the rules that denied it.
+    fn denied(&self, report: &Report) -> DeskError {
+        denial(report).unwrap_or_else(|| self.outage("decide"))
+    }
+
+    /// Logs that the store failed an operation, and returns the error of it.
+    fn outage(&self, operation: &str) -> DeskError {
+        if let Some(left_out) = self.parts.outages.next() {
+            let store = self.parts.engine.file_store();
+            let error = store.failure().or_else(|| store.last_failure());
+            let error = error.map(|error| error.to_string()).unwrap_or_default();
+            tracing::error!(%error, operation, left_out, "store unavailable");
+        }
+        DeskError::Outage
     }
 
     fn entries(
@@ -168,31 +216,9 @@ enum HoldEnd {
     Cancel,
     /// It came to nothing: it leaves no cooldown.
     Void,
-}
-
-/// Applies the settlement of a reservation to the state, if it succeeded. It takes effect when the
-/// engine returns, and is durable when the result resolves.
-fn settle<T>(
-    state: &mut State,
-    result: &NowOrLater<'_, Result<T, SettleError>>,
-    fact: Fact,
-) -> Result<(), DeskError> {
-    match (result, fact.hold) {
-        (NowOrLater::Now(Err(SettleError::Committed { .. } | SettleError::Cancelled)), _) => {
-            Err(DeskError::Conflict("The proposal was settled before.".into()))
-        }
-        (NowOrLater::Now(Err(SettleError::Gone)), Some(hold)) => {
-            state.apply(Fact::held(FactKind::Expire, hold, None));
-            Err(DeskError::Conflict(
-                "The proposal has expired and its tokens were released.".into(),
-            ))
-        }
-        (NowOrLater::Now(Err(_)), _) => Err(DeskError::Outage),
-        _ => {
-            state.apply(fact);
-            Ok(())
-        }
-    }
+    /// The interpreter has answered, but not with an interpretation of it: its cooldown goes on, and
+    /// its place under the cap stays taken.
+    Reject,
 }
 
 /// A proposal of this governor.

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::{HeaderValue, Method, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::Request;
 use serde_json::json;
 use tidegate::policy::duration_to_text;
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::client::{Client, TrustError, client};
 use crate::limits::CAP_MAX;
-use crate::problem::DeskError;
+use crate::problem::{CallOutcome, DeskError};
 use crate::proposal::{Draft, Interpretation, ProposalId};
 
 /// Client of the AI that interprets proposals.
@@ -46,7 +46,7 @@ impl Interpreter {
             Ok(response) => response?,
             Err(_) => {
                 let within = duration_to_text(self.call_timeout);
-                return Err(failed(
+                return Err(not_answered(
                     504,
                     format!("the interpreter did not respond within {within}"),
                 ));
@@ -54,7 +54,7 @@ impl Interpreter {
         };
         let Object(interpretation): Object<Interpretation> = serde_json::from_slice(&response)
             .map_err(|error| {
-                failed(502, format!("the interpreter's response is invalid: {error}"))
+                answered(502, format!("the interpreter's response is invalid: {error}"))
             })?;
         check(&interpretation, draft)?;
         Ok(interpretation)
@@ -63,16 +63,26 @@ impl Interpreter {
     async fn call(&self, request: Request<Full<Bytes>>) -> Result<Bytes, DeskError> {
         let unreachable = |error: &(dyn Error + 'static)| {
             tracing::warn!("interpreter unreachable: {}", chain(error));
-            failed(502, "the interpreter cannot be reached".into())
+            not_answered(502, "the interpreter cannot be reached".into())
         };
         let sent = self.client.request(request).await;
         let response = sent.map_err(|error| unreachable(&error))?;
         let status = response.status();
+        if status.is_server_error() {
+            return Err(not_answered(502, format!("the interpreter responded with {status}")));
+        }
         if !status.is_success() {
-            return Err(failed(502, format!("the interpreter responded with {status}")));
+            return Err(answered(502, format!("the interpreter responded with {status}")));
         }
         let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
-        Ok(body.map_err(|error| unreachable(&*error))?.to_bytes())
+        match body {
+            Ok(body) => Ok(body.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => {
+                let why = "the interpreter's response is longer than";
+                Err(answered(502, format!("{why} {MAX_RESPONSE_BYTES} bytes")))
+            }
+            Err(error) => Err(unreachable(&*error)),
+        }
     }
 }
 
@@ -81,28 +91,34 @@ fn check(interpretation: &Interpretation, draft: &Draft) -> Result<(), DeskError
     let Interpretation { summary, tier, proposals_per_window } = interpretation;
     if summary.len() > MAX_SUMMARY_BYTES {
         let why = format!("the interpreter's summary is longer than {MAX_SUMMARY_BYTES} bytes");
-        return Err(failed(502, why));
+        return Err(answered(502, why));
     }
     if *tier != draft.tier {
         let proposed = draft.tier;
-        return Err(failed(
+        return Err(answered(
             422,
             format!("it has tier {tier}, but was proposed as tier {proposed}"),
         ));
     }
     match *proposals_per_window {
         Some(_) if *tier != CAP_TIER => {
-            Err(failed(422, format!("only tier {CAP_TIER} can change proposals_per_window")))
+            Err(answered(422, format!("only tier {CAP_TIER} can change proposals_per_window")))
         }
         Some(cap) if !(1..=CAP_MAX).contains(&cap) => {
-            Err(failed(422, format!("proposals_per_window must be 1 to {CAP_MAX}, not {cap}")))
+            Err(answered(422, format!("proposals_per_window must be 1 to {CAP_MAX}, not {cap}")))
         }
         _ => Ok(()),
     }
 }
 
-fn failed(status: u16, reason: String) -> DeskError {
-    DeskError::NotInterpreted { status, reason }
+/// The interpreter was not reached, or not in time.
+fn not_answered(status: u16, reason: String) -> DeskError {
+    DeskError::NotInterpreted { status, reason, call: CallOutcome::NotAnswered }
+}
+
+/// The interpreter has answered, with something that is no interpretation of the draft.
+fn answered(status: u16, reason: String) -> DeskError {
+    DeskError::NotInterpreted { status, reason, call: CallOutcome::Answered }
 }
 
 /// An error with all its causes.

@@ -36,7 +36,7 @@ pub use governors::{Caller, Governors};
 pub use interpreter::Interpreter;
 pub use limits::{CAP_MAX, Limits, TOKENS_PER_WINDOW};
 pub use note::{Note, NoteError};
-pub use problem::DeskError;
+pub use problem::{CallOutcome, DeskError};
 pub use proposal::{Draft, Interpretation, Proposal, ProposalId, Status, Vote};
 pub use server::{ConnectionLimits, serve};
 pub use settings::Settings;

@@ -54,7 +54,6 @@ impl Limits {
             match       = {{ {ACT} = ["{PROPOSE}", "{ENROL}"] }}
             key         = ["{GOVERNOR}"]
             quota       = {{ max = {TOKENS_PER_WINDOW}, per = "round", carry = "all" }}
-            cost        = {{ by = "{TIER}", "1..=4" = 1, "5..=6" = 2, "7.." = 3 }}
             reserve_for = "{held}"
             on_error    = "deny"
 
@@ -64,6 +63,7 @@ impl Limits {
             match       = {{ {ACT} = ["{PROPOSE}", "{CONFIRM}"] }}
             key         = ["{GOVERNOR}"]
             quota       = {{ max = {cap}, per = "round" }}
+            cost        = 1
             deny        = "{CAP_REACHED}"
             reserve_for = "{held}"
             effective   = "next"
@@ -100,11 +100,11 @@ fn cooldown_rule(cooldown: Duration) -> String {
     )
 }
 
-/// The error of a denied proposal: the first of the rules that denied it.
-pub(crate) fn denial(report: &Report) -> DeskError {
+/// The error of a denied proposal: the first of the rules that denied it. `None` in an outage.
+pub(crate) fn denial(report: &Report) -> Option<DeskError> {
     let denied = report.rules().find(|rule| !rule.decision.is_allowed());
-    let Some(denied) = denied.filter(|_| !report.is_outage()) else { return DeskError::Outage };
-    match denied.rule.name() {
+    let denied = denied.filter(|_| !report.is_outage())?;
+    Some(match denied.rule.name() {
         COOLDOWN => {
             let wait = denied.decision.retry_after();
             let seconds = wait.and_then(tidegate::Wait::whole_secs).unwrap_or(0);
@@ -112,6 +112,18 @@ pub(crate) fn denial(report: &Report) -> DeskError {
         }
         TOKENS => DeskError::Tokens { left: denied.decision.remaining() },
         _ => DeskError::Cap,
+    })
+}
+
+/// The tokens that a proposal of a tier costs.
+///
+/// They are the cost of the request, and a place under the cap is always 1: so a commit can charge
+/// the place and release the tokens.
+pub(crate) const fn price(tier: u64) -> u64 {
+    match tier {
+        ..=4 => 1,
+        5..=6 => 2,
+        _ => 3,
     }
 }
 
@@ -136,7 +148,6 @@ pub(crate) const INTERPRETER: &str = "interpreter";
 
 /// Attributes of a request.
 pub(crate) const GOVERNOR: &str = "governor";
-pub(crate) const TIER: &str = "tier";
 pub(crate) const ACT: &str = "act";
 
 /// The values of `act`: a submission; an enrolment, which needs the tokens alone; the confirmation

@@ -32,6 +32,8 @@ pub enum DeskError {
         status: u16,
         /// The reason.
         reason: String,
+        /// Whether the interpreter has answered.
+        call: CallOutcome,
     },
     /// There is no such proposal.
     NoSuchProposal,
@@ -50,6 +52,15 @@ pub enum DeskError {
     },
     /// The store accepts no writes.
     Outage,
+}
+
+/// Whether a call of the interpreter got an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallOutcome {
+    /// No: it leaves no trace, as if the proposal had not been submitted.
+    NotAnswered,
+    /// Yes, if only nonsense: the proposal counts as a submission.
+    Answered,
 }
 
 impl DeskError {
@@ -94,8 +105,12 @@ impl fmt::Display for DeskError {
                  governance tally adds {TOKENS_PER_WINDOW}."
             ),
             Self::Cap => f.write_str(CAP_REACHED),
-            Self::NotInterpreted { reason, .. } => {
-                write!(f, "The proposal was not accepted and its tokens were released: {reason}.")
+            Self::NotInterpreted { reason, call, .. } => {
+                f.write_str("The proposal was not accepted and its tokens were released")?;
+                if *call == CallOutcome::Answered {
+                    f.write_str(", but it counts as a submission")?;
+                }
+                write!(f, ": {reason}.")
             }
             Self::NoSuchProposal => f.write_str("No such proposal."),
             Self::Conflict(why) | Self::Invalid { why, .. } => f.write_str(why),

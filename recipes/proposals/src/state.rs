@@ -15,7 +15,7 @@ use crate::tally::Tally;
 pub enum FactKind {
     /// Tokens were held.
     Reserve,
-    /// Held tokens were spent.
+    /// Held tokens were spent; or released, if its note is a cancellation.
     Commit,
     /// Held tokens were released.
     Cancel,
@@ -55,7 +55,14 @@ impl Fact {
             EntryKind::Note => FactKind::Note,
             _ => FactKind::Other,
         };
-        let note = entry.note.as_deref().map(Note::from_text).transpose()?;
+        let note = match (&entry.note, &entry.cause) {
+            (Some(text), _) => Some(Note::from_text(text)?),
+            // The engine has undone a submission that could not be made durable.
+            (None, Some(cause)) if kind == FactKind::Cancel => {
+                Some(Note::Cancelled { reason: cause.to_string() })
+            }
+            _ => None,
+        };
         Ok(Self { kind, hold: entry.hold, note })
     }
 
@@ -139,17 +146,19 @@ impl State {
                 };
                 self.proposals.insert(self.last_number, proposal);
             }
-            (FactKind::Commit, Some(hold), _) => {
-                if let Some(number) = self.set_status(ProposalId(hold), Status::Voting) {
-                    self.ballot.push(number);
-                }
-            }
-            (FactKind::Cancel, Some(hold), note) => {
+            // A commit with this note charges the place under the cap, and no tokens.
+            (FactKind::Cancel, Some(hold), note)
+            | (FactKind::Commit, Some(hold), note @ Some(Note::Cancelled { .. })) => {
                 let reason = match note {
                     Some(Note::Cancelled { reason }) => Some(reason),
                     _ => None,
                 };
                 self.release(hold, Status::Cancelled, reason);
+            }
+            (FactKind::Commit, Some(hold), _) => {
+                if let Some(number) = self.set_status(ProposalId(hold), Status::Voting) {
+                    self.ballot.push(number);
+                }
             }
             (FactKind::Expire, Some(hold), _) => self.release(hold, Status::Expired, None),
             (FactKind::Note, _, Some(note)) => self.apply_note(note),

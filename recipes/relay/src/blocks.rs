@@ -2,11 +2,16 @@
 //!
 //! Blocks are stored as hashes of addresses, 16 bytes each, and appended to a file where a folder is
 //! given. They survive the process, however it ends, but perhaps not a loss of power.
+//!
+//! Addresses cost nothing, so with a bound per client and a bound in total alone, one person could
+//! fill the table for all others. Where it is full, the client with the most blocks makes room for one
+//! that has fewer. So only as many clients as there are blocks can keep a client from its first one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sha2::{Digest, Sha256};
@@ -21,6 +26,8 @@ mod file;
 pub(crate) struct Blocks {
     table: RwLock<BlockTable>,
     most: BlockBounds,
+    refused: AtomicU64,
+    dropped: AtomicU64,
     full: Warnings,
     failed: Warnings,
 }
@@ -28,7 +35,7 @@ pub(crate) struct Blocks {
 /// Maximum numbers of blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockBounds {
-    pub(crate) per_client: u32,
+    pub(crate) per_client: usize,
     pub(crate) total: usize,
 }
 
@@ -43,9 +50,20 @@ struct Change {
     pair: Hash,
 }
 
+/// Why there is no room for a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    /// Its client has as many as it may.
+    Client,
+    /// The table is full, and no client has many more than its client.
+    Table,
+}
+
 #[derive(Debug, Default)]
 struct BlockTable {
     pairs: HashMap<Hash, HashSet<Hash>>,
+    /// Clients by their numbers of blocks, the fewest first.
+    by_count: BTreeSet<(usize, Hash)>,
     total: usize,
     file: Option<BlockFile>,
 }
@@ -101,8 +119,9 @@ impl std::error::Error for BlocksError {}
 impl Blocks {
     /// No blocks, in memory.
     pub(crate) fn in_memory(most: BlockBounds) -> Self {
-        let table = RwLock::default();
-        Self { table, most, full: Warnings::new(), failed: Warnings::new() }
+        let (full, failed) = (Warnings::new(), Warnings::new());
+        let (refused, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { table: RwLock::default(), most, refused, dropped, full, failed }
     }
 
     /// The blocks in a folder, which is created if it is not there.
@@ -111,7 +130,9 @@ impl Blocks {
         let mut file = BlockFile::open(folder)?;
         let mut table = blocks.write();
         for change in file.read()? {
-            table.apply(change);
+            if blocks.makes_room(&mut table, change).is_ok() {
+                table.apply(change);
+            }
         }
         file.rewrite(&table).map_err(|error| file.io_error(error))?;
         table.file = Some(file);
@@ -148,24 +169,57 @@ impl Blocks {
         }
     }
 
+    /// The number of blocks.
+    pub(crate) fn len(&self) -> usize {
+        self.read().total
+    }
+
+    /// How many blocks were refused since the start.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// How many blocks made room for those of other clients since the start.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
     fn change(&self, change: Change) {
         let mut table = self.write();
-        if change.is_block && table.is_full(change, self.most) {
-            if let Some(left_out) = self.full.next() {
-                tracing::warn!(left_out, "a client cannot block more senders");
-            }
-            return;
-        }
+        let Ok(dropped) = self.makes_room(&mut table, change) else { return };
         if !table.apply(change) {
             return;
         }
         let Some(mut file) = table.file.take() else { return };
-        if let Err(error) = file.append(change, &table)
-            && let Some(left_out) = self.failed.next()
-        {
-            tracing::error!(%error, left_out, "a block holds until the relay stops only");
+        for change in dropped.into_iter().chain([change]) {
+            if let Err(error) = file.append(change, &table)
+                && let Some(left_out) = self.failed.next()
+            {
+                tracing::error!(%error, left_out, "a block holds until the relay stops only");
+            }
         }
         table.file = Some(file);
+    }
+
+    /// Makes room for a change, and returns the block that it took for that. One without room is
+    /// refused.
+    fn makes_room(
+        &self,
+        table: &mut BlockTable,
+        change: Change,
+    ) -> Result<Option<Change>, Refused> {
+        let made = table.make_room(change, self.most);
+        let (count, message) = match made {
+            Ok(None) => return made,
+            Ok(Some(_)) => (&self.dropped, "a block made room for one of another client"),
+            Err(Refused::Client) => (&self.refused, "block refused: its client has too many"),
+            Err(Refused::Table) => (&self.refused, "block refused: all clients have too many"),
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        if let Some(left_out) = self.full.next() {
+            tracing::warn!(total = table.total, left_out, "{message}");
+        }
+        made
     }
 
     fn read(&self) -> RwLockReadGuard<'_, BlockTable> {
@@ -185,25 +239,46 @@ impl Change {
 }
 
 impl BlockTable {
-    fn is_full(&self, change: Change, most: BlockBounds) -> bool {
-        let of_client = self.pairs.get(&change.client).map_or(0, HashSet::len);
-        of_client >= most.per_client as usize || self.total >= most.total
+    /// Makes room for a change: drops a block of the client with the most, if the table is full and
+    /// its client has fewer also afterwards. Returns the change that drops it.
+    fn make_room(&mut self, change: Change, most: BlockBounds) -> Result<Option<Change>, Refused> {
+        let known = self.pairs.get(&change.client);
+        let count = known.map_or(0, HashSet::len);
+        if !change.is_block || known.is_some_and(|pairs| pairs.contains(&change.pair)) {
+            return Ok(None);
+        }
+        if count >= most.per_client {
+            return Err(Refused::Client);
+        }
+        if self.total < most.total {
+            return Ok(None);
+        }
+        let largest = self.by_count.last().filter(|(largest, _)| *largest > count + 1);
+        let (_, client) = *largest.ok_or(Refused::Table)?;
+        let pair = self.pairs.get(&client).and_then(|pairs| pairs.iter().next());
+        let dropped = Change { is_block: false, client, pair: *pair.ok_or(Refused::Table)? };
+        self.apply(dropped);
+        Ok(Some(dropped))
     }
 
     /// Whether the change changes anything.
     fn apply(&mut self, change: Change) -> bool {
-        if change.is_block {
-            let is_new = self.pairs.entry(change.client).or_default().insert(change.pair);
-            self.total += usize::from(is_new);
-            return is_new;
+        let Change { is_block, client, pair } = change;
+        let pairs = self.pairs.entry(client).or_default();
+        let before = pairs.len();
+        let is_change = if is_block { pairs.insert(pair) } else { pairs.remove(&pair) };
+        let after = pairs.len();
+        if after == 0 {
+            self.pairs.remove(&client);
         }
-        let Some(pairs) = self.pairs.get_mut(&change.client) else { return false };
-        let was_there = pairs.remove(&change.pair);
-        if pairs.is_empty() {
-            self.pairs.remove(&change.client);
+        if is_change {
+            self.total = self.total + after - before;
+            self.by_count.remove(&(before, client));
+            if after > 0 {
+                self.by_count.insert((after, client));
+            }
         }
-        self.total -= usize::from(was_there);
-        was_there
+        is_change
     }
 
     /// The blocks as changes.

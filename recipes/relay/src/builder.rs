@@ -300,7 +300,7 @@ const MOST: usize = 1 << 28;
 const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// How many senders one client can block, and all clients together.
-const MOST_BLOCKS_PER_CLIENT: u32 = 1_000;
+const MOST_BLOCKS_PER_CLIENT: usize = 1_000;
 const MOST_BLOCKS: usize = 1_000_000;
 
 /// The time that closing a connection may take.

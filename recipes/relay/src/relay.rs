@@ -102,7 +102,7 @@ impl<C: Clock + Clone + Send + Sync + 'static> Relay<C> {
         Router::new().route("/ws", get(upgrade::<C>)).with_state(self.clone())
     }
 
-    /// `GET /health` alone: the number of connected clients, as JSON.
+    /// `GET /health` alone: the numbers of connected clients, buckets and blocks, as JSON.
     pub fn health(&self) -> Router {
         Router::new().route("/health", get(health::<C>)).with_state(self.clone())
     }
@@ -117,6 +117,24 @@ impl<C: Clock + Clone + Send + Sync + 'static> Relay<C> {
     #[must_use]
     pub fn buckets(&self) -> usize {
         self.shared.limiter.as_ref().map_or(0, Limiter::len)
+    }
+
+    /// The number of blocks, of all clients.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.shared.blocks.len()
+    }
+
+    /// How many blocks were refused since the start: their clients had as many as they may.
+    #[must_use]
+    pub fn blocks_refused(&self) -> u64 {
+        self.shared.blocks.refused()
+    }
+
+    /// How many blocks were dropped since the start, to make room for those of clients with fewer.
+    #[must_use]
+    pub fn blocks_dropped(&self) -> u64 {
+        self.shared.blocks.dropped()
     }
 
     /// Closes all connections (1001) and accepts no more; returns when all are closed.
@@ -148,7 +166,13 @@ impl<C> fmt::Debug for Relay<C> {
 
 /// Integers only, as existing monitors of such relays expect.
 async fn health<C: Clock + Clone + Send + Sync + 'static>(relay: State<Relay<C>>) -> Response {
-    let counts = [("buckets", relay.buckets()), ("connections", relay.connections())];
+    let counts = [
+        ("blocks", relay.blocks() as u64),
+        ("blocks_dropped", relay.blocks_dropped()),
+        ("blocks_refused", relay.blocks_refused()),
+        ("buckets", relay.buckets() as u64),
+        ("connections", relay.connections() as u64),
+    ];
     Json(BTreeMap::from(counts)).into_response()
 }
 

@@ -121,15 +121,16 @@ function createTiles(): View {
 }
 
 function showProblems(target: HTMLElement, now: Overview): void {
-  const text = now.ready ? now.problems.join("\n") : ["not ready", ...now.problems].join("\n");
+  const isDegraded = now.degraded.length > 0;
+  const text = [...now.degraded, ...now.problems].join("\n");
   if (target.dataset["text"] === text) return;
   target.dataset["text"] = text;
   fill(
     target,
     text !== "" &&
       notice(
-        now.ready ? "warning" : "error",
-        h("strong", {}, now.ready ? "Reported by the daemon" : "The daemon is not ready"),
+        isDegraded ? "error" : "warning",
+        h("strong", {}, isDegraded ? "Degraded: on_error decides" : "Reported by the daemon"),
         h(
           "ul",
           {},

@@ -120,6 +120,11 @@ fn store(store: &Value, io: &mut Io<'_>) -> io::Result<()> {
     if let Some(lacking) = store["not_durable"].as_str() {
         writeln!(io.stdout, "          {}: on_error applies", visible(lacking))?;
     }
+    if let Some(ms) = store["clock_step_ms"].as_i64() {
+        let way = if ms < 0 { "back" } else { "forward" };
+        let (secs, tenths) = (ms.unsigned_abs() / 1_000, ms.unsigned_abs() % 1_000 / 100);
+        writeln!(io.stdout, "          its clock stepped {way} by {secs}.{tenths} s")?;
+    }
     if let Some(keys) = store["database_keys"].as_u64() {
         writeln!(io.stdout, "          {keys} keys in its database")?;
     }

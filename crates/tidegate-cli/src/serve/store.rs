@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use tidegate::policy::{Secret, ServerSettings};
-use tidegate::redis::{ClusterMode, Redis, RedisBuilder};
+use tidegate::redis::{Redis, RedisBuilder};
 
 use crate::args::StoreArgs;
 
@@ -43,9 +43,6 @@ pub(super) fn redis(url: &str, args: &StoreArgs, server: &ServerSettings) -> Res
     if let Some(namespace) = namespace {
         builder = builder.namespace(namespace);
     }
-    if server.store_cluster() == Some("together") {
-        builder = builder.cluster(ClusterMode::Together);
-    }
     if let Some(replicas) = server.store_replicas() {
         builder = builder.replicas(replicas);
     }
@@ -63,10 +60,13 @@ pub(super) fn redis(url: &str, args: &StoreArgs, server: &ServerSettings) -> Res
             ));
         }
         Some(secret) => builder = builder.secret(secret),
-        None => tracing::warn!(
-            "the names of keys on the store are hashed without a secret, so their attributes can be \
-             guessed, and clients can choose keys that share a limit: set store_secret"
-        ),
+        None => {
+            tracing::warn!(
+                "the names of keys on the store are hashed without a secret, so their attributes can be \
+                 guessed, and clients can choose keys that share a limit: set store_secret"
+            );
+            builder = builder.without_secret();
+        }
     }
     builder.build().map_err(|error| error.to_string())
 }

@@ -14,10 +14,9 @@ fn abort(name: &str, flags: &[&str], environment: &[(&str, &str)]) -> (ExitStatu
     serve.args(["-c", "ulimit -S -c $(ulimit -H -c); exec \"$@\"", "sh"]);
     serve.args([env!("CARGO_BIN_EXE_tidegate"), "serve", "policy.toml"]).args(flags).args(FREE);
     serve.current_dir(&folder).envs(environment.iter().copied());
-    let mut child =
+    let child =
         serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let stderr = std::io::BufReader::new(child.stderr.take().unwrap());
-    let mut daemon = Daemon { child, stderr };
+    let mut daemon = Daemon::of(child);
     daemon.wait_for("listening");
     let limits = fs::read_to_string(format!("/proc/{}/limits", daemon.child.id())).unwrap();
     // Where the test may do so: the limit does not count if dumps are piped into a program.

@@ -2,8 +2,8 @@
 
 use crate::run::{folder, root, tidegate, tidegate_in};
 
-const COMMANDS: [&str; 8] =
-    ["validate", "explain", "test", "replay", "diff", "schema", "completions", "man"];
+const COMMANDS: [&str; 9] =
+    ["validate", "explain", "test", "replay", "diff", "import", "schema", "completions", "man"];
 
 #[test]
 fn every_shell_has_completions() {

@@ -4,7 +4,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
@@ -52,9 +52,7 @@ impl Daemon {
             serve.args(["--unix", "off"]);
         }
         let serve = serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child: Child = serve.spawn().unwrap();
-        let stderr = std::io::BufReader::new(child.stderr.take().unwrap());
-        let mut process = Process { child, stderr };
+        let mut process = Process::of(serve.spawn().unwrap());
         let line = process.wait_for("listener=\"admin\"");
         Self { folder, process, address: address(&line).to_owned() }
     }

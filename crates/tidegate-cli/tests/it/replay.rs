@@ -1,12 +1,15 @@
 //! `tidegate replay` on generated logs.
 
 use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::run::{Ended, command, finish, folder, tidegate_in};
+use crate::run::{Ended, Watchdog, command, finish, folder, tidegate_in};
+
+const SIGINT: i32 = 2;
 
 const POLICY: &str = "[[rule]]\nname = 'per-ip'\nkey = ['ip']\nwindow = { max = 2, per = '1m' }\n";
 
@@ -263,6 +266,7 @@ fn sorting_spills_to_files_that_are_gone_afterwards() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    let _watchdog = Watchdog::of(&child);
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(text.as_bytes()).unwrap();
     let open = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
@@ -275,7 +279,7 @@ fn sorting_spills_to_files_that_are_gone_afterwards() {
     assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    assert!(!child.wait().unwrap().success());
+    assert_eq!(child.wait().unwrap().signal(), Some(SIGINT));
     drop(stdin);
     assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
 }

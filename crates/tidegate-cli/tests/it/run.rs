@@ -3,7 +3,9 @@
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// The result of a run.
 #[derive(Debug)]
@@ -58,10 +60,40 @@ impl Ended {
 
 /// The command in a folder, without variables of the environment that change its output.
 pub(crate) fn command(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let mut command = with_default_signals(env!("CARGO_BIN_EXE_tidegate"));
     command.current_dir(folder).env_remove("TIDEGATE_FORMAT").env_remove("TIDEGATE_STRICT");
     command
 }
+
+/// A program that no signal of these leaves alone. Tests in the background of a shell, or under
+/// `nohup`, ignore some of them, and a process inherits that.
+pub(crate) fn with_default_signals(program: &str) -> Command {
+    let mut command = Command::new("/usr/bin/env");
+    command.args(["--default-signal=HUP,INT,QUIT,TERM", program]);
+    command
+}
+
+/// Kills a process that runs too long, so that everything that waits for it ends.
+pub(crate) struct Watchdog {
+    /// Dropped when the process need not be watched any more.
+    _over: mpsc::Sender<()>,
+}
+
+impl Watchdog {
+    pub(crate) fn of(child: &Child) -> Self {
+        let (over, is_over) = mpsc::channel();
+        let pid = child.id().to_string();
+        std::thread::spawn(move || {
+            if is_over.recv_timeout(MAX_RUN) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = Command::new("kill").args(["-KILL", &pid]).status();
+            }
+        });
+        Self { _over: over }
+    }
+}
+
+/// Far longer than any process of a test runs, on any machine.
+const MAX_RUN: Duration = Duration::from_secs(600);
 
 pub(crate) fn tidegate<S: AsRef<OsStr>>(args: &[S]) -> Ended {
     tidegate_in(&root(), args, b"")
@@ -74,6 +106,7 @@ pub(crate) fn tidegate_in<S: AsRef<OsStr>>(folder: &Path, args: &[S], stdin: &[u
 pub(crate) fn finish(command: &mut Command, stdin: &[u8]) -> Ended {
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
+    let _watchdog = Watchdog::of(&child);
     // A command that does not read its input closes it.
     let _ = child.stdin.take().unwrap().write_all(stdin);
     let output = child.wait_with_output().unwrap();

@@ -5,26 +5,30 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 
+use crate::run::{Watchdog, with_default_signals};
+
 /// A daemon that is killed when it is dropped.
 pub(crate) struct Daemon {
     pub(crate) child: Child,
     pub(crate) stderr: BufReader<ChildStderr>,
+    _watchdog: Watchdog,
 }
 
 impl Daemon {
     pub(crate) fn start(args: &[&str], environment: &[(&str, &str)]) -> Self {
-        Self::spawn(Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("serve"), args, environment)
+        let mut command = with_default_signals(env!("CARGO_BIN_EXE_tidegate"));
+        Self::spawn(command.arg("serve"), args, environment)
     }
 
     /// Starts one that can only write files up to this size.
     fn with_small_files(kib: u64, args: &[&str]) -> Self {
         let limited = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" serve \"$@\"", kib * 2);
-        let shell = &mut Command::new("sh");
+        let shell = &mut with_default_signals("sh");
         Self::spawn(shell.args(["-c", &limited, env!("CARGO_BIN_EXE_tidegate")]), args, &[])
     }
 
     fn spawn(command: &mut Command, args: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut child = command
+        let child = command
             .args(args)
             .env_remove("NOTIFY_SOCKET")
             .envs(environment.iter().copied())
@@ -33,8 +37,13 @@ impl Daemon {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
+        Self::of(child)
+    }
+
+    /// A daemon that was started with a pipe as its log.
+    pub(crate) fn of(mut child: Child) -> Self {
         let stderr = BufReader::new(child.stderr.take().unwrap());
-        Self { child, stderr }
+        Self { _watchdog: Watchdog::of(&child), child, stderr }
     }
 
     /// Reads up to the first line that contains a text.
@@ -133,13 +142,29 @@ fn unwritable_disk_is_reported_by_every_interface() {
     daemon.wait_for("store unavailable");
     assert_eq!(curl(&bans, r#"{"match":{"user":"mal"}}"#), 503);
     assert_eq!(check(), 503, "the rule has on_error = deny");
-    for (path, expected) in
-        [("readyz", "\"ready\":false"), ("metrics", "\ntidegate_store_writable 0\n")]
-    {
+    for (path, expected) in [
+        ("readyz", "\"ready\":true,\"degraded\":[\"store\"]"),
+        ("metrics", "\ntidegate_store_writable 0\n"),
+    ] {
         let output = Command::new("curl").args(["-sS", &format!("http://{http}/{path}")]).output();
         let body = String::from_utf8(output.unwrap().stdout).unwrap();
         assert!(body.contains(expected), "{path}: {body}");
     }
+    let status = |path: &str| {
+        let url = format!("http://{http}/{path}");
+        let curl = ["-sS", "-o", "/dev/null", "-w", "%{http_code}", &url];
+        String::from_utf8(Command::new("curl").args(curl).output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(["readyz", "healthcheck", "readyz?strict"].map(status), ["200", "200", "503"]);
+    let ping = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["ping", "--at", &format!("http://{http}")])
+        .output()
+        .unwrap();
+    let notes = String::from_utf8(ping.stderr).unwrap();
+    assert!(
+        ping.status.success() && notes.contains("note: store: the store cannot write"),
+        "{notes}"
+    );
     daemon.send("-TERM");
     assert_eq!(daemon.end().code(), Some(0));
 }

@@ -15,19 +15,19 @@ fn sample_policy_is_valid() {
         .silent_err();
 }
 
-/// A file of envoyproxy/ratelimit, and one of Limitador.
+/// A file of envoyproxy/ratelimit, and one of Limitador, which is not a policy.
 const ENVOY: &str = "domain: edge\ndescriptors:\n  - key: remote_address\n    rate_limit:\n      \
                      unit: second\n      requests_per_unit: 2\n";
 const LIMITADOR: &str = "- {namespace: ns, max_value: 1, seconds: 60, variables: [user]}\n";
 
 #[test]
-fn yaml_of_envoy_and_limitador_is_validated() {
-    let folder = folder("of-others", &[("a.yaml", ENVOY), ("b.yml", LIMITADOR), ("c.toml", GOOD)]);
-    tidegate_in(&folder, &["validate", "a.yaml", "b.yml"], b"").with(0).silent_err().out(&[
-        "a.yaml: ok, 1 rule in 1 domain, at most 1 checked per request\n",
-        "b.yml: ok, 1 rule in 1 domain, ",
-    ]);
-    tidegate_in(&folder, &["validate", "."], b"").with(0).out(&[".: ok, 3 rules in 3 domains"]);
+fn yaml_of_envoy_is_validated() {
+    let folder = folder("of-others", &[("a.yaml", ENVOY), ("c.toml", GOOD)]);
+    tidegate_in(&folder, &["validate", "a.yaml"], b"")
+        .with(0)
+        .silent_err()
+        .out(&["a.yaml: ok, 1 rule in 1 domain, at most 1 checked per request\n"]);
+    tidegate_in(&folder, &["validate", "."], b"").with(0).out(&[".: ok, 2 rules in 2 domains"]);
     tidegate_in(&folder, &["validate", "-"], ENVOY.as_bytes()).with(0).silent_err();
     let bad = ENVOY.replace("second", "fortnight");
     tidegate_in(&folder, &["validate", "-"], bad.as_bytes())
@@ -40,12 +40,35 @@ fn yaml_of_envoy_and_limitador_is_validated() {
 }
 
 #[test]
+fn limits_of_limitador_are_converted_and_not_loaded() {
+    let bad = "- {namespace: ns, max_value: 1, seconds: 60}\n\
+               - {namespace: ns, max_value: 1, seconds: 60, conditions: [\"size(a) > 1\"]}\n";
+    let folder = folder("of-limitador", &[("a.yaml", LIMITADOR), ("bad.yaml", bad)]);
+    let hint = "tidegate import limitador FILE > policy.toml";
+    let error = "a.yaml:1:1: error: this is a file of Limitador";
+    tidegate_in(&folder, &["validate", "a.yaml"], b"").with(1).err(&[error, hint]);
+    let import = ["import", "limitador", "a.yaml"];
+    let policy = tidegate_in(&folder, &import, b"").with(0).silent_err().out;
+    assert!(policy.contains("# a.yaml:1:3: the limit\n[[rule]]\n"), "{policy}");
+    let stdin = tidegate_in(&folder, &["import", "limitador", "-"], LIMITADOR.as_bytes()).with(0);
+    assert_eq!(stdin.out, policy.replace("a.yaml", "<stdin>"));
+    tidegate_in(&folder, &["validate", "-"], policy.as_bytes()).with(0).silent_err();
+    tidegate_in(&folder, &["import", "limitador", "bad.yaml"], b"")
+        .with(1)
+        .silent_out()
+        .err(&["bad.yaml:2:59: error: the condition `size(a) > 1` is not supported"]);
+    tidegate_in(&folder, &["import", "limitador", "none.yaml"], b"").with(2).silent_out();
+}
+
+#[test]
 fn explain_speaks_of_the_limits_in_an_imported_file() {
     let tree = "domain: edge\ndescriptors:\n  - key: path\n    value: /login\n    descriptors:\n      - key: user\n        \
                 rate_limit: { unit: minute, requests_per_unit: 5 }\n  - key: plan\n    value: gold\n    rate_limit: \
                 { unlimited: true }\n  - key: all\n    value: all\n    rate_limit: { unit: hour, requests_per_unit: 9 }\n";
-    let folder = folder("explain-imported", &[("a.yaml", tree), ("b.yaml", LIMITADOR)]);
-    let ended = tidegate_in(&folder, &["validate", "--explain", "a.yaml", "b.yaml"], b"").with(0);
+    let folder = folder("explain-imported", &[("a.yaml", tree), ("limits.yaml", LIMITADOR)]);
+    let converted = tidegate_in(&folder, &["import", "limitador", "limits.yaml"], b"").with(0).out;
+    let arguments = ["validate", "--explain", "a.yaml", "-"];
+    let ended = tidegate_in(&folder, &arguments, converted.as_bytes()).with(0);
     let words = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
     for expected in [
         "applies to descriptors of domain `edge` with the entries path = /login, user (any value), in this \

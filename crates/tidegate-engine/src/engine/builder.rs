@@ -20,7 +20,7 @@ use crate::store::{
     file::{FileOptions, FileStore, OpenError},
     sealed,
 };
-use crate::store::{MemoryStore, SnapshotError, Store, StoredEdits};
+use crate::store::{MakeClock, MemoryStore, Store, StoredEdits};
 use tidegate_policy::policy::Policy;
 use tidegate_table::clock::{Clock, SystemClock};
 use tidegate_table::waiting::WaitQueues;
@@ -60,9 +60,6 @@ pub struct EngineBuilder<S = MemoryStore, C = SystemClock, E = NoMemory> {
 /// A store within these bounds, and the last time that it knows.
 type MakeStore<S, E> = Box<dyn FnOnce(StoreBounds) -> Result<(S, Timestamp), E> + Send>;
 
-/// The clock, which should not begin before this time.
-type MakeClock<C> = Box<dyn FnOnce(Timestamp) -> C + Send>;
-
 /// There is no memory for an empty table of keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NoMemory;
@@ -100,25 +97,20 @@ impl Engine {
 impl<C> EngineBuilder<MemoryStore, C, NoMemory> {
     /// How much the store keeps at most; by default what the policy's `[server]` table sets.
     ///
-    /// It counts for the stores that the builder makes: set it before [`snapshot`](Self::snapshot)
-    /// or `folder`. A [given store](Self::store) has bounds of its own.
+    /// It counts for the stores that the builder makes: set it before `folder`. A [given store](Self::store) has bounds of its own.
     pub fn bounds(self, bounds: StoreBounds) -> Self {
         Self { bounds, ..self }
     }
 
     /// This store. Its capacity for keys, and what happens beyond it, are its own settings.
-    pub fn store<S: Store>(self, store: S) -> EngineBuilder<S, C, Infallible> {
-        let last = store.last_time();
-        self.made_by(move |_| Ok((store, last)))
-    }
-
-    /// A store in memory that continues from a [snapshot](Engine::snapshot), with its charges and
-    /// its holds. Rules are recognised by domain and name.
     ///
-    /// A [clock](Self::clock) of your own has to continue from the snapshot's; the default does.
-    pub fn snapshot(self, snapshot: &[u8]) -> EngineBuilder<MemoryStore, C, SnapshotError> {
-        let snapshot = snapshot.to_vec();
-        self.made_by(move |bounds| MemoryStore::from_bytes(&snapshot, bounds))
+    /// A store that several engines share needs a [clock](EngineBuilder::clock), too: until it is set,
+    /// the builder has [none](crate::NoClock).
+    pub fn store<S: Store>(self, store: S) -> EngineBuilder<S, S::DefaultClock<C>, Infallible> {
+        let last = store.last_time();
+        let Self { policy, bounds, clock, .. } = self;
+        let store: MakeStore<S, Infallible> = Box::new(move |_| Ok((store, last)));
+        EngineBuilder { policy, bounds, store, clock: S::default_clock(clock) }
     }
 
     /// States in a folder, which continue from what is stored there.
@@ -147,6 +139,7 @@ impl<C> EngineBuilder<MemoryStore, C, NoMemory> {
         })
     }
 
+    #[cfg(feature = "durable")]
     fn made_by<S, E>(
         self,
         store: impl FnOnce(StoreBounds) -> Result<(S, Timestamp), E> + Send + 'static,
@@ -194,6 +187,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static, E> EngineBuilder<S, C, E> {
         store.adopt(&rules.adoption, &|| times);
         let proposal = Mutex::new(store.shared().map(|_| policy));
         let clock = Arc::new(clock);
+        if let Some(store) = store.shared() {
+            let clock = Arc::clone(&clock);
+            store.follow_clock(Arc::new(move || Times { now: clock.now(), wall: clock.wall() }));
+        }
         let shared = EngineInner {
             rules: CurrentRules::new(rules),
             store,

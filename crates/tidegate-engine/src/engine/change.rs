@@ -51,6 +51,8 @@ pub(super) struct Changes {
     log: VecDeque<Change>,
     last: u64,
     observers: Vec<Observer>,
+    /// What the program needs of its rules.
+    requirements: Vec<Requirement>,
     /// Rule sets that were replaced and may still be in use. Freed by an edit, never by a decision.
     replaced: Vec<Arc<Ruleset>>,
 }
@@ -249,6 +251,27 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         changes.log.iter().filter(|change| change.number > number).cloned().collect()
     }
 
+    /// Rejects edits after which the program could not work: the function says why, or returns `None`
+    /// where it could. It gets the rules with all edits over them. It is forgotten once its owner is
+    /// dropped.
+    ///
+    /// An edit is rejected ([`EditError::Unfit`]) only for reasons that the rules before it do not
+    /// give. Edits that other engines make in a store which they share are not asked about.
+    pub fn require<T: Send + Sync + 'static>(
+        &self,
+        owner: &Arc<T>,
+        reason: impl Fn(&T, &[Rule]) -> Vec<String> + Send + Sync + 'static,
+    ) {
+        let owner = Arc::downgrade(owner);
+        let requirement: Requirement = Arc::new(move |rules| {
+            let owner = owner.upgrade()?;
+            Some(reason(&owner, rules))
+        });
+        let mut changes = lock(&self.shared.changes);
+        changes.requirements.retain(|it| it(&[]).is_some());
+        changes.requirements.push(requirement);
+    }
+
     /// Calls a function for every change from now on.
     ///
     /// It runs on the thread that makes the change, after it.
@@ -266,10 +289,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     ) -> Edited<'_> {
         match self.shared.store.shared() {
             None => NowOrLater::Now(self.edit_now(actor, (now, effective), change)),
-            Some(store) => {
-                let by = (actor.into(), self.read_times(now));
-                self.edit_later(store, by, effective, change)
-            }
+            Some(store) => self.edit_later(store, (actor.into(), now), effective, change),
         }
     }
 
@@ -292,6 +312,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             rounds: &|domain| store.rounds(domain),
         };
         let new = Arc::new(Ruleset::new(policy, overlay, Some(&old), &source, edit));
+        changes.check(&old, &new)?;
         let made = numbered(changes.last, (actor, times.wall), differences(&old, &new));
         let made = changes.take_over(&made);
         if !made.is_empty() || old.overlay != new.overlay {
@@ -313,6 +334,33 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 }
 
+/// Why the program cannot work with rules; `None` once nobody needs it any more.
+type Requirement = Arc<dyn Fn(&[Rule]) -> Option<Vec<String>> + Send + Sync>;
+
+impl Changes {
+    /// Whether the program can work with new rules, as far as it could with the old ones.
+    pub(super) fn check(&mut self, old: &Ruleset, new: &Ruleset) -> Result<(), EditError> {
+        if self.requirements.is_empty() {
+            return Ok(());
+        }
+        let rules_of = |set: &Ruleset| -> Vec<Rule> {
+            set.rules.iter().map(|compiled| Rule::clone(&compiled.rule)).collect()
+        };
+        let (before, after) = (rules_of(old), rules_of(new));
+        let mut reasons: Vec<String> = Vec::new();
+        self.requirements.retain(|requirement| {
+            let Some(found) = requirement(&after) else { return false };
+            let known = requirement(&before).unwrap_or_default();
+            reasons.extend(found.into_iter().filter(|reason| !known.contains(reason)));
+            true
+        });
+        if reasons.is_empty() {
+            return Ok(());
+        }
+        Err(EditError::Unfit { reason: reasons.join("; ").into() })
+    }
+}
+
 /// What an edit has changed: known now, or where the rules are shared, later.
 pub type Edited<'a> = NowOrLater<'a, Result<Vec<Change>, EditError>>;
 
@@ -330,6 +378,11 @@ pub enum EditError {
     OlderRevision {
         /// The revision in force.
         in_force: u64,
+    },
+    /// The application that uses the engine cannot work with it, as [`Engine::require`] says.
+    Unfit {
+        /// Why, in one sentence or several.
+        reason: Box<str>,
     },
     /// The store is unavailable, or its answer was lost. With [`Outage::Unknown`] the edit may have
     /// been made.
@@ -349,6 +402,7 @@ impl fmt::Display for EditError {
                 "the policy in force has revision {in_force}; one with a lower revision, or none, does \
                  not replace it"
             ),
+            Self::Unfit { reason } => f.write_str(reason),
             Self::Outage(outage) => outage.fmt(f),
         }
     }

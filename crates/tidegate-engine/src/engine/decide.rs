@@ -279,7 +279,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             }
             planned.add_ticket((rules, requests), ticket.as_deref_mut());
             planned.plan.requests = Some(&names);
-            planned.plan.looks_ahead = matches!(when, When::Ahead(_));
+            planned.plan.time = self.plan_time((rules, requests), when, times);
             if rules.has_local && !S::IS_IMMEDIATE {
                 *local = LocalFallback::new(&self.shared.local, rules, &planned.plan, times.now);
             }
@@ -308,7 +308,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             if let Err(error) = report.set(decided) {
                 return DecideProgress::Error(error);
             }
-            if !report.body.is_allowed {
+            if !report.body.is_allowed && !report.body.is_repeat {
                 self.correct_wait(report, (find, requests), (when, times));
             }
             return durable.map_or(DecideProgress::Now, DecideProgress::WhenDurable);

@@ -6,7 +6,7 @@ use tidegate_policy::Attributes;
 use tidegate_policy::policy::DescriptorNames;
 
 use super::ruleset::{Domain, Ruleset};
-use crate::request::Request;
+use crate::request::{AttributeSource, Request};
 
 impl Domain {
     /// Whether its rules cannot read the requests as they are.
@@ -40,8 +40,7 @@ pub(super) fn with_descriptors<R>(
     requests: &[Request<'_>],
     then: impl FnOnce(&[Request<'_>]) -> R,
 ) -> R {
-    let names: Several<_> =
-        requests.iter().map(|it| DescriptorNames::of_plain(&it.attributes)).collect();
+    let names: Several<_> = requests.iter().map(|it| is_plain(it).then(|| names(it))).collect();
     let attributes: Several<_> = (requests.iter().zip(&names))
         .map(|(request, names)| -> SmallVec<[(&str, &str); 8]> {
             let given = request.attributes.as_slice().iter().copied();
@@ -54,6 +53,7 @@ pub(super) fn with_descriptors<R>(
     let requests: Several<_> = (requests.iter().zip(&attributes))
         .map(|(request, attributes)| Request {
             attributes: Attributes::new(attributes),
+            source: AttributeSource::Descriptor,
             ..*request
         })
         .collect();
@@ -62,7 +62,16 @@ pub(super) fn with_descriptors<R>(
 
 #[cold]
 fn has_plain(requests: &[Request<'_>]) -> bool {
-    requests.iter().any(|it| !DescriptorNames::are_attributes(&it.attributes))
+    requests.iter().any(is_plain)
+}
+
+fn is_plain(request: &Request<'_>) -> bool {
+    request.source == AttributeSource::Plain
+}
+
+/// The names for plain attributes that are taken for the entries of a descriptor.
+fn names(request: &Request<'_>) -> DescriptorNames {
+    DescriptorNames::new(request.attributes.iter().map(|(name, _)| name))
 }
 
 type Several<T> = SmallVec<[T; 2]>;

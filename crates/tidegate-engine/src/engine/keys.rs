@@ -90,14 +90,14 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let (rules, times) = self.begin(now);
         // The store may not know the newest rules yet.
         self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
-        rules.with_read(request, |request| self.enrol_planned(&rules, request, times))
+        rules.with_read(request, |request| self.enrol_planned(&rules, request, (now, times)))
     }
 
     fn enrol_planned(
         &self,
         rules: &Ruleset,
         request: &Request<'_>,
-        times: Times,
+        (now, times): (Option<Timestamp>, Times),
     ) -> Planning<'_, Enrolment, EnrolFailure> {
         let names = self.planned_keys(rules, request, times);
         let mut planned = match self.plan(rules, request, times) {
@@ -116,6 +116,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let carrying = planned.plan.charges.len();
         planned.plan.act = Operation::Enrol;
         planned.plan.requests = Some(&names);
+        planned.plan.time = self.plan_time_of((rules, request), now, times);
         let report = move |new: u64| {
             let enrolled = usize::try_from(new).unwrap_or(usize::MAX);
             Enrolment { enrolled, known: carrying - enrolled, without_carry: all - carrying }
@@ -156,6 +157,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 Err(error) => return NowOrLater::Now(Err(error)),
             };
             planned.plan.requests = Some(&names);
+            planned.plan.time = self.plan_time_of((&rules, request), now, times);
             let waiting = &self.shared.waiting;
             self.shared.store.forget(&planned.plan, times).map(|forgotten| {
                 waiting.wake_all();
@@ -242,7 +244,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             return NowOrLater::Now(Ok(0));
         }
         if self.shared.store.answers_later() {
-            return self.close_round_later(domain, times);
+            return self.close_round_later(domain, (now, times));
         }
         let closed = self.shared.store.close_round(domain, note.0, times);
         self.shared.waiting.wake_all();

@@ -21,7 +21,7 @@ use super::ruleset::Ruleset;
 use crate::any_limit::{
     AnyLimit, AnyState, DecisionTime, Decisions, INLINE, LimitRequest, NO_PERIOD, Operation, decide,
 };
-use crate::plan::{Charge, Plan};
+use crate::plan::{Charge, Plan, PlanTime};
 use scaled::scaled;
 
 mod scaled;
@@ -63,8 +63,6 @@ struct LocalCapacity {
 enum LocalSlot {
     Own(u64),
     Shared(u64, u64),
-    /// It is not stored, and the request is allowed.
-    Unlimited,
     /// It is not stored, and the request is denied.
     Full,
 }
@@ -115,7 +113,7 @@ impl LocalFallback {
         };
         let table = Arc::clone(table);
         // A peek at a time ahead is about the store.
-        (!charges.is_empty() && !plan.looks_ahead)
+        (!charges.is_empty() && plan.time != PlanTime::Ahead)
             .then(|| Box::new(Self { table, now, act, charges }))
     }
 
@@ -277,8 +275,7 @@ impl LocalStates {
             } else {
                 self.slot_when_full(charge, capacity.when_full)
             };
-            let is_taken = slots.contains(&slot) && slot != LocalSlot::Unlimited;
-            slots.push(if is_taken { LocalSlot::Full } else { slot });
+            slots.push(if slots.contains(&slot) { LocalSlot::Full } else { slot });
         }
         slots
     }
@@ -286,7 +283,6 @@ impl LocalStates {
     fn slot_when_full(&self, charge: &LocalCharge, when_full: WhenFull) -> LocalSlot {
         let (family, part) = charge.shared_key();
         match when_full {
-            WhenFull::Allow => LocalSlot::Unlimited,
             WhenFull::Share
                 if self.shared.len() < MOST_SHARED || self.shared.contains_key(&(family, part)) =>
             {
@@ -309,7 +305,7 @@ impl LocalStates {
                 self.own.get(&hash).or_else(|| self.shared.get(&charge.shared_key()))
             }
             LocalSlot::Shared(family, part) => self.shared.get(&(family, part)),
-            LocalSlot::Unlimited | LocalSlot::Full => None,
+            LocalSlot::Full => None,
         };
         match known {
             None => limit.fresh(at.period),
@@ -323,7 +319,7 @@ impl LocalStates {
         match slot {
             LocalSlot::Own(hash) => drop(self.own.insert(hash, state)),
             LocalSlot::Shared(family, part) => drop(self.shared.insert((family, part), state)),
-            LocalSlot::Unlimited | LocalSlot::Full => {}
+            LocalSlot::Full => {}
         }
     }
 

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::hold_id::Owner;
-use crate::request::Request;
+use crate::request::{AttributeSource, Request};
 use crate::request_limit::RequestLimit;
 use tidegate_policy::Attributes;
 
@@ -18,6 +18,7 @@ struct OwnedRequest {
     /// Where each of them ends.
     ends: SmallVec<[usize; 6]>,
     attributes: usize,
+    source: AttributeSource,
     has_idempotency_key: bool,
     has_note: bool,
     owner: Option<Owner>,
@@ -42,6 +43,7 @@ impl OwnedRequest {
             ends: ends.collect(),
             text: text.into_boxed_str(),
             attributes: request.attributes.iter().count(),
+            source: request.source,
             has_idempotency_key: request.idempotency_key.is_some(),
             has_note: request.note.is_some(),
             owner: request.owner,
@@ -68,6 +70,7 @@ impl OwnedRequest {
         Request {
             domain: self.texts().next().unwrap_or_default(),
             attributes: Attributes::new(attributes),
+            source: self.source,
             cost: self.cost,
             idempotency_key: if self.has_idempotency_key { rest.next() } else { None },
             note: if self.has_note { rest.next() } else { None },

@@ -18,7 +18,7 @@ use crate::any_limit::{AnyLimit, NO_PERIOD, Operation};
 use crate::cycle::Times;
 use crate::edits::Ban;
 use crate::plan::KeyAttributes;
-use crate::plan::{Charge, KeyName, Plan, PlannedRequests};
+use crate::plan::{Charge, KeyName, Plan, PlanTime, PlannedRequests};
 use crate::request::Request;
 use crate::request_limit::RequestLimit;
 
@@ -76,7 +76,7 @@ impl<'a> Planned<'a> {
             ticket: None,
             note: None,
             requests: None,
-            looks_ahead: false,
+            time: PlanTime::Given,
         };
         Self {
             plan,

@@ -281,7 +281,9 @@ impl Domain {
         self.reads_path = of_domain().any(|rule| rule.reads(PATH))
             || self.bans.iter().any(|ban| ban.conditions().iter().any(is_of_path));
         let is_of_entry = |condition: &Condition| DescriptorNames::is_one(condition.attribute());
-        self.reads_descriptors = of_domain().any(Rule::reads_descriptors)
+        let reads_names =
+            |rule: &Rule| rule.reads_descriptors() || rule.excludes_later_descriptors();
+        self.reads_descriptors = of_domain().any(reads_names)
             || self.bans.iter().any(|ban| ban.conditions().iter().any(is_of_entry));
         if of_domain().any(|rule| rule.replaces().next().is_some()) {
             self.replaces = replaced_numbers(&self.rules, rules);

@@ -7,7 +7,7 @@ use super::decide::RequestIdentity;
 use super::owned_requests::OwnedRequests;
 use super::shared::Planning;
 use super::{CheckError, Commit, Engine, Note, Refund, SettleError};
-use crate::plan::Settlement;
+use crate::plan::{PlanTime, SettleCall, Settlement};
 use crate::request::Request;
 use crate::store::{HoldId, NowOrLater, RefundFailure, SettleFailure, Settled, Store};
 
@@ -128,6 +128,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             };
             planned.plan.requests = Some(&names);
             planned.plan.name = name;
+            planned.plan.time = self.plan_time_of((&rules, request), now, times);
             let waiting = &self.shared.waiting;
             self.shared.store.refund(&planned.plan, times).map(|units| {
                 waiting.wake_all();
@@ -208,14 +209,16 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let has_answered = store.shared().is_none_or(|shared| shared.control().version > 0);
         if now.is_some() || has_answered {
             let (_, times) = self.begin(now);
-            return store.settle(id, (settlement, note), times);
+            let time = PlanTime::of(now);
+            return store.settle(id, SettleCall { settlement, note, time }, times);
         }
         let (engine, answer) = (self.clone(), self.synchronize());
         self.submit_future(Box::pin(async move {
             answer.await.map_err(SettleFailure::Outage)?;
             let (_, times) = engine.begin(None);
             // No shared store writes notes.
-            engine.shared.store.settle(id, (settlement, None), times).await
+            let (note, time) = (None, PlanTime::of(None));
+            engine.shared.store.settle(id, SettleCall { settlement, note, time }, times).await
         }))
     }
 }

@@ -1,6 +1,7 @@
 //! Decisions and edits over a store that answers later: they own what they need, are planned again
 //! where the rules have changed meanwhile, and are completed whether or not they are waited for.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use super::{CheckError, EditError, Engine};
 use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
 use crate::history::History;
-use crate::plan::Settlement;
+use crate::plan::{PlanTime, Settlement};
 use crate::request::Request;
 use crate::store::later::{BoxFuture, Submitted};
 use crate::store::shared::{Control, SharedStore};
@@ -96,7 +97,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             (None, None) => DecideProgress::Now,
             (None, Some(error)) => DecideProgress::Error(error),
             (Some(store), error) => {
-                let future = store.if_in_force(report.ruleset().version, report.body.is_allowed);
+                let known = (report.body.is_allowed, times);
+                let future = store.if_in_force(report.ruleset().version, known);
                 DecideProgress::Later(LaterDecision { future, times, error })
             }
         }
@@ -110,11 +112,12 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         (verb, when): (Verb, When),
     ) -> Result<Report, CheckError> {
         for _ in 0..MOST_PLANS {
-            let LaterDecision { future, times, error } = later;
+            let LaterDecision { future, mut times, error } = later;
             let decided = match (future.await, error) {
                 (Ok(_), Some(error)) => return Err(error),
-                (Ok(LaterDecided { decided, decisions, next_expiry, ticket }), None) => {
+                (Ok(LaterDecided { decided, times: at, decisions, next_expiry, ticket }), None) => {
                     (report.body.decisions, report.body.next_expiry) = (decisions, next_expiry);
+                    times = at;
                     report.body.local = None;
                     self.shared.local.tidy(times.now);
                     if let Some(ticket) = ticket {
@@ -150,7 +153,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             };
             let is_decided = decided.is_ok();
             report.set(decided)?;
-            if is_decided && !report.body.is_allowed && !matches!(when, When::Ahead(_)) {
+            let is_denied = is_decided && !report.body.is_allowed && !report.body.is_repeat;
+            if is_denied && !matches!(when, When::Ahead(_)) {
                 Box::pin(self.correct_wait_later(&mut report, &requests, times)).await;
             }
             return Ok(report);
@@ -232,17 +236,19 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let times = self.read_times(None);
         let own = Arc::clone(&self.shared.rules.load().policy);
         let hash = store.hash_of_keys().clone();
+        let mut attempts = store.attempts(times, PlanTime::of(None));
         let edited = store.edit::<_, EditError>(move |control| {
             let policy = match &proposal {
                 Some(policy) if control.gives_way_to(policy) => Arc::clone(policy),
                 None if control.version == 0 => Arc::clone(&own),
                 _ => return Ok((None, ())),
             };
-            let edit = ControlEdit { actor: "start", times, effective: None };
+            let edit = ControlEdit { actor: "start", times: attempts.next(), effective: None };
             let change = |rules: &Ruleset| {
                 Ok((Policy::clone(&policy).in_place_of(&rules.policy), rules.overlay.clone()))
             };
-            let (after, _) = edited(control, &hash, edit, &change)?;
+            // It is in force elsewhere, or the policy that the program began with.
+            let (after, _) = edited(control, &hash, (edit, &|_, _| Ok(())), &change)?;
             Ok((after, ()))
         });
         match edited.await {
@@ -273,7 +279,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// time, so that it knows of edits though it decides nothing.
     pub fn synchronize(&self) -> NowOrLater<'static, Result<(), Outage>> {
         let Some(store) = self.shared.store.shared() else { return NowOrLater::Now(Ok(())) };
-        let looking = store.if_in_force(self.shared.rules.load().version, true);
+        let known = (true, self.read_times(None));
+        let looking = store.if_in_force(self.shared.rules.load().version, known);
         let engine = self.clone();
         self.submit_future(Box::pin(async move {
             match looking.await {
@@ -316,23 +323,28 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     pub(super) fn edit_later(
         &self,
         store: &SharedStore,
-        (actor, times): (Box<str>, Times),
+        (actor, now): (Box<str>, Option<Timestamp>),
         effective: Option<Effective>,
         change: impl Fn(&Ruleset) -> Result<(Arc<Policy>, Overlay), EditError> + Send + Sync + 'static,
     ) -> NowOrLater<'static, Result<Vec<Change>, EditError>> {
         let (engine, hash) = (self.clone(), store.hash_of_keys().clone());
+        let times = self.read_times(now);
         let editing = Box::pin(async move {
             if engine.shared.store.shared().is_some_and(|it| it.control().version == 0) {
                 engine.catch_up().await?;
             }
             let Some(store) = engine.shared.store.shared() else { return Ok(Vec::new()) };
+            let mut attempts = store.attempts(times, PlanTime::of(now));
+            let own = engine.clone();
+            let fits =
+                move |old: &Ruleset, new: &Ruleset| lock(&own.shared.changes).check(old, new);
             let edit = store.edit::<_, EditError>(move |control| {
                 if control.version == 0 {
                     // The records were lost since.
                     return Err(Outage::Unavailable.into());
                 }
-                let edit = ControlEdit { actor: &actor, times, effective };
-                let (after, made) = edited(control, &hash, edit, &change)?;
+                let edit = ControlEdit { actor: &actor, times: attempts.next(), effective };
+                let (after, made) = edited(control, &hash, (edit, &fits), &change)?;
                 Ok((after, (made, control.history.superseded())))
             });
             let (control, (made, superseded)) = edit.await?;
@@ -407,7 +419,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     pub(super) fn close_round_later(
         &self,
         domain: &str,
-        times: Times,
+        (now, times): (Option<Timestamp>, Times),
     ) -> NowOrLater<'static, Result<u64, Outage>> {
         let (engine, domain): (Self, Box<str>) = (self.clone(), domain.into());
         self.submit_future(Box::pin(async move {
@@ -417,7 +429,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             if store.control().version == 0 {
                 engine.catch_up().await?;
             }
-            let (control, closed) = store.close_round_of(domain, times).await?;
+            let attempts = store.attempts(times, PlanTime::of(now));
+            let (control, closed) = store.close_round_of(domain, attempts).await?;
             engine.install(&control);
             Ok(closed)
         }))
@@ -435,6 +448,12 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 NowOrLater::Later(result) => result.await,
             }
         }))
+    }
+
+    /// Completes operations, although no caller waits for them: at once, or on the thread of a store
+    /// that answers later.
+    pub fn complete_in_background(&self, operations: impl Future<Output = ()> + Send + 'static) {
+        drop(self.submit_future(Box::pin(operations)));
     }
 
     /// Submits an operation: the first poll does.
@@ -461,13 +480,16 @@ struct ControlEdit<'a> {
     effective: Option<Effective>,
 }
 
+/// Whether the program can work with new rules in place of old ones.
+type FitsProgram<'a> = &'a dyn Fn(&Ruleset, &Ruleset) -> Result<(), EditError>;
+
 type ChangeRules<'a> = &'a dyn Fn(&Ruleset) -> Result<(Arc<Policy>, Overlay), EditError>;
 
 /// What is in force after an edit, and what it changed; `None` if it changed nothing.
 fn edited(
     control: &Arc<Control>,
     hash: &KeyedHash,
-    edit: ControlEdit<'_>,
+    (edit, fits): (ControlEdit<'_>, FitsProgram<'_>),
     change: ChangeRules<'_>,
 ) -> Result<(Option<Control>, Vec<Change>), EditError> {
     let old = rules_of(control, hash, None);
@@ -477,6 +499,7 @@ fn edited(
     let source = RulesetSource { history: Arc::clone(&control.history), hash, rounds: &rounds };
     let how = RulesetEdit { times, effective };
     let new = Ruleset::new(policy, overlay, Some(&old), &source, how);
+    fits(&old, &new)?;
     let last = control.changes.last().map_or(0, |last| last.number);
     let made = numbered(last, (actor, times.wall), differences(&old, &new));
     let is_same = made.is_empty()

@@ -116,7 +116,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let rules = self.shared.rules.load();
         let attributes = rules.rule_named(&key.rule).map(|it| it.attributes_of(&key.parts));
         let Some(Some(attributes)) = attributes else { return NowOrLater::Now(Ok(None)) };
-        let request = Request::new(key.rule.domain(), &attributes);
+        // Its attributes have the names that the rule reads.
+        let request = Request::of_descriptor(key.rule.domain(), &attributes);
         self.usage_in(&request, Some(key.rule.clone()), None)
             .map(|usage| Ok(usage?.into_iter().next()))
     }
@@ -179,7 +180,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 Some(rule) => rules.number_of(rule).into_iter().collect(),
                 None => rules.measured_rules(request),
             };
-            self.usage_planned((&rules, &numbers), request, times)
+            self.usage_planned((&rules, &numbers), request, (now, times))
         })
     }
 
@@ -187,11 +188,12 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         &self,
         (rules, numbers): (&Ruleset, &[u32]),
         request: &Request<'_>,
-        times: Times,
+        (now, times): (Option<Timestamp>, Times),
     ) -> Planning<'_, Vec<RuleUsage>, DecideError> {
         let names = self.planned_keys(rules, request, times);
         let mut planned = Planned::new(rules, Operation::Measure);
         planned.plan.requests = Some(&names);
+        planned.plan.time = self.plan_time_of((rules, request), now, times);
         // Unlimited keys have no charge, so not every rule has a decision.
         let (mut usage, mut measured) = (Vec::new(), Vec::new());
         for &number in numbers {
@@ -218,7 +220,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         if let Some(store) = self.shared.store.shared().filter(|_| planned.plan.charges.is_empty())
         {
             // Other rules may be in force.
-            let in_force = store.if_in_force(rules.version, true);
+            let in_force = store.if_in_force(rules.version, (true, times));
             return NowOrLater::Later(Box::pin(async move {
                 Ok(in_force.await.map(|_| measured(&[])))
             }));

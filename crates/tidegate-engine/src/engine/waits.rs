@@ -16,6 +16,7 @@ use super::{Engine, Verb, When};
 use crate::any_limit::{AnyLimit, NO_PERIOD};
 use crate::cycle::Times;
 use crate::history::{KeyRef, Version};
+use crate::plan::PlanTime;
 use crate::request::Request;
 use crate::store::Store;
 
@@ -64,13 +65,13 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             times,
             at: times,
             wait,
-            window_end: report.end_of_waiting_window(times.now),
+            window_end: report.end_of_waiting_window(times.now, |_, _| true),
             unknown_end: report.end_of_unknown(times),
             // Where nothing changes before its end, the wait is right as it is.
             is_right: wait != Wait::Unknown && !report.waits_for_others(),
             peeks: 0,
         };
-        let step = self.next_peek(&mut ahead, report.ruleset(), requests);
+        let step = self.next_peek(&mut ahead, report, requests);
         Some((ahead, step))
     }
 
@@ -88,37 +89,34 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         }
         let Some(wait) = look.retry_after() else { return WaitStep::Over(None) };
         ahead.wait = wait;
-        ahead.window_end = look.end_of_waiting_window(at.now);
+        // A window that has its whole length left is not open: none opens by itself.
+        ahead.window_end = look.end_of_waiting_window(at.now, |left, span| left < span);
         ahead.unknown_end = look.end_of_unknown(at);
-        if wait == Wait::Unknown && ahead.unknown_end.is_none() {
-            return WaitStep::Over(Some(Wait::Unknown));
-        }
-        self.next_peek(ahead, look.ruleset(), requests)
+        self.next_peek(ahead, look, requests)
     }
 
     /// When to look next.
     fn next_peek(
         &self,
         ahead: &mut WaitAhead,
-        rules: &Ruleset,
+        look: &Report,
         requests: &[Request<'_>],
     ) -> WaitStep {
         if ahead.peeks == MOST_CHANGES {
             return WaitStep::Over(Some(Wait::Unknown));
         }
         ahead.peeks += 1;
-        let end = match (ahead.wait, ahead.unknown_end) {
-            (Wait::After(wait), _) => Some(ahead.at.now.saturating_add(wait)),
-            (Wait::Never, _) => None,
-            (Wait::Unknown, Some(end)) => Some(end),
-            (Wait::Unknown, None) => return WaitStep::Over(None),
+        let end = match ahead.wait {
+            Wait::After(wait) => Some(ahead.at.now.saturating_add(wait)),
+            Wait::Never => None,
+            Wait::Unknown => ahead.unknown_end,
         };
-        let change = self.next_change(rules, requests, ahead.at);
+        let change = self.next_change((look.ruleset(), Some(look)), requests, ahead.at);
         let change = change.into_iter().chain(ahead.window_end).min();
         let next = match (change.filter(|it| end.is_none_or(|end| *it <= end)), end) {
             (Some(change), _) => change,
             (None, _) if ahead.is_right => return WaitStep::Over(None),
-            (None, None) => return WaitStep::Over(Some(Wait::Never)),
+            (None, None) => return WaitStep::Over(Some(ahead.wait)),
             (None, Some(end)) => end,
         };
         (ahead.at, ahead.is_right) = (ahead.times.at(next), false);
@@ -128,7 +126,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// When the limit of some key of the requests changes by itself, after a time.
     fn next_change(
         &self,
-        rules: &Ruleset,
+        (rules, look): (&Ruleset, Option<&Report>),
         requests: &[Request<'_>],
         times: Times,
     ) -> Option<Timestamp> {
@@ -136,14 +134,67 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             let domain = rules.domain(request.domain)?;
             let matching = domain.matcher.find(&request.attributes);
             let numbers = matching.iter().map(|index| domain.rules[index]);
-            numbers.filter_map(|number| self.change_of(rules.rule(number), request, times)).min()
+            let of_rule = |number| {
+                let limit = look.and_then(|look| look.limit_of_rule(number));
+                self.change_of((rules.rule(number), limit), request, times)
+            };
+            numbers.filter_map(of_rule).min()
         };
         requests.iter().filter_map(|request| rules.with_read(request, of_request)).min()
     }
 
+    /// From when on another plan is needed for these requests, although nothing is edited.
+    pub(super) fn plan_until(
+        &self,
+        rules: &Ruleset,
+        requests: &[Request<'_>],
+        times: Times,
+    ) -> Option<Timestamp> {
+        if !rules.needs_wall {
+            return None;
+        }
+        let end_of_period = |request: &Request<'_>| {
+            let domain = rules.domain(request.domain)?;
+            let matching = domain.matcher.find(&request.attributes);
+            let rules = matching.iter().map(|index| rules.rule(domain.rules[index]));
+            rules.filter_map(|rule| rule.cycle.as_ref()?.period(times).ends).min()
+        };
+        let end = requests.iter().filter_map(end_of_period).min();
+        end.into_iter().chain(self.next_change((rules, None), requests, times)).min()
+    }
+
+    /// The time of the plan of requests.
+    #[inline]
+    pub(super) fn plan_time(
+        &self,
+        (rules, requests): (&Ruleset, &[Request<'_>]),
+        when: When,
+        times: Times,
+    ) -> PlanTime {
+        match when {
+            When::Ahead(_) => PlanTime::Ahead,
+            When::At(_) => PlanTime::Given,
+            When::Now | When::Read(_) if !self.shared.store.answers_later() => PlanTime::of(None),
+            When::Now | When::Read(_) => {
+                PlanTime::Clock { until: self.plan_until(rules, requests, times) }
+            }
+        }
+    }
+
+    /// The time of the plan of a request, at a given time or now.
+    pub(super) fn plan_time_of(
+        &self,
+        (rules, request): (&Ruleset, &Request<'_>),
+        given: Option<Timestamp>,
+        times: Times,
+    ) -> PlanTime {
+        let requests = std::slice::from_ref(request);
+        self.plan_time((rules, requests), When::given_or_now(given), times)
+    }
+
     fn change_of(
         &self,
-        compiled: &CompiledRule,
+        (compiled, room): (&CompiledRule, Option<u64>),
         request: &Request<'_>,
         times: Times,
     ) -> Option<Timestamp> {
@@ -158,7 +209,11 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let until = until.map(|wall| times.by_the_clock(wall));
         let period = compiled.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(times));
         let waits = newest.waits_for.is_some_and(|last| period.index <= last);
-        let next_period = period.ends.filter(|_| waits);
+        // An edit may have left a quota more units than it carries over.
+        let (_, limit) = compiled.limit_of((hash, &request.attributes), period, times);
+        let kept = limit.and_then(AnyLimit::most_kept_units);
+        let lapses = room.zip(kept).is_some_and(|(room, kept)| room > kept);
+        let next_period = period.ends.filter(|_| waits || lapses);
         until.into_iter().chain(next_period).min()
     }
 }
@@ -190,15 +245,39 @@ impl Report {
     pub(super) fn may_change_ahead(&self, times: Times) -> bool {
         let may_change = self.ruleset().changes_ahead
             || self.waits_for_others()
-            || self.end_of_unknown(times).is_some();
+            || self.end_of_unknown(times).is_some()
+            || self.has_carried();
         may_change && !self.body.is_outage
     }
 
+    /// What a rule has room for; `None` if it does not apply.
+    fn limit_of_rule(&self, number: u32) -> Option<u64> {
+        let index = self.body.evaluated.iter().position(|it| it.rule == number)?;
+        self.body.decisions.get(index).map(Decision::limit)
+    }
+
+    /// Whether a quota by a calendar has units that it carried over, which may lapse.
+    fn has_carried(&self) -> bool {
+        let carries = |(evaluated, decision): (&EvaluatedRule, &Decision)| {
+            let compiled = self.ruleset().rule(evaluated.rule);
+            let kept = compiled.common.most_kept_units();
+            let may_lapse = kept.is_some_and(|kept| decision.limit() > kept);
+            compiled.cycle.is_some() && (may_lapse || !compiled.overrides.is_empty())
+        };
+        self.body.evaluated.iter().zip(&self.body.decisions).any(carries)
+    }
+
     /// When a window ends that keeps its limit until then, although an edit was made.
-    fn end_of_waiting_window(&self, now: Timestamp) -> Option<Timestamp> {
+    fn end_of_waiting_window(
+        &self,
+        now: Timestamp,
+        is_open: impl Fn(Duration, Duration) -> bool,
+    ) -> Option<Timestamp> {
         let end = |(evaluated, decision): (&EvaluatedRule, &Decision)| {
             let is_waiting = self.ruleset().rule(evaluated.rule).window_may_wait();
-            let left = Some(decision.reset()).filter(|left| is_waiting && !left.is_zero());
+            let is_open = |left| is_open(left, decision.span().unwrap_or(Duration::MAX));
+            let left = Some(decision.reset()).filter(|left| !left.is_zero() && is_open(*left));
+            let left = left.filter(|_| is_waiting);
             left.map(|left| now.saturating_add(left))
         };
         self.body.evaluated.iter().zip(&self.body.decisions).filter_map(end).min()

@@ -32,6 +32,10 @@ pub(crate) struct Stuck {
     /// The limit in force.
     pub(crate) limit: AnyLimit,
     pub(crate) since: Timestamp,
+    /// The state then, in the units of the last limit that could express it.
+    pub(crate) state: AnyState,
+    /// When that limit ended.
+    pub(crate) kept_at: Timestamp,
 }
 
 impl RuleHistory {
@@ -165,7 +169,9 @@ impl RuleHistory {
         }
         let mut last = self.last_change(from, in_force_at);
         let mut stuck: Option<(Position, AnyState, Stuck)> = None;
-        for (position, moment) in self.changes(from, to) {
+        let mut changes = self.changes(from, to).peekable();
+        while let Some((position, moment)) = changes.next() {
+            let is_for_an_instant = changes.peek().is_some_and(|(_, next)| next.now <= moment.now);
             if self.is_back_too_late(position) {
                 in_force = in_force_at(position);
                 (limit, stuck) = (*in_force.limit, None);
@@ -173,30 +179,30 @@ impl RuleHistory {
                 continue;
             }
             let next = in_force_at(position);
-            if next.is_same(in_force) {
+            // What was in force for no time has changed nothing: there and back is the identity.
+            if next.is_same(in_force) || is_for_an_instant {
                 continue;
             }
             let at = moment.now.max(last);
             if at > last {
-                // What has left a sliding window does not come back when it becomes longer; but
-                // changes at one instant, there and back, are the identity.
+                // What has left a sliding window does not come back when it becomes longer.
                 let before = Timestamp::from_nanos(at.as_nanos() - 1);
                 state = limit.current(&state, before);
             }
-            if let Some((_, _, Stuck { limit: unable, since })) = &mut stuck {
+            if let Some((_, _, Stuck { limit: unable, since, .. })) = &stuck {
                 state = limit.refilled_by(unable, &state, (*since, at));
-                *since = at;
             }
             if next.limit.can_take_over(&limit, &state, at) {
                 let edited = DecisionTime { now: at, period: NO_PERIOD };
                 state = next.limit.carry_over(&limit, &state, edited);
                 (limit, stuck) = (*next.limit, None);
             } else {
-                let (before, kept, since) = match stuck {
-                    Some((before, kept, Stuck { since, .. })) => (before, kept, since),
+                let (before, kept, kept_at) = match stuck {
+                    Some((before, kept, Stuck { kept_at, .. })) => (before, kept, kept_at),
                     None => (self.previous(position), state, at),
                 };
-                stuck = Some((before, kept, Stuck { limit: *next.limit, since }));
+                let stuck_now = Stuck { limit: *next.limit, since: at, state, kept_at };
+                stuck = Some((before, kept, stuck_now));
             }
             (in_force, last) = (next, at);
         }

@@ -13,14 +13,14 @@ use super::file::{FileOptions, FileStore, OpenError};
 use super::memory::MemoryStore;
 use super::shared::SharedStore;
 use super::{
-    Adoption, Deciding, EnrolFailure, ForgetScope, HoldId, NowOrLater, Outage, RefundFailure,
-    SettleFailure, Settled, StoredEdits, sealed,
+    Adoption, Deciding, EnrolFailure, ForgetScope, HoldId, MakeClock, NoClock, NowOrLater, Outage,
+    RefundFailure, SettleFailure, Settled, StoredEdits, sealed,
 };
 use crate::any_limit::Decisions;
 use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
 use crate::history::History;
-use crate::plan::{FastCharge, FastCharges, Plan, Settlement};
+use crate::plan::{FastCharge, FastCharges, Plan, SettleCall};
 
 /// One of the stores, chosen when the program starts.
 #[derive(Debug)]
@@ -59,6 +59,12 @@ macro_rules! either {
 impl sealed::Store for AnyStore {
     const IS_IMMEDIATE: bool = false;
 
+    type DefaultClock<C> = NoClock;
+
+    fn default_clock<C>(_: MakeClock<C>) -> MakeClock<NoClock> {
+        Box::new(|_| NoClock)
+    }
+
     #[inline]
     fn answers_later(&self) -> bool {
         matches!(self, Self::Shared(_))
@@ -94,10 +100,10 @@ impl sealed::Store for AnyStore {
     fn settle(
         &self,
         id: HoldId,
-        settlement: (Settlement, Option<&str>),
+        call: SettleCall<'_>,
         times: Times,
     ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
-        either!(self, it => it.settle(id, settlement, times))
+        either!(self, it => it.settle(id, call, times))
     }
 
     fn refund(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, RefundFailure>> {

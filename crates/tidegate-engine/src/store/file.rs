@@ -18,14 +18,14 @@ use tidegate_table::locks::lock;
 use super::memory::{MemoryStore, Recorded, Undo};
 use super::record::{Record, RoundRecord};
 use super::{
-    Adoption, Decided, Deciding, Durable, EnrolFailure, ForgetScope, HoldId, NowOrLater, Outage,
-    RefundFailure, SettleFailure, Settled, StoredEdits, sealed,
+    Adoption, Decided, Deciding, Durable, EnrolFailure, ForgetScope, HoldId, MakeClock, NowOrLater,
+    Outage, RefundFailure, SettleFailure, Settled, StoredEdits, sealed,
 };
 use crate::any_limit::{Decisions, Operation};
 use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
 use crate::history::History;
-use crate::plan::{Charge, Plan, Settlement};
+use crate::plan::{Charge, Plan, SettleCall};
 use crate::store::block_on;
 use crate::transition::HoldItem;
 use edits::LoggedEdits;
@@ -285,6 +285,12 @@ impl FileStoreInner {
 impl sealed::Store for FileStore {
     const IS_IMMEDIATE: bool = false;
 
+    type DefaultClock<C> = C;
+
+    fn default_clock<C>(clock: MakeClock<C>) -> MakeClock<C> {
+        clock
+    }
+
     #[inline]
     fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {
         let durability = self.durability(plan);
@@ -297,18 +303,18 @@ impl sealed::Store for FileStore {
     fn settle(
         &self,
         id: HoldId,
-        settlement: (Settlement, Option<&str>),
+        call: SettleCall<'_>,
         times: Times,
     ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
         let memory = &self.shared.memory;
         let durability = memory.durability_of_hold(id).unwrap_or(Durability::Memory);
         if durability == Durability::Memory {
-            return memory.settle(id, settlement, times);
+            return memory.settle(id, call, times);
         }
-        if self.is_failing(settlement.1) {
+        if self.is_failing(call.note) {
             return NowOrLater::Now(Err(Outage::Unavailable.into()));
         }
-        match memory.settle(id, settlement, times).block() {
+        match memory.settle(id, call, times).block() {
             Ok(settled) => {
                 let durable = self.wait_durable(durability);
                 NowOrLater::Later(Box::pin(async move { Ok(durable.await.map(|()| settled)?) }))

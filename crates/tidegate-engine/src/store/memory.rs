@@ -30,16 +30,17 @@ pub(crate) use journal::{
     ActionKind, Author, JournalBooking, JournalEntry, JournalTransfer, LimitsChange, Sink,
 };
 pub(crate) use overflow::{OverflowCell, SharingKey};
+#[cfg(feature = "durable")]
 pub(crate) use state_image::{NoSlotForState, StateImage};
 
 use super::{
     Adoption, DecideError, Decided, Deciding, EnrolFailure, ForgetScope, FreedQueues, HoldId,
-    NewHold, NowOrLater, Outage, RefundFailure, SettleFailure, Settled, sealed,
+    MakeClock, NewHold, NowOrLater, Outage, RefundFailure, SettleFailure, Settled, sealed,
 };
 use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
-use crate::plan::{Charge, FastCharge, FastCharges, Plan, Settlement};
+use crate::plan::{Charge, FastCharge, FastCharges, Plan, PlanTime, SettleCall, Settlement};
 use crate::transition::HoldItem;
 use hold_tables::BodyMismatch;
 use overflow::Overflow;
@@ -57,11 +58,9 @@ mod journal;
 mod locked;
 mod overflow;
 mod slot;
-mod snapshot;
+#[cfg(feature = "durable")]
 mod state_image;
 mod unlocked;
-
-pub use snapshot::SnapshotError;
 
 /// Stores states in memory, up to a capacity.
 ///
@@ -234,19 +233,21 @@ impl MemoryStore {
             return Err(why);
         }
         let mut tables = self.tables();
-        if !plan.looks_ahead {
+        // A look at another time changes nothing; it finds what has expired by then released.
+        if !plan.act.is_look() || matches!(plan.time, PlanTime::Clock { .. }) {
             self.expire_holds(&mut tables, times);
         }
         if let Some(named) = plan.name {
             match tables.recall(named, times.now) {
-                Ok(Some(CachedResponse::Charged { hold, decisions: earlier })) => {
+                Ok(Some(CachedResponse::Charged { is_allowed, hold, decisions: earlier })) => {
                     // The rules may have changed; each gets its own earlier decision.
                     decisions.clear();
                     decisions.extend(plan.charges.iter().map(|charge| {
                         let decision = earlier.iter().find(|(hash, _)| *hash == charge.hash);
                         decision.map_or_else(|| charge.peek_fresh(times.now), |(_, it)| *it)
                     }));
-                    let decided = Decided { is_allowed: true, hold: *hold, is_repeat: true };
+                    let (is_allowed, hold) = (*is_allowed, *hold);
+                    let decided = Decided { is_allowed, hold, is_repeat: true };
                     return Ok(Recorded { decided, record: None });
                 }
                 Ok(Some(CachedResponse::Refunded { .. })) => return Err(DecideError::OtherBody),
@@ -271,7 +272,7 @@ impl MemoryStore {
             Ok(outcome) => outcome,
             Err(_) => return Err(self.undecided(plan)),
         };
-        let is_allowed = outcome.is_allowed;
+        let (is_allowed, has_charged) = (outcome.is_allowed, outcome.has_charged);
         let mut decided = Decided { is_allowed, hold: None, is_repeat: false };
         if is_allowed {
             if let Some(hold) = plan.hold {
@@ -279,18 +280,18 @@ impl MemoryStore {
                 let new = self.write_hold(&mut tables, outcome.items, (hold, name), &mut entry);
                 decided.hold = Some(new);
             }
-            if let Some(named) = plan.name {
-                let hashes = plan.charges.iter().map(|charge| charge.hash);
-                let decisions = hashes.zip(decisions.iter().copied()).collect();
-                let response = CachedResponse::Charged { hold: decided.hold, decisions };
-                entry.names.push(named.name);
-                entry.note(self.durable(Durability::Memory));
-                for charge in &plan.charges {
-                    entry.note(self.durability(charge));
-                }
-                tables.cache_result(named, response, times.now);
-            }
             entry.note = plan.note.map(Into::into);
+        }
+        if let Some(named) = plan.name.filter(|_| is_allowed || has_charged) {
+            let hashes = plan.charges.iter().map(|charge| charge.hash);
+            let decisions = hashes.zip(decisions.iter().copied()).collect();
+            let response = CachedResponse::Charged { is_allowed, hold: decided.hold, decisions };
+            entry.names.push(named.name);
+            entry.note(self.durable(Durability::Memory));
+            for charge in &plan.charges {
+                entry.note(self.durability(charge));
+            }
+            tables.cache_result(named, response, times.now);
         }
         let record = self.record(&tables, entry);
         Ok(Recorded { decided, record })
@@ -327,7 +328,9 @@ impl MemoryStore {
     fn name_keys(&self, entry: &mut JournalEntry, plan: &Plan<'_>) {
         let (Some(sink), Some(requests)) = (&self.sink, plan.requests) else { return };
         for charge in &plan.charges {
-            if self.durability(charge) > Durability::Memory && !sink.knows(charge.hash) {
+            let is_held = plan.hold.is_some();
+            if self.durability(charge) > Durability::Memory && sink.needs_name(charge.hash, is_held)
+            {
                 entry.keys.push((charge.hash, requests.key_name(charge)));
             }
         }
@@ -429,6 +432,12 @@ impl<L: SlotLine> SlotPolicy<L> for MemoryStore {
 impl sealed::Store for MemoryStore {
     const IS_IMMEDIATE: bool = true;
 
+    type DefaultClock<C> = C;
+
+    fn default_clock<C>(clock: MakeClock<C>) -> MakeClock<C> {
+        clock
+    }
+
     #[inline(always)]
     fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {
         Deciding::Now(self.decide_now(plan, times, decisions))
@@ -453,10 +462,10 @@ impl sealed::Store for MemoryStore {
     fn settle(
         &self,
         id: HoldId,
-        settlement: (Settlement, Option<&str>),
+        SettleCall { settlement, note, .. }: SettleCall<'_>,
         times: Times,
     ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
-        NowOrLater::Now(self.settle_now(id, settlement, times))
+        NowOrLater::Now(self.settle_now(id, (settlement, note), times))
     }
 
     fn refund(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, RefundFailure>> {

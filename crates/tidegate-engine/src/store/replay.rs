@@ -73,14 +73,6 @@ impl Replay {
         }
     }
 
-    /// Reads a record and applies it, as far as it is about states.
-    pub(super) fn apply_next(&mut self, records: &mut ByteReader<'_>) -> Result<(), Malformed> {
-        match records.0.first() {
-            Some(&skim::ACTS) => self.apply_actions(records),
-            _ => self.apply(Record::read(records)?),
-        }
-    }
-
     /// Applies a record that is not of actions, as far as it is about states.
     pub(super) fn apply(&mut self, record: Record) -> Result<(), Malformed> {
         match record {

@@ -7,13 +7,15 @@
 //! they are no longer in force then, the transaction changes nothing, and the engine plans again.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use smallvec::smallvec;
 use tidegate_core::Timestamp;
 
+pub(crate) use attempts::{Attempts, ReadTimes};
 pub(crate) use control::Control;
 pub use records::{
     Listing, RecordKey, RecordKeyText, RecordStore, Records, Step, Transaction, Write,
@@ -23,12 +25,14 @@ use super::later::{BoxFuture, Finisher, PromiseFuture, Submitted, promise};
 use super::sha256::sha256;
 use super::{
     Adoption, DecideError, Decided, Deciding, EnrolFailure, ForgetScope, HoldId, LaterDecided,
-    NowOrLater, Outage, Plan, RefundFailure, SettleFailure, Settled, Settlement, sealed,
+    MakeClock, NoClock, NowOrLater, Outage, Plan, RefundFailure, SettleCall, SettleFailure,
+    Settled, sealed,
 };
 use crate::any_limit::Decisions;
 use crate::cycle::Times;
 use crate::history::History;
 use crate::hold_id::Owner;
+use crate::plan::PlanTime;
 use cell::Room;
 use control::new_stamp;
 use plan::OwnedPlan;
@@ -39,6 +43,7 @@ use tidegate_table::hash::KeyedHash;
 use tidegate_table::table::WhenFull;
 use view::{RecordView, Seen, Stop, control_of, flow};
 
+mod attempts;
 mod cell;
 mod control;
 mod decide;
@@ -57,7 +62,6 @@ mod view;
 ///
 /// Each engine plans by the policy in force, which is one record. The first engine puts its policy
 /// there; one that starts later with another policy puts that into force, and all take it over.
-#[derive(Debug)]
 pub struct SharedStore {
     records: Arc<dyn RecordStore>,
     hash: KeyedHash,
@@ -70,6 +74,8 @@ pub struct SharedStore {
     shared_ns: AtomicU64,
     /// Results under idempotency keys that were not stored, because the store was full.
     forgotten: Arc<AtomicU64>,
+    /// The clocks of its engine.
+    clock: OnceLock<ReadTimes>,
 }
 
 impl SharedStore {
@@ -88,11 +94,12 @@ impl SharedStore {
             bounds: None,
             shared_ns: AtomicU64::new(0),
             forgotten: Arc::default(),
+            clock: OnceLock::new(),
         }
     }
 
     /// How many records the store has at most, of all engines together: `max_keys`. Beyond it no
-    /// record is created: new keys share states, are denied or allowed, as `when_full` says;
+    /// record is created: new keys share states or are denied, as `when_full` says;
     /// reservations and leases are refused; results under idempotency keys are not remembered. All
     /// engines need the same bound. Without one there is none.
     ///
@@ -102,6 +109,18 @@ impl SharedStore {
     pub fn bounds(mut self, bounds: StoreBounds) -> Self {
         self.bounds = Some(bounds);
         self
+    }
+
+    /// Takes the clocks of its engine: what is decided again, is decided for the time that they show then.
+    pub(crate) fn follow_clock(&self, read: ReadTimes) {
+        // A store has one engine.
+        let _ = self.clock.set(read);
+    }
+
+    /// The times of the attempts at an operation of this time.
+    pub(crate) fn attempts(&self, times: Times, time: PlanTime) -> Attempts {
+        let is_read = matches!(time, PlanTime::Clock { .. });
+        Attempts::new(times, self.clock.get().filter(|_| is_read).cloned())
     }
 
     /// Whether there is room for new records. Once there is none, new keys share cells.
@@ -149,7 +168,7 @@ impl SharedStore {
             flow(control_of::<Outage>(records, &seen).and_then(|control| match control {
                 Some(control) => {
                     let room = Room::UNBOUNDED;
-                    let view = RecordView { records, control, times, expires: true, room };
+                    let view = RecordView { records, control, times, room };
                     queue::leave(&view, queue, (node, arrival))
                 }
                 // The records were lost since.
@@ -213,7 +232,7 @@ impl SharedStore {
     pub(crate) fn if_in_force(
         &self,
         version: u64,
-        is_allowed: bool,
+        (is_allowed, times): (bool, Times),
     ) -> BoxFuture<Result<LaterDecided, DecideError>> {
         let seen = self.seen.clone();
         let reads = smallvec![Control::key()];
@@ -221,7 +240,7 @@ impl SharedStore {
             let found = decide::control_in_force::<DecideError>(records, version, &seen);
             let decided = Decided { is_allowed, hold: None, is_repeat: false };
             let (decisions, ticket) = (Decisions::new(), None);
-            let decided = LaterDecided { decided, decisions, next_expiry: None, ticket };
+            let decided = LaterDecided { decided, times, decisions, next_expiry: None, ticket };
             flow(found.map(|_| (Changes::NONE, decided)))
         });
         Box::pin(async move { future.await? })
@@ -231,7 +250,7 @@ impl SharedStore {
     pub(crate) fn close_round_of(
         &self,
         domain: Box<str>,
-        times: Times,
+        mut attempts: Attempts,
     ) -> BoxFuture<Result<(Arc<Control>, u64), Outage>> {
         self.edit(move |control| {
             if control.version == 0 {
@@ -239,7 +258,7 @@ impl SharedStore {
                 return Err(Outage::Unavailable);
             }
             let mut history = History::clone(&control.history);
-            let _ = history.close_round(&domain, times);
+            let _ = history.close_round(&domain, attempts.next());
             let (after, closed) = control.with_round_closed(&domain, history);
             Ok((Some(after), closed))
         })
@@ -261,6 +280,12 @@ impl SharedStore {
 impl sealed::Store for SharedStore {
     const IS_IMMEDIATE: bool = false;
 
+    type DefaultClock<C> = NoClock;
+
+    fn default_clock<C>(_: MakeClock<C>) -> MakeClock<NoClock> {
+        Box::new(|_| NoClock)
+    }
+
     fn answers_later(&self) -> bool {
         true
     }
@@ -276,11 +301,12 @@ impl sealed::Store for SharedStore {
         let needs_keys = plan.hold.is_some() || self.control().needs_keys(plan);
         let (plan, seen) = (OwnedPlan::new(plan, needs_keys), self.seen.clone());
         let reads = Self::reads(&plan);
-        let room = self.room(times.now);
+        let (room, mut attempts) = (self.room(times.now), self.attempts(times, plan.time));
         // It is counted once, however often the function is called.
         let mut forgotten =
             (room.is_full && plan.name.is_some()).then(|| Arc::clone(&self.forgotten));
         let function = move |records: &Records| {
+            let times = attempts.next();
             let view = decide::view_of::<DecideError>(records, (&plan, times), (&seen, room));
             let decided = view.and_then(|view| decide::decide(&view, &plan, id));
             if let Ok((_, LaterDecided { decided, .. })) = &decided
@@ -300,18 +326,19 @@ impl sealed::Store for SharedStore {
     fn settle(
         &self,
         id: HoldId,
-        (settlement, _): (Settlement, Option<&str>),
+        SettleCall { settlement, time, .. }: SettleCall<'_>,
         times: Times,
     ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
-        let seen = self.seen.clone();
+        let (seen, mut attempts) = (self.seen.clone(), self.attempts(times, time));
         let name = settlement.name().map(|named| Kind::Idempotency(named.name));
         let reads = [Kind::Control, Kind::Hold(id.0)].into_iter().chain(name);
         let reads = reads.map(RecordKey).collect();
         let function = move |records: &Records| {
+            let times = attempts.next();
             let view = control_of::<SettleFailure>(records, &seen).and_then(|control| {
                 let control = control.ok_or(Stop::With(SettleFailure::Gone))?;
                 let room = Room::UNBOUNDED;
-                Ok(RecordView { records, control, times, expires: true, room })
+                Ok(RecordView { records, control, times, room })
             });
             flow(view.and_then(|view| settle::settle(&view, id, settlement)))
         };
@@ -320,9 +347,10 @@ impl sealed::Store for SharedStore {
 
     fn refund(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, RefundFailure>> {
         let (plan, seen) = (OwnedPlan::new(plan, true), self.seen.clone());
+        let mut attempts = self.attempts(times, plan.time);
         self.submit(Self::reads(&plan), move |records| {
-            let view =
-                decide::view_of::<RefundFailure>(records, (&plan, times), (&seen, Room::UNBOUNDED));
+            let at = (&plan, attempts.next());
+            let view = decide::view_of::<RefundFailure>(records, at, (&seen, Room::UNBOUNDED));
             flow(view.and_then(|view| decide::refund(&view, &plan)))
         })
     }
@@ -330,17 +358,20 @@ impl sealed::Store for SharedStore {
     fn enrol(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, EnrolFailure>> {
         let (plan, seen, room) =
             (OwnedPlan::new(plan, true), self.seen.clone(), self.room(times.now));
+        let mut attempts = self.attempts(times, plan.time);
         self.submit(Self::reads(&plan), move |records| {
-            let view = decide::view_of::<EnrolFailure>(records, (&plan, times), (&seen, room));
+            let at = (&plan, attempts.next());
+            let view = decide::view_of::<EnrolFailure>(records, at, (&seen, room));
             flow(view.and_then(|view| decide::enrol(&view, &plan)))
         })
     }
 
     fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, RefundFailure>> {
         let (plan, seen) = (OwnedPlan::new(plan, true), self.seen.clone());
+        let mut attempts = self.attempts(times, plan.time);
         self.submit(Self::reads(&plan), move |records| {
-            let view =
-                decide::view_of::<RefundFailure>(records, (&plan, times), (&seen, Room::UNBOUNDED));
+            let at = (&plan, attempts.next());
+            let view = decide::view_of::<RefundFailure>(records, at, (&seen, Room::UNBOUNDED));
             flow(view.and_then(|view| decide::forget(&view, &plan)))
         })
     }
@@ -351,8 +382,12 @@ impl sealed::Store for SharedStore {
         times: Times,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
         let families: Option<HashSet<u64>> = scope.families.cloned();
-        let forgetting =
-            forget_all::forget_all(Arc::clone(&self.records), self.seen.clone(), (families, times));
+        let attempts = self.attempts(times, PlanTime::Clock { until: None });
+        let forgetting = forget_all::forget_all(
+            Arc::clone(&self.records),
+            self.seen.clone(),
+            (families, attempts),
+        );
         NowOrLater::Later(Box::pin(Submitted::new(Box::pin(forgetting), |_| None, &self.finisher)))
     }
 
@@ -378,7 +413,7 @@ impl sealed::Store for SharedStore {
         _note: Option<&str>,
         times: Times,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
-        let closing = self.close_round_of(domain.into(), times);
+        let closing = self.close_round_of(domain.into(), self.attempts(times, PlanTime::Given));
         NowOrLater::Later(Box::pin(async move { closing.await.map(|(_, closed)| closed) }))
     }
 
@@ -404,6 +439,16 @@ impl sealed::Store for SharedStore {
 
     fn evicted_idempotency_keys(&self) -> u64 {
         self.forgotten.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for SharedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedStore")
+            .field("records", &self.records)
+            .field("node", &self.node)
+            .field("bounds", &self.bounds)
+            .finish_non_exhaustive()
     }
 }
 

@@ -169,3 +169,30 @@ pub(super) fn rules_that_come_back_know_their_keys<S: Store>(make: Make<'_, S>) 
     let forgotten = names.iter().filter(|name| desk.left(&[("user", name)], "r") != 1).count();
     assert_eq!(forgotten, 0, "of 200");
 }
+
+pub(super) fn there_and_back_at_one_instant_is_the_identity<S: Store>(make: Make<'_, S>) {
+    let limit = "sliding = { max = 20, per = \"1m\", parts = 10 }";
+    for other in [
+        "sliding = { max = 20, per = \"7m\", parts = 3 }",
+        "sliding = { max = 20, per = \"13s\", parts = 15 }",
+        "sliding = { max = 20, per = \"1m\", parts = 1 }",
+    ] {
+        let desk = TestEngine::new(make, &rule(limit));
+        for second in 0..16 {
+            assert!(desk.at(second * 1_900).allows(ADA, 1));
+        }
+        let before = desk.peek(ADA, 9);
+        desk.edit(&rule(other));
+        desk.edit(&rule(limit));
+        assert_eq!(before.decision(), desk.peek(ADA, 9).decision(), "{other}");
+        // At two instants, or with a charge between: no unit counts for longer than a sub-window more.
+        let longest_part_ms = if other.contains("7m") { 140_000 } else { 60_000 };
+        let before = before.retry_after().and_then(tidegate_core::Wait::whole_ms).unwrap();
+        desk.edit(&rule(other));
+        let _ = desk.check(ADA, 20);
+        desk.edit(&rule(limit));
+        let after = desk.peek(ADA, 9).retry_after().and_then(tidegate_core::Wait::whole_ms);
+        let after = after.unwrap();
+        assert!((before..=before + longest_part_ms + 6_000).contains(&after), "{before} {after}");
+    }
+}

@@ -435,3 +435,95 @@ pub(super) fn repeats_are_reported<S: Store>(make: Make<'_, S>) {
     let denied = desk.engine.check(&Request::new("default", ADA).cost(9).idempotency_key("two"));
     assert!(!denied.block().unwrap().is_repeat(), "a denial is not cached");
 }
+
+pub(super) fn waits_end_with_the_first_expiry_that_suffices<S: Store>(make: Make<'_, S>) {
+    for limit in [
+        "bucket = { rate = \"1/day\", burst = 10 }",
+        "window = { max = 10, per = \"1d\" }",
+        "sliding = { max = 10, per = \"1d\" }",
+        "quota = { max = 10, per = \"month\" }",
+        "quota = { max = 10, per = \"month\", carry = 3 }",
+        "quota = { max = 10, per = \"round\", carry = \"all\" }",
+    ] {
+        let desk = TestEngine::new(make, &rule(&format!("{limit}\nreserve_for = \"20s\"")));
+        desk.at(0).hold(ADA, 4);
+        desk.at(1_000).hold(ADA, 3);
+        let last = desk.at(2_000).hold(ADA, 3);
+        let wait = |cost| desk.check(ADA, cost).retry_after();
+        assert_eq!(wait(1), Some(Wait::After(ms(18_000))), "the first expiry: {limit}");
+        assert_eq!(wait(5), Some(Wait::After(ms(19_000))), "the second: {limit}");
+        assert_eq!(wait(10), Some(Wait::After(ms(20_000))), "all of them: {limit}");
+        assert_eq!(desk.peek(ADA, 5).retry_after(), Some(Wait::After(ms(19_000))), "{limit}");
+        assert!(!desk.at(20_999).allows(ADA, 5), "{limit}");
+        assert!(desk.at(21_000).allows(ADA, 5), "{limit}");
+        // What was charged stays, and a settlement is another request.
+        assert_eq!(wait(3), Some(Wait::After(ms(1_000))), "{limit}");
+        desk.cancel(last);
+        assert!(desk.allows(ADA, 3), "{limit}");
+    }
+    // Its own wait is shorter.
+    let policy = rule("bucket = { rate = \"1/s\", burst = 10 }\nreserve_for = \"20s\"");
+    let desk = TestEngine::new(make, &policy);
+    desk.at(0).hold(ADA, 4);
+    assert!(desk.allows(ADA, 6));
+    assert_eq!(desk.check(ADA, 2).retry_after(), Some(Wait::After(ms(2_000))));
+    assert_eq!(desk.check(ADA, 7).retry_after(), Some(Wait::After(ms(20_000))));
+}
+
+pub(super) fn looking_ahead_changes_nothing<S: Store>(make: Make<'_, S>) {
+    for limit in TEN {
+        let desk = TestEngine::new(make, &rule(&format!("{limit}\nreserve_for = \"30s\"")));
+        let id = desk.at(1_000).hold(ADA, 7);
+        let later = desk.engine.at(Timestamp::from_secs(60));
+        let request = Request::new("default", ADA);
+        let seen = later.peek(&request.cost(9)).block().unwrap();
+        assert!(seen.is_allowed(), "it has expired by then: {limit}");
+        drop(later.explain(&request).block().unwrap());
+        let used = later.usage(&request).block().unwrap();
+        assert_eq!(used[0].held, 0, "{limit}");
+        assert_eq!(desk.left(ADA, "r"), 3, "it is still on hold: {limit}");
+        assert_eq!(desk.commit(id, 5), 5, "{limit}");
+        assert_eq!(desk.left(ADA, "r"), 5, "{limit}");
+    }
+}
+
+pub(super) fn denials_that_charge_are_remembered<S: Store>(make: Make<'_, S>) {
+    let policy = rule("window = { max = 3, per = \"1d\" }\ncharge_refused = true")
+        + "[[rule]]\nname = \"none\"\nkey = [\"user\"]\nwindow = { max = 1, per = \"1d\" }\n";
+    let desk = TestEngine::new(make, &policy);
+    let check = |name: &str| {
+        let request = Request::new("default", ADA).idempotency_key(name);
+        desk.engine.check(&request).block().unwrap()
+    };
+    assert!(check("first").is_allowed());
+    for _ in 0..3 {
+        let denied = check("second");
+        assert!(!denied.is_allowed());
+        assert_eq!((denied.rule().unwrap().name(), desk.left(ADA, "r")), ("none", 1));
+    }
+    assert!(!check("third").is_allowed());
+    assert_eq!(desk.left(ADA, "r"), 0);
+    assert!(check("first").is_allowed(), "as it was");
+}
+
+pub(super) fn an_idempotency_key_used_again_is_the_later_holds<S: Store>(make: Make<'_, S>) {
+    for limit in TEN {
+        let desk = TestEngine::new(make, &rule(&format!("{limit}\nreserve_for = \"20h\"")));
+        let reserve = || {
+            let request = Request::new("default", ADA).idempotency_key("one");
+            desk.engine.reserve(&request).block().unwrap().hold().unwrap()
+        };
+        let hour = 3_600_000;
+        let first = desk.at(0).engine.reserve(&Request::new("default", ADA).idempotency_key("one"));
+        let first = first.block().unwrap().hold().unwrap();
+        desk.at(19 * hour).engine.renew(first).block().unwrap();
+        let second = desk.at(25 * hour);
+        let second = second.engine.reserve(&Request::new("default", ADA).idempotency_key("one"));
+        let second = second.block().unwrap().hold().unwrap();
+        assert_ne!(first, second, "after a day the key names another request: {limit}");
+        desk.cancel(first);
+        assert_eq!(reserve(), second, "{limit}");
+        desk.cancel(second);
+        assert_ne!(reserve(), second, "{limit}");
+    }
+}

@@ -95,19 +95,79 @@ impl RecordStore for DelayedRecords {
     }
 
     fn states(&self, _from: u64) -> Listing {
-        let records = lock(&self.shared.records);
+        self.shared.states()
+    }
+
+    fn len(&self) -> usize {
+        self.shared.len()
+    }
+
+    fn is_full(&self, max_records: usize) -> bool {
+        self.shared.is_full(max_records)
+    }
+}
+
+/// Records in memory whose transactions go on when a test says so: every order can be tried.
+#[derive(Debug, Default)]
+pub struct SteppedRecords {
+    shared: Inner,
+    open: Mutex<Vec<OpenTransaction>>,
+}
+
+impl SteppedRecords {
+    /// How many transactions are on their way.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        lock(&self.open).len()
+    }
+
+    /// Lets one of the transactions on their way go on by a step: to read, or to decide and to write.
+    /// One that has met another's write reads again.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many.
+    pub fn step(&self, index: usize) {
+        let transaction = lock(&self.open).remove(index);
+        let advanced =
+            transaction.advance(&self.shared, &mut Dice::new(0), RecordFaults::default());
+        if let Some(transaction) = advanced {
+            let mut open = lock(&self.open);
+            let index = index.min(open.len());
+            open.insert(index, transaction);
+        }
+    }
+}
+
+impl RecordStore for SteppedRecords {
+    fn run(&self, transaction: Transaction) {
+        lock(&self.open).push(OpenTransaction { transaction, read: None });
+    }
+
+    fn states(&self, _from: u64) -> Listing {
+        self.shared.states()
+    }
+
+    fn len(&self) -> usize {
+        self.shared.len()
+    }
+}
+
+impl Inner {
+    fn states(&self) -> Listing {
+        let records = lock(&self.records);
         let is_listed = |(key, value): &(&RecordKey, &Stored)| key.is_state() && value.1.is_some();
         let keys: Vec<RecordKey> = records.iter().filter(is_listed).map(|it| *it.0).collect();
         Box::pin(async { Ok((keys, 0)) })
     }
 
     fn len(&self) -> usize {
-        let records = lock(&self.shared.records);
+        let records = lock(&self.records);
         records.iter().filter(|(key, value)| key.is_state() && value.1.is_some()).count()
     }
 
     fn is_full(&self, max_records: usize) -> bool {
-        let records = lock(&self.shared.records);
+        let records = lock(&self.records);
         records.values().filter(|(_, value)| value.is_some()).count() >= max_records
     }
 }
@@ -142,6 +202,7 @@ fn run(
 }
 
 /// A transaction on its way, with the numbers of what it has read.
+#[derive(Debug)]
 struct OpenTransaction {
     transaction: Transaction,
     read: Option<(Records, HashMap<RecordKey, u64>)>,

@@ -150,7 +150,9 @@ impl PhaseTracker {
         }
     }
 
-    pub(super) fn permit(&self) -> &Permit {
+    /// The permit of the connection.
+    #[must_use]
+    pub fn permit(&self) -> &Permit {
         &self.permit
     }
 

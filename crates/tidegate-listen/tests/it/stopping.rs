@@ -9,6 +9,7 @@ use tidegate_listen::{Connections, Http, ListenSocket, PermitLimits, serve};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::support::{LONG, Server, long, rest_of, until};
 
@@ -67,6 +68,6 @@ async fn signal_before_the_wait_is_not_lost() {
         let signalled = tidegate_listen::terminated();
         let pid = std::process::id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-        signalled.await;
+        timeout(LONG, signalled).await.expect("the signal in time");
     }
 }

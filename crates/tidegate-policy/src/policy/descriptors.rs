@@ -9,7 +9,6 @@ use std::fmt::Write;
 
 use super::key::KeyPart;
 use super::{Condition, Limit, Policy, Rule};
-use crate::attributes::Attributes;
 
 #[cfg(feature = "yaml")]
 mod rule_names;
@@ -21,8 +20,8 @@ pub(super) mod yaml;
 /// Rules find an entry by its key. Rules from a tree of descriptors, where the order matters, find
 /// it by its position, as `2.path`, and the number of entries as [`ENTRIES`](Self::ENTRIES). All
 /// descriptors of one call but the first also have their number, as [`NUMBER`](Self::NUMBER). A key
-/// that equals one of these names hides none of them, and of entries with the same key the last
-/// counts.
+/// that equals one of these names is found by its position only, and of entries with the same key
+/// the last counts.
 ///
 /// ```
 /// use tidegate::policy::DescriptorNames;
@@ -35,7 +34,7 @@ pub(super) mod yaml;
 /// assert_eq!(attributes[3..], [("path", "/search"), ("plan", "free")]);
 /// ```
 ///
-/// An engine takes the attributes of any other request for one descriptor, in their order, where the
+/// They are those of `Request::of_descriptor`. An engine takes the attributes of any other request for one descriptor, in their order, where the
 /// rules of the domain [need one](Policy::reads_descriptors).
 #[derive(Clone, Debug, Default)]
 pub struct DescriptorNames {
@@ -90,7 +89,8 @@ impl DescriptorNames {
         let names = starts.zip(&self.ends).map(|(start, end)| &self.names[start..*end]);
         let by_position = names.zip(entries.clone()).map(|(name, (_, value))| (name, value));
         let number = (number > 0).then(|| (Self::NUMBER, small(number)));
-        let others = entries.rev().filter(|(key, _)| *key != Self::NUMBER);
+        // A client may choose a key, but not what it stands for.
+        let others = entries.rev().filter(|(key, _)| !Self::is_one(key));
         // Of attributes with the same name the first counts.
         std::iter::once((Self::ENTRIES, small(self.ends.len())))
             .chain(number)
@@ -98,28 +98,30 @@ impl DescriptorNames {
             .chain(others.map(move |(key, value)| (key, by_key(key, value))))
     }
 
-    /// The names for attributes that are taken for the entries of a descriptor, in their order;
-    /// `None` if they are the attributes of one already.
+    /// The entries, in their order, that the name of a key has by their positions, as `1.plan`;
+    /// `None` if it names something else.
     #[doc(hidden)]
     #[must_use]
-    pub fn of_plain(attributes: &Attributes<'_>) -> Option<Self> {
-        let is_plain = !Self::are_attributes(attributes);
-        is_plain.then(|| Self::new(attributes.iter().map(|(name, _)| name)))
-    }
-
-    /// Whether these are the attributes of a descriptor.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn are_attributes(attributes: &Attributes<'_>) -> bool {
-        attributes.iter().any(|(name, _)| name == Self::ENTRIES)
+    pub fn entries_of_key<'a>(
+        parts: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Option<Vec<(&'a str, &'a str)>> {
+        let entry = |(name, value): (&'a str, &'a str)| {
+            let key = key_by_position(name)?;
+            let position: usize = name.strip_suffix(key)?.strip_suffix('.')?.parse().ok()?;
+            Some((position, (key, value)))
+        };
+        let mut entries = parts.into_iter().map(entry).collect::<Option<Vec<_>>>()?;
+        entries.sort_unstable();
+        let is_whole = entries.iter().zip(1..).all(|((position, _), number)| *position == number);
+        is_whole.then(|| entries.into_iter().map(|(_, entry)| entry).collect())
     }
 
     /// Whether an attribute of this name exists only where there is a descriptor: the number of its
-    /// entries, or one entry by its position.
+    /// entries, its own number, or one entry by its position.
     #[doc(hidden)]
     #[must_use]
     pub fn is_one(name: &str) -> bool {
-        name == Self::ENTRIES || key_by_position(name).is_some()
+        name == Self::ENTRIES || name == Self::NUMBER || key_by_position(name).is_some()
     }
 }
 
@@ -144,7 +146,8 @@ impl Rule {
             Limit::Slots(slots) => slots.priority_attribute(),
             _ => None,
         };
-        in_conditions.chain(in_key).chain(in_cost).chain(in_queue).any(DescriptorNames::is_one)
+        let mut all = in_conditions.chain(in_key).chain(in_cost).chain(in_queue);
+        all.any(|name| name != DescriptorNames::NUMBER && DescriptorNames::is_one(name))
     }
 
     /// Whether it takes all descriptors of a call but the first out of its group.

@@ -78,6 +78,13 @@ const fn optional(name: &'static str, kind: ValueKind, about: &'static str) -> F
     Field { name, kind, need: Presence::Optional, about }
 }
 
+/// Fields of earlier versions, and what to do instead.
+pub(crate) const REMOVED: &[(&str, &str)] = &[(
+    "store_cluster",
+    "delete this line: in a cluster all records of a namespace are in one hash slot; to use more of \
+     its nodes, give groups of daemons a store_namespace each",
+)];
+
 /// The largest count. TOML promises half of it, but limits built in code may have as much, and
 /// every policy can be written.
 pub(crate) const MOST: u64 = u64::MAX;
@@ -462,12 +469,6 @@ pub(crate) static SERVER: Section = Section {
         ),
         optional("store_key", ValueKind::Text, "File in PEM with the key of store_cert."),
         optional(
-            "store_cluster",
-            ValueKind::Choice(&["spread", "together"]),
-            "Where the records of a namespace are in a cluster: \"spread\" over all nodes, or \
-             \"together\" on one of them. Default: \"spread\".",
-        ),
-        optional(
             "store_deadline",
             ValueKind::Duration,
             "How long a shared server may take before on_error applies. Default: \"50ms\".",
@@ -565,7 +566,7 @@ pub(crate) static SERVER: Section = Section {
         ),
         optional(
             "when_full",
-            ValueKind::Choice(&["share", "deny", "allow"]),
+            ValueKind::Choice(&["share", "deny"]),
             "What happens to new keys beyond max_keys. Default: \"share\".",
         ),
         optional(

@@ -1,4 +1,4 @@
-//! Loading policies in any format: TOML, or the YAML of envoyproxy/ratelimit and Limitador.
+//! Loading policies in any format: TOML, or the YAML of envoyproxy/ratelimit.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -93,7 +93,7 @@ impl FileFormat {
 }
 
 impl Policy {
-    /// Parses a policy file of any format: TOML, or the YAML of envoyproxy/ratelimit or Limitador.
+    /// Parses a policy file of any format: TOML, or the YAML of envoyproxy/ratelimit.
     /// The name is for messages, and its ending gives the format.
     ///
     /// YAML needs the feature `yaml`.

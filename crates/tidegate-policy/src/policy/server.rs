@@ -45,7 +45,6 @@ pub struct ServerSettings {
     pub(crate) store_cert: Option<Box<str>>,
     pub(crate) store_key: Option<Box<str>>,
     pub(crate) store_deadline: Option<Duration>,
-    pub(crate) store_cluster: Option<Box<str>>,
     pub(crate) store_replicas: Option<u32>,
     pub(crate) trusted_proxies: Vec<Network>,
 }
@@ -115,13 +114,6 @@ impl ServerSettings {
     #[must_use]
     pub fn store_key(&self) -> Option<&str> {
         self.store_key.as_deref()
-    }
-
-    /// Where the records of a namespace are in a cluster: `together` on one node; `None` if they are
-    /// spread over all of them.
-    #[must_use]
-    pub fn store_cluster(&self) -> Option<&str> {
-        self.store_cluster.as_deref()
     }
 
     /// How many replicas of a shared server have what `flush` or `fsync` acknowledges.

@@ -142,23 +142,19 @@ fn replies_in_both_versions() {
     assert_eq!(three, format!("{common}%1\r\n$4\r\na\r\n\0\r\n_\r\n#t\r\n#f\r\n"));
 }
 
-fn call<'a>(dialect: ThrottleDialect, text: &'a str) -> Result<ThrottleCall<'a>, String> {
+fn call(text: &str) -> Result<ThrottleCall<'_>, String> {
     let words = text.split(' ').map(str::as_bytes);
-    ThrottleCall::parse(dialect, words).map_err(|error| error.to_string())
+    ThrottleCall::parse(words).map_err(|error| error.to_string())
 }
 
 #[test]
 fn throttle_calls_carry_their_limit() {
     let call_of =
         |burst| ThrottleCall { key: b"k", burst, count: 30, period_secs: 60, quantity: 1 };
-    assert_eq!(call(ThrottleDialect::RedisCell, "k 15 30 60"), Ok(call_of(16)));
-    assert_eq!(call(ThrottleDialect::Throttlecrab, "k 15 30 60"), Ok(call_of(15)));
-    assert_eq!(call(ThrottleDialect::RedisCell, "k 0 30 60").unwrap().burst, 1);
-    assert_eq!(
-        call(ThrottleDialect::RedisCell, "k 9223372036854775807 30 60").unwrap().burst,
-        1 << 63
-    );
-    assert_eq!(call(ThrottleDialect::RedisCell, "k 15 30 60 0").unwrap().quantity, 0);
+    assert_eq!(call("k 15 30 60"), Ok(call_of(16)));
+    assert_eq!(call("k 0 30 60").unwrap().burst, 1);
+    assert_eq!(call("k 9223372036854775807 30 60").unwrap().burst, 1 << 63);
+    assert_eq!(call("k 15 30 60 0").unwrap().quantity, 0);
     for (text, expected) in [
         ("k 15 30", "expected: key max_burst count period [quantity]"),
         ("k 15 30 60 1 1", "expected: key max_burst count period [quantity]"),
@@ -170,43 +166,34 @@ fn throttle_calls_carry_their_limit() {
         ("k 15 30 -60", "period must be at least 1"),
         ("k 15 30 60 -1", "quantity must be at least 0"),
     ] {
-        assert_eq!(call(ThrottleDialect::RedisCell, text), Err(expected.into()), "{text}");
+        assert_eq!(call(text), Err(expected.into()), "{text}");
     }
-    assert_eq!(
-        call(ThrottleDialect::Throttlecrab, "k 0 30 60"),
-        Err("max_burst must be at least 1".into())
-    );
-    let long = call(ThrottleDialect::RedisCell, "k 15 30 9223372036854775807").unwrap();
+    let long = call("k 15 30 9223372036854775807").unwrap();
     let error = long.rate().unwrap_err().to_string();
     assert_eq!(error, "period must be at most 1080863910 seconds for this count");
-    let year = call(ThrottleDialect::RedisCell, "k 15 1 36028797").unwrap();
+    let year = call("k 15 1 36028797").unwrap();
     assert!(Bucket::in_common_ticks(year.rate().unwrap(), year.burst).is_ok());
-    let more = call(ThrottleDialect::RedisCell, "k 15 1 36028798").unwrap();
+    let more = call("k 15 1 36028798").unwrap();
     let error = more.rate().unwrap_err().to_string();
     assert_eq!(error, "period must be at most 36028797 seconds for this count");
-    let most = call(ThrottleDialect::RedisCell, "k 15 1000 9223372037").unwrap();
+    let most = call("k 15 1000 9223372037").unwrap();
     let error = most.rate().unwrap_err().to_string();
     assert_eq!(error, "period must be at most 9223372036 seconds for this count");
 }
 
 #[test]
-fn each_dialect_has_its_own_reply() {
+fn the_reply_is_that_of_redis_cell() {
     // 30 per minute, 16 at once: a unit refills in two seconds.
     let rate = Rate::new(30, Duration::from_secs(60)).unwrap();
     let bucket = Bucket::in_common_ticks(rate, 16).unwrap();
     let mut state = bucket.fresh();
-    let mut at = |cost, ms| {
-        let decision = bucket.check(&mut state, cost, Timestamp::from_millis(ms));
-        [
-            ThrottleDialect::RedisCell.reply(&decision),
-            ThrottleDialect::Throttlecrab.reply(&decision),
-        ]
-    };
-    assert_eq!(at(1, 0), [[0, 16, 15, -1, 2], [1, 16, 15, 2, 0]]);
-    assert_eq!(at(0, 500), [[0, 16, 15, -1, 2], [1, 16, 15, 2, 0]]);
-    assert_eq!(at(15, 500), [[0, 16, 0, -1, 32], [1, 16, 0, 32, 0]]);
-    assert_eq!(at(1, 500), [[1, 16, 0, 2, 32], [0, 16, 0, 32, 2]]);
-    assert_eq!(at(17, 500), [[1, 16, 0, -1, 32], [0, 16, 0, 32, -1]]);
+    let mut at =
+        |cost, ms| throttle_reply(&bucket.check(&mut state, cost, Timestamp::from_millis(ms)));
+    assert_eq!(at(1, 0), [0, 16, 15, -1, 2]);
+    assert_eq!(at(0, 500), [0, 16, 15, -1, 2]);
+    assert_eq!(at(15, 500), [0, 16, 0, -1, 32]);
+    assert_eq!(at(1, 500), [1, 16, 0, 2, 32]);
+    assert_eq!(at(17, 500), [1, 16, 0, -1, 32]);
 }
 
 fn any_command() -> impl Strategy<Value = Vec<Vec<u8>>> {

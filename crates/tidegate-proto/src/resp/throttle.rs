@@ -1,4 +1,4 @@
-//! The commands that carry their own limit: redis-cell's and throttlecrab's.
+//! `CL.THROTTLE` of redis-cell, which carries its own limit.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,21 +7,12 @@ use tidegate_core::{Decision, LimitError, Rate, Wait};
 
 use super::request::integer;
 
-/// The command that is called. They differ in the meaning of a burst and in the reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ThrottleDialect {
-    /// `CL.THROTTLE`: the bucket holds one more than `max_burst`.
-    RedisCell,
-    /// `THROTTLE`: the bucket holds `max_burst`.
-    Throttlecrab,
-}
-
 /// The arguments of a call: `key max_burst count period [quantity]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThrottleCall<'a> {
     /// The key of the bucket: any bytes.
     pub key: &'a [u8],
-    /// The capacity of the bucket.
+    /// The capacity of the bucket: one more than `max_burst`.
     pub burst: u64,
     /// Units per period.
     pub count: u64,
@@ -90,10 +81,7 @@ impl From<LimitError> for ThrottleError {
 impl<'a> ThrottleCall<'a> {
     /// Parses the arguments after the command's name.
     #[inline]
-    pub fn parse(
-        dialect: ThrottleDialect,
-        mut arguments: impl Iterator<Item = &'a [u8]>,
-    ) -> Result<Self, ThrottleError> {
+    pub fn parse(mut arguments: impl Iterator<Item = &'a [u8]>) -> Result<Self, ThrottleError> {
         let mut next = || arguments.next().ok_or(ThrottleError::ArgumentCount);
         let key = next()?;
         let [max_burst, count, period] = [next()?, next()?, next()?];
@@ -101,14 +89,10 @@ impl<'a> ThrottleCall<'a> {
         if arguments.next().is_some() {
             return Err(ThrottleError::ArgumentCount);
         }
-        let burst = match dialect {
-            // Below 2^63, so adding one cannot overflow.
-            ThrottleDialect::RedisCell => at_least(0, "max_burst", max_burst)? + 1,
-            ThrottleDialect::Throttlecrab => at_least(1, "max_burst", max_burst)?,
-        };
         Ok(Self {
             key,
-            burst,
+            // Below 2^63, so adding one cannot overflow.
+            burst: at_least(0, "max_burst", max_burst)? + 1,
             count: at_least(1, "count", count)?,
             period_secs: at_least(1, "period", period)?,
             quantity: match quantity {
@@ -142,32 +126,14 @@ fn at_least(least: i64, name: &'static str, text: &[u8]) -> Result<u64, Throttle
     }
 }
 
-impl ThrottleDialect {
-    /// The five integers of the reply.
-    #[inline]
-    #[must_use]
-    pub fn reply(self, decision: &Decision) -> [i64; 5] {
-        match self {
-            Self::RedisCell => cl_throttle(decision),
-            Self::Throttlecrab => throttle(decision),
-        }
-    }
-}
-
-/// Limited (0 or 1), capacity, remaining, seconds to wait (-1 when allowed, or when no wait helps),
+/// The five integers of the reply: limited (0 or 1), capacity, remaining, seconds to wait (-1 when allowed, or when no wait helps),
 /// seconds until the bucket is full.
-fn cl_throttle(decision: &Decision) -> [i64; 5] {
+#[inline]
+#[must_use]
+pub fn throttle_reply(decision: &Decision) -> [i64; 5] {
     let limited = i64::from(!decision.is_allowed());
     let retry_after = decision.retry_after().map_or(-1, |wait| wait_secs(wait).unwrap_or(-1));
     [limited, int(decision.limit()), int(decision.remaining()), retry_after, reset_secs(decision)]
-}
-
-/// Allowed (1 or 0), capacity, remaining, seconds until the bucket is full, seconds to wait (0 when
-/// allowed, -1 when no wait helps).
-fn throttle(decision: &Decision) -> [i64; 5] {
-    let allowed = i64::from(decision.is_allowed());
-    let retry_after = decision.retry_after().map_or(0, |wait| wait_secs(wait).unwrap_or(-1));
-    [allowed, int(decision.limit()), int(decision.remaining()), reset_secs(decision), retry_after]
 }
 
 /// Whole seconds, rounded up.

@@ -42,6 +42,30 @@ pub fn request_from_json(json: &[u8]) -> Result<RateLimitRequest, JsonError> {
     })
 }
 
+/// The number of objects in a JSON text, before anything of it is decoded: as many descriptors and
+/// entries does a request have at most.
+///
+/// ```
+/// use tidegate_proto::rls;
+///
+/// let call = br#"{"domain": "{", "descriptors": [{"entries": [{"key": "\"{"}]}]}"#;
+/// assert_eq!(rls::count_json_objects(call), 3);
+/// ```
+#[must_use]
+pub fn count_json_objects(json: &[u8]) -> usize {
+    let (mut count, mut is_in_text, mut is_escaped) = (0, false, false);
+    for byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_in_text => is_escaped = true,
+            b'"' => is_in_text = !is_in_text,
+            b'{' if !is_in_text => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
 /// Encodes a response as JSON.
 #[must_use]
 pub fn response_to_json(response: &RateLimitResponse) -> String {

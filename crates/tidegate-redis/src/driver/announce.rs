@@ -10,13 +10,12 @@ use crate::locks::lock;
 use crate::nodes::{Announcement, Refused};
 
 impl Driver {
-    /// What to announce, and the server that has the record of the nodes, if it is time.
+    /// What to announce, if it is time.
     ///
     /// Before there is a policy in the store nothing is written: a process that does not start leaves
     /// nothing behind.
-    pub(super) fn announcement(&self, now_ns: u64) -> Option<(usize, Announcement)> {
-        let number = self.nodes_lane().filter(|_| self.nodes.is_due(now_ns))?;
-        let at_ms = self.inbox.clock.server_ms()?;
+    pub(super) fn announcement(&self, now_ns: u64) -> Option<Announcement> {
+        let at_ms = self.inbox.clock.server_ms().filter(|_| self.nodes.is_due(now_ns))?;
         let own = lock(&self.inbox.own_node);
         let is_in_use = || {
             let known = lock(&self.inbox.known);
@@ -26,16 +25,11 @@ impl Driver {
             return None;
         }
         let (name, version) = (own.name.clone(), env!("CARGO_PKG_VERSION").to_owned());
-        Some((number, Announcement { name, version, address: own.address.clone(), at_ms }))
+        Some(Announcement { name, version, address: own.address.clone(), at_ms })
     }
 
-    /// The number of the server that has the record of the nodes.
-    fn nodes_lane(&self) -> Option<usize> {
-        self.lanes.of_name(&self.nodes.name)
-    }
-
-    /// Takes over the nodes in the responses of a server.
-    pub(super) fn take_nodes(&mut self, number: usize, responses: &[Value]) {
+    /// Takes over the nodes in the responses.
+    pub(super) fn take_nodes(&mut self, responses: &[Value]) {
         let now_ms = self.inbox.clock.server_ms().unwrap_or_default();
         let list = match self.nodes.take(responses, (now_ms, local_ns())) {
             Ok(list) => Some(list),
@@ -45,8 +39,7 @@ impl Driver {
                     "the nodes that share the store cannot be listed: grant +hset, +hdel, +hrandfield \
                      and +pexpire"
                 );
-                let link = self.lanes.all.get_mut(number).and_then(|lane| lane.link.as_mut());
-                if let Some(link) = link {
+                if let Some(link) = &mut self.link {
                     link.server.can_announce = false;
                 }
                 None
@@ -85,16 +78,13 @@ impl Driver {
 
     /// Removes this node from the record, if it is in there and there is a connection.
     fn removal(&self) -> Option<impl Future<Output = ()> + Send + 'static> {
-        let number = self.nodes_lane().filter(|_| self.nodes.is_announced())?;
-        let link = self.lanes.all.get(number)?.link.as_ref()?;
+        let link = self.link.as_ref().filter(|_| self.nodes.is_announced())?;
         let connection = link.connection.clone();
         let mut pipeline = redis::pipe();
         self.nodes.leave(&mut pipeline);
         Some(async move {
             // Without it, the others notice that it is gone after some seconds.
-            let _ =
-                tokio::time::timeout(CONNECT_TIMEOUT, exchange(connection, (pipeline, 1), false))
-                    .await;
+            let _ = tokio::time::timeout(CONNECT_TIMEOUT, exchange(connection, pipeline, 0)).await;
         })
     }
 }

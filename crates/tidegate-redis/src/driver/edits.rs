@@ -2,7 +2,7 @@
 
 use smallvec::smallvec;
 use tidegate_core::Timestamp;
-use tidegate_engine::shared::{RecordKey, Write};
+use tidegate_engine::shared::Write;
 use tidegate_table::Clock;
 
 use super::send::Sending;
@@ -37,28 +37,21 @@ impl Driver {
     pub(super) fn edit(&mut self, job: Job, write: Write) {
         let copy = lock(&self.inbox.known).control.clone();
         let (now, latest) = (self.inbox.clock.now(), self.inbox.clock.latest());
-        let lane = self
-            .lanes
-            .of_control()
-            .filter(|number| self.lanes.all.get(*number).is_some_and(|lane| lane.link.is_some()));
-        let can_begin = self.edits.on_its_way.is_none() && lane.is_some();
+        let can_begin = self.edits.on_its_way.is_none() && self.link.is_some();
         let copy = copy.filter(|copy| can_begin && copy.is_settled(now));
-        let (Some(copy), Some(after), Some(lane)) = (copy, write.value, lane) else {
+        let (Some(copy), Some(after)) = (copy, write.value) else {
             return self.edits.queued.push(job);
         };
         let lead_us = self.lead_ns() / 1_000;
         let force_us = latest.as_nanos() / 1_000 + lead_us + lead_us / 8;
         let record = copy.changed(&after, force_us);
         let change = Change { record: Some(record.into()), keep_for: None };
-        let mut batch = Batch::default();
-        let key = write.key;
-        batch.pending.insert(key, Pending::new(copy.cell, Some(change)));
         let mut group = Group::new(frame::new_stamp());
         self.edits.on_its_way = Some(group.stamp);
-        (group.jobs, group.keys) = (vec![job], smallvec![key]);
-        batch.groups.push(group);
-        let now_ms = latest.as_nanos() / 1_000_000;
-        self.send(batch, Sending { lane, now_ms, is_resend: false });
+        (group.jobs, group.keys) = (vec![job], smallvec![write.key]);
+        let pending = Pending { expected: copy.cell, change: Some(change) };
+        let batch = Batch::of(group, [(write.key, pending)].into_iter().collect());
+        self.send(batch, Sending::First);
     }
 
     /// An edit has its response.
@@ -76,7 +69,7 @@ impl Driver {
         let change =
             group.keys.first().and_then(|key| sent.batch.pending.get(key)?.change.as_ref());
         let record = change.and_then(|change| change.record.clone());
-        let cell = Cell { stamp: Some(group.stamp), expires_ms: 0, record };
+        let cell = Cell { stamp: Some(group.stamp), record };
         let Ok(copy) = ControlCopy::read(cell, sent.sent_ns) else { return };
         let mut in_force_us = copy.force_us();
         if in_force_us > 0 {
@@ -97,7 +90,7 @@ impl Driver {
         let done = extract(&mut self.edits.written, |it| it.force_us <= now_us);
         self.inbox.counters.commits.add(done.len());
         for Written { job, connects, .. } in done {
-            self.complete(job, &[RecordKey::control()], Some(connects));
+            self.complete(job, Some(connects));
         }
         let now = Timestamp::from_nanos(now_us.saturating_mul(1_000));
         let is_settled =

@@ -6,13 +6,13 @@ use redis::{RedisError, Value};
 use tidegate_engine::Outage;
 use tidegate_engine::shared::RecordKey;
 
-use super::{Driver, Reader, Sent, local_ns};
-use crate::batch::{Group, Pending, Times};
+use super::{Driver, Sent, local_ns};
+use crate::batch::Group;
 use crate::cache::Seen;
 use crate::commands::{Committed, ReadFailure, cell, is_redirection};
 use crate::control::ControlCopy;
 use crate::frame::Cell;
-use crate::intent::Found;
+use crate::key_map::KeyMap;
 use crate::locks::lock;
 use crate::server_time::{ClockStep, RoundTrip};
 
@@ -22,14 +22,10 @@ impl Driver {
         let responses = match response {
             Ok(responses) => responses,
             Err(error) => {
-                let lane = sent.lane;
                 self.sent.insert(id, sent);
-                return self.lose_lane(lane, &error.to_string());
+                return self.lose_link(&error.to_string());
             }
         };
-        if let Some(lane) = self.lanes.all.get_mut(sent.lane) {
-            lane.in_flight = lane.in_flight.saturating_sub(1);
-        }
         let trip = RoundTrip { sent_ns: sent.sent_ns, back_ns: local_ns() };
         self.observe_time(&sent, &responses, trip);
         self.take_control(&sent, &responses);
@@ -43,23 +39,17 @@ impl Driver {
 
     /// A group has its response.
     fn take_group(&mut self, (group, sent): (Group, &mut Sent), committed: Committed) {
-        if group.part_of.is_some() {
-            return self.take_part((group, sent), committed);
-        }
         if sent.is_resend
             && let Committed::Refused(error) = &committed
             && is_redirection(error)
         {
             // What was sent before may have been done, so it stays uncertain.
-            let key = group.keys.first().copied();
-            self.keep_uncertain(group, &mut sent.batch.pending, sent.now_ms);
-            return self.refused(sent.lane, error, key);
+            self.keep_uncertain(group, &mut sent.batch.pending);
+            return self.refused(error);
         }
         if sent.is_resend && committed == Committed::NoScript {
-            if let Some(lane) = self.lanes.all.get_mut(sent.lane) {
-                lane.scripts_are_gone = true;
-            }
-            return self.keep_uncertain(group, &mut sent.batch.pending, sent.now_ms);
+            self.scripts_are_gone = true;
+            return self.keep_uncertain(group, &mut sent.batch.pending);
         }
         for key in &group.keys {
             self.busy.remove(key);
@@ -73,7 +63,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn observe_time(&self, sent: &Sent, responses: &[Value], trip: RoundTrip) {
+    pub(super) fn observe_time(&mut self, sent: &Sent, responses: &[Value], trip: RoundTrip) {
         let Some(Value::Array(parts)) = sent.encoded.time.and_then(|at| responses.get(at)) else {
             return;
         };
@@ -85,19 +75,25 @@ impl Driver {
         };
         let (Some(seconds), Some(micros)) = (part(0), part(1)) else { return };
         let server_us = seconds.saturating_mul(1_000_000).saturating_add(micros);
-        match self.inbox.clock.observe(server_us, trip) {
-            Some(ClockStep::Forward(by)) => {
-                self.inbox.counters.clock_forward.add(1);
-                tracing::warn!(?by, "the clock of the store was set forward; it counts as time");
-            }
-            Some(ClockStep::Back(by)) => {
-                self.inbox.counters.clock_back.add(1);
-                tracing::warn!(
+        let Some(step) = self.inbox.clock.observe(server_us, trip) else { return };
+        let counters = &self.inbox.counters;
+        match step {
+            ClockStep::Forward(_) => counters.clock_forward.add(1),
+            ClockStep::Back(_) => counters.clock_back.add(1),
+        }
+        if self.step_logs.may_log(trip.back_ns) {
+            match step {
+                ClockStep::Forward(by) => {
+                    tracing::warn!(
+                        ?by,
+                        "the clock of the store stepped forward; it counts as time"
+                    );
+                }
+                ClockStep::Back(by) => tracing::warn!(
                     ?by,
-                    "the clock of the store was set back; nothing refills meanwhile"
-                );
+                    "the clock of the store stepped back; nothing refills until that time comes again"
+                ),
             }
-            None => {}
         }
     }
 
@@ -114,9 +110,7 @@ impl Driver {
                 return;
             }
             Value::ServerError(error) if error.code() == "NOSCRIPT" => {
-                if let Some(lane) = self.lanes.all.get_mut(sent.lane) {
-                    lane.scripts_are_gone = true;
-                }
+                self.scripts_are_gone = true;
                 self.wants_control = true;
                 return;
             }
@@ -152,65 +146,47 @@ impl Driver {
             }
             Err(ReadFailure::Refused(error)) => {
                 drop(known);
-                self.refused(sent.lane, &error, Some(RecordKey::control()));
+                self.refused(&error);
             }
         }
     }
 
+    /// Takes over the records that were read. The transactions that wait for them are decided, or fail.
     pub(super) fn take_reads(&mut self, sent: &mut Sent, responses: &[Value]) {
         let reads = std::mem::take(&mut sent.batch.reads);
         if reads.is_empty() {
             return;
         }
-        let mut met = Vec::new();
-        let mut ended = Vec::new();
+        let mut failures: KeyMap<ReadFailure> = KeyMap::default();
         {
             let mut known = lock(&self.inbox.known);
-            for ((key, reader), found) in reads.into_iter().zip(sent.encoded.read(responses)) {
+            for (key, found) in reads.into_iter().zip(sent.encoded.read(responses)) {
                 self.busy.remove(&key);
-                let failure = match found {
-                    Ok(Found::Cell(cell)) => {
-                        known.cache.insert(key, Seen { cell, at_ns: sent.sent_ns });
-                        None
-                    }
-                    Ok(Found::Intent(intent)) => {
-                        met.push((key, *intent));
-                        None
-                    }
-                    Err(failure) => Some(failure),
-                };
-                ended.push((key, reader, failure));
+                match found {
+                    Ok(cell) => known.cache.insert(key, Seen { cell, at_ns: sent.sent_ns }),
+                    Err(failure) => drop(failures.insert(key, failure)),
+                }
             }
         }
-        for (key, intent) in met {
-            self.meet(key, intent);
-        }
-        // What comes first waits first.
-        for (key, reader, failure) in ended.into_iter().rev() {
-            let outage = match failure {
-                None => None,
-                Some(ReadFailure::Foreign) => Some(Outage::Corrupt(key)),
-                Some(ReadFailure::Refused(error)) => {
-                    self.refused(sent.lane, &error, Some(key));
-                    (!is_redirection(&error)).then_some(Outage::Unavailable)
+        let mut again = Vec::new();
+        for job in std::mem::take(&mut sent.batch.readers) {
+            let mut failed = job.needs.iter().filter_map(|key| Some((*key, failures.get(key)?)));
+            let outage = failed.find_map(|(key, failure)| match failure {
+                ReadFailure::Foreign => Some(Outage::Corrupt(key)),
+                ReadFailure::Refused(error) => {
+                    (!is_redirection(error)).then_some(Outage::Unavailable)
                 }
-            };
-            self.has_read(reader, outage);
+            });
+            match outage {
+                Some(outage) => self.fail(job, outage),
+                None => again.push(job),
+            }
         }
-    }
-
-    /// One of the records that a transaction waits for has come, or cannot be read now.
-    pub(super) fn has_read(&mut self, number: u64, failure: Option<Outage>) {
-        let Some(reader) = self.readers.get_mut(&number) else { return };
-        reader.missing = reader.missing.saturating_sub(1);
-        reader.failure = reader.failure.or(failure);
-        if reader.missing > 0 {
-            return;
-        }
-        let Some(Reader { job, failure, .. }) = self.readers.remove(&number) else { return };
-        match failure {
-            Some(outage) => self.fail(job, outage),
-            None => self.wait_first(vec![job]),
+        self.wait_first(again);
+        for failure in failures.into_values() {
+            if let ReadFailure::Refused(error) = failure {
+                self.refused(&error);
+            }
         }
     }
 
@@ -221,8 +197,7 @@ impl Driver {
             Committed::Yes => {
                 self.remember(&group, sent);
                 self.inbox.counters.commits.add(group.jobs.len());
-                let keys = group.keys;
-                group.jobs.into_iter().for_each(|job| self.complete(job, &keys, None));
+                group.jobs.into_iter().for_each(|job| self.complete(job, None));
             }
             Committed::No(found) => {
                 self.inbox.counters.conflicts.add(1);
@@ -230,14 +205,13 @@ impl Driver {
                 let writes = sent.batch.outage_of(&group) == Outage::Unknown;
                 for (key, found) in found {
                     match found {
-                        Ok(Found::Cell(cell)) => {
-                            if writes && group.part_of.is_none() {
+                        Ok(cell) => {
+                            if writes {
                                 self.lost((key, &cell), sent);
                             }
                             let seen = Seen { cell, at_ns: sent.sent_ns };
                             lock(&self.inbox.known).cache.insert(key, seen);
                         }
-                        Ok(Found::Intent(intent)) => self.meet(key, *intent),
                         Err(_) => lock(&self.inbox.known).cache.remove(&key),
                     }
                 }
@@ -252,13 +226,11 @@ impl Driver {
                 }
             }
             Committed::NoScript => {
-                if let Some(lane) = self.lanes.all.get_mut(sent.lane) {
-                    lane.scripts_are_gone = true;
-                }
+                self.scripts_are_gone = true;
                 self.wait_first(group.jobs);
             }
             Committed::Refused(error) => {
-                self.refused(sent.lane, &error, group.keys.first().copied());
+                self.refused(&error);
                 if is_redirection(&error) {
                     return self.wait_first(group.jobs);
                 }
@@ -271,29 +243,22 @@ impl Driver {
         }
     }
 
-    /// Another node may have written a key before: then turns are taken, if it goes on. Where records
-    /// are spread over nodes they are not.
+    /// Another node may have written a key before: then turns are taken, if it goes on.
     fn lost(&mut self, (key, found): (RecordKey, &Cell), sent: &Sent) {
         let expected = sent.batch.pending.get(&key).map(|pending| &pending.expected);
-        if expected != Some(found) && self.lanes.cluster.is_none() {
+        if expected != Some(found) {
             self.turns.lost(key, found, sent.sent_ns);
         }
     }
 
     /// What was committed is what the server has now.
     pub(super) fn remember(&self, group: &Group, sent: &Sent) {
-        let kept_longer = self.inbox.settings.kept_longer;
-        let times = Times { now_ms: sent.now_ms, kept_longer };
         let mut known = lock(&self.inbox.known);
         for key in &group.keys {
-            let Some(Pending { expected, change, .. }) = sent.batch.pending.get(key) else {
-                continue;
-            };
-            let cell = match change {
-                Some(change) => change.cell(group.stamp, times),
-                None => expected.clone(),
-            };
-            known.cache.insert(*key, Seen { cell, at_ns: sent.sent_ns });
+            if let Some(pending) = sent.batch.pending.get(key) {
+                let cell = pending.after(group.stamp);
+                known.cache.insert(*key, Seen { cell, at_ns: sent.sent_ns });
+            }
         }
     }
 }

@@ -22,10 +22,9 @@ use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use tidegate_engine::shared::RecordKey;
 
 use crate::batch::{Group, Pending};
-use crate::commands::found;
+use crate::commands::cell;
 use crate::error::ConnectFailure;
 use crate::frame::{Cell, TAKES_TURNS};
-use crate::intent::Found;
 use crate::key_map::{KeyMap, KeySet};
 use crate::route::Route;
 
@@ -265,7 +264,7 @@ impl Turns {
         if self.keys.is_empty() {
             return sent;
         }
-        for group in groups.iter_mut().filter(|group| group.part_of.is_none()) {
+        for group in groups.iter_mut() {
             for key in &group.keys {
                 if let Some(turn) = self.keys.get_mut(key)
                     && let TurnState::Here(losses) = turn.state
@@ -304,10 +303,7 @@ async fn wait_for(
     let mut command = redis::cmd("BLPOP");
     command.arg(name).arg(limit_secs);
     match command.query_async(connection).await? {
-        Value::Array(parts) => Ok(match parts.get(1).map(found) {
-            Some(Ok(Found::Cell(cell))) => Some(cell),
-            _ => None,
-        }),
+        Value::Array(parts) => Ok(parts.get(1).and_then(|value| cell(value).ok())),
         _ => Ok(None),
     }
 }

@@ -64,13 +64,13 @@ fn fields_that_are_no_ids_are_left_out() {
 #[test]
 fn no_more_than_the_bound_are_taken() {
     let many: Vec<_> = (0..2_000).map(|id| (id, announcement("a", 0))).collect();
-    let list = Registry::new("t", false).take(&responses(&many), (0, 0)).unwrap();
+    let list = Registry::new("t").take(&responses(&many), (0, 0)).unwrap();
     assert_eq!(list.nodes.len(), MOST_NODES);
 }
 
 #[test]
 fn a_node_is_present_for_10_s_and_removed_after_60_s() {
-    let mut registry = Registry::new("t", false);
+    let mut registry = Registry::new("t");
     for (age_ms, is_present, is_gone) in [
         (0, true, false),
         (10_000, true, false),
@@ -88,7 +88,7 @@ fn a_node_is_present_for_10_s_and_removed_after_60_s() {
 
 #[test]
 fn an_announcement_from_later_than_now_counts_for_as_long_as_any_other() {
-    let mut registry = Registry::new("t", false);
+    let mut registry = Registry::new("t");
     let read = responses(&[(1, announcement("dead", 3_600_000))]);
     let alive = |at_ms: u64| responses(&[(1, announcement("alive", 3_600_000 + at_ms))]);
     for (at_s, is_present) in [(0, true), (10, true), (11, false), (60, false)] {
@@ -104,7 +104,7 @@ fn an_announcement_from_later_than_now_counts_for_as_long_as_any_other() {
 
 #[test]
 fn nodes_are_listed_with_itself_first_and_for_as_long_as_the_list_is_fresh() {
-    let mut registry = Registry::new("t", false);
+    let mut registry = Registry::new("t");
     let read = responses(&[
         (1, announcement("c", 9_000)),
         (2, announcement("a", 2_000)),
@@ -127,7 +127,7 @@ fn nodes_are_listed_with_itself_first_and_for_as_long_as_the_list_is_fresh() {
 
 #[test]
 fn a_refusal_by_rights_is_for_good_and_others_are_not() {
-    let mut registry = Registry::new("t", false);
+    let mut registry = Registry::new("t");
     for at in 0..3 {
         let mut refused = |text: &str| {
             let mut responses = responses(&[]);
@@ -142,7 +142,7 @@ fn a_refusal_by_rights_is_for_good_and_others_are_not() {
 
 #[test]
 fn it_announces_itself_every_two_seconds_and_removes_what_is_gone() {
-    let mut registry = Registry::new("shop", false);
+    let mut registry = Registry::new("shop");
     let own = announcement("a", 0);
     assert!(registry.is_due(0) && !registry.is_announced());
     let old = responses(&[(7, announcement("old", 0))]);
@@ -158,16 +158,6 @@ fn it_announces_itself_every_two_seconds_and_removes_what_is_gone() {
     assert_eq!(pipeline.len(), 3, "it is removed once");
     registry.announce_soon();
     assert!(registry.is_due(SECOND_NS * 3) && registry.is_announced());
-}
-
-#[test]
-fn the_record_is_in_the_slot_of_the_policy() {
-    use crate::slots::slot_of;
-    for (namespace, is_spread) in [("{tidegate}", false), ("tidegate", true), ("a{b}c", true)] {
-        let name = Registry::new(namespace, is_spread).name;
-        assert!(name.starts_with(&format!("{namespace}:")));
-        assert_eq!(slot_of(&name), slot_of(&format!("{namespace}:control")), "{name}");
-    }
 }
 
 #[test]

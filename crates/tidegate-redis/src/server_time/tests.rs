@@ -52,3 +52,28 @@ fn a_system_clock_that_is_ahead_does_not_count_once_the_server_is_known() {
     assert!(clock.now() < before, "limits refill by the server's time");
     assert!(clock.latest() < before);
 }
+
+#[test]
+fn a_clock_that_is_adjusted_is_no_step_and_the_last_step_is_remembered() {
+    let clock = ServerClock::default();
+    let ahead_us = 1_000_000_000_000;
+    assert_eq!(observe(&clock, ahead_us, 100), None);
+    assert_eq!(observe(&clock, ahead_us + 4_900_000, 100), None, "less than 5 s");
+    let _ = clock.now();
+    assert_eq!(observe(&clock, ahead_us, 100), None);
+    assert_eq!(clock.last_step(), None);
+    assert!(clock.ahead() > Duration::from_millis(4_800), "it stands still: {:?}", clock.ahead());
+    let step = observe(&clock, ahead_us - 5_100_000, 100);
+    assert!(matches!(step, Some(ClockStep::Back(_))), "{step:?}");
+    assert_eq!(clock.last_step(), step);
+    assert!(clock.ahead() > Duration::from_millis(9_800), "{:?}", clock.ahead());
+}
+
+#[test]
+fn a_clock_that_follows_the_server_is_not_ahead_of_it() {
+    let clock = ServerClock::default();
+    assert_eq!(clock.ahead(), Duration::ZERO, "nothing is known");
+    assert_eq!(observe(&clock, 1_000_000_000_000, 100), None);
+    let _ = clock.now();
+    assert!(clock.ahead() < Duration::from_secs(1), "{:?}", clock.ahead());
+}

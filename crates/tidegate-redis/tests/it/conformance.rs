@@ -4,25 +4,23 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::redis::ClusterMode;
 use tidegate::shared::SharedStore;
 use tidegate::testing;
 use tidegate_redis_servers::{Cluster, Program, Server};
 
-use crate::spread::url;
+use crate::cluster::url;
 use crate::support::builder;
 
 static STORES: AtomicU64 = AtomicU64::new(0);
 
 /// A store in a namespace of its own. The suite's clocks stand still, so nothing may expire.
 fn make(server: &Server) -> SharedStore {
-    make_at(&server.url(), ClusterMode::Spread)
+    make_at(&server.url())
 }
 
-fn make_at(url: &str, cluster: ClusterMode) -> SharedStore {
+fn make_at(url: &str) -> SharedStore {
     let number = STORES.fetch_add(1, Ordering::Relaxed);
     builder(url)
-        .cluster(cluster)
         .namespace(&format!("t{number}"))
         .deadline(Duration::from_secs(60))
         .edit_lead(Duration::from_millis(1))
@@ -45,16 +43,9 @@ fn it_conforms_on_redis() {
 }
 
 #[test]
-fn it_conforms_spread_over_a_cluster() {
+fn it_conforms_in_a_cluster() {
     let cluster = Cluster::start(Program::Valkey9);
-    testing::conformance(|| make_at(&url(&cluster), ClusterMode::Spread));
-}
-
-#[test]
-#[ignore = "long, and on the way of one server: cargo test -p tidegate-redis --test it together_in -- --ignored"]
-fn it_conforms_together_in_a_cluster() {
-    let cluster = Cluster::start(Program::Redis7);
-    testing::conformance(|| make_at(&url(&cluster), ClusterMode::Together));
+    testing::conformance(|| make_at(&url(&cluster)));
 }
 
 #[test]
@@ -66,9 +57,7 @@ fn it_passes_the_vectors() {
 #[test]
 fn it_passes_the_vectors_in_a_cluster() {
     let cluster = Cluster::start(Program::Redis7);
-    for mode in [ClusterMode::Spread, ClusterMode::Together] {
-        pass_vectors(|| make_at(&url(&cluster), mode));
-    }
+    pass_vectors(|| make_at(&url(&cluster)));
 }
 
 fn pass_vectors(make: impl Fn() -> SharedStore) {

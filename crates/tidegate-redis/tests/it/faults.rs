@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tidegate::{CheckError, Clock};
+use tidegate::CheckError;
 use tidegate_redis_servers::{Appendfsync, Cut, Fault, Program, Proxy, Server, until};
 
 use crate::nodes::WINDOW;
@@ -57,6 +57,40 @@ fn a_lost_commit_that_another_node_wrote_over_is_unknown_and_not_charged_again()
     });
     assert_eq!(node.redis.stats().unknown, 1);
     assert_eq!(other.left(), 496, "it is charged once");
+}
+
+#[test]
+fn what_could_not_be_sent_is_unavailable() {
+    let server = Server::start(Program::Valkey9);
+    let proxy = Proxy::start(server.address());
+    let short = builder(&proxy.url()).deadline(Duration::from_millis(300));
+    let (node, other) = (Node::with(short, WINDOW), Node::new(&server.url(), WINDOW));
+    for round in 0..8 {
+        until("it decides", || node.allows(&ADA) == Some(true));
+        let (left, before) = (other.left(), node.redis.stats());
+        proxy.set(Fault::Refuse);
+        proxy.cut(Cut::Close);
+        until("no connection is left", || proxy.connections() == 0);
+        assert_eq!(node.allows(&ADA), None, "round {round}");
+        let after = node.redis.stats();
+        assert_eq!(after.unknown, before.unknown, "round {round}: it was not sent");
+        assert_eq!(after.unavailable, before.unavailable + 1, "round {round}");
+        assert_eq!(other.left(), left, "nothing is charged");
+        proxy.set(Fault::Pass);
+    }
+}
+
+#[test]
+fn what_may_have_been_sent_is_unknown() {
+    let server = Server::start(Program::Valkey9);
+    let proxy = Proxy::start(server.address());
+    let (node, other) = (Node::new(&proxy.url(), WINDOW), Node::new(&server.url(), WINDOW));
+    assert_eq!(node.allows(&ADA), Some(true));
+    proxy.set(Fault::Refuse);
+    proxy.lose_replies("SET", 1);
+    assert_eq!(node.allows(&ADA), None);
+    assert_eq!((proxy.lost_replies(), node.redis.stats().unknown), (1, 1), "it may have happened");
+    assert_eq!(other.left(), 498, "and it has");
 }
 
 /// Scripts are loaded with each connection; here they are gone before the commit is sent again.
@@ -274,38 +308,6 @@ fn a_wrong_password_is_an_outage() {
     assert_eq!(node.allows(&ADA), None);
     let right = Node::new(&format!("redis://:right@{address}"), WINDOW);
     assert_eq!(right.allows(&ADA), Some(true));
-}
-
-#[test]
-fn a_clock_set_back_refills_nothing_and_one_set_forward_counts_as_time() {
-    let policy =
-        "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nbucket = { rate = \"1/s\", burst = 5 }\n";
-    for program in [Program::Valkey9, Program::Redis7] {
-        let server = Server::builder(program).steppable_clock().start();
-        let node = Node::new(&server.url(), policy);
-        (0..5).for_each(|_| assert_eq!(node.allows(&ADA), Some(true), "{program}"));
-        let before = node.redis.clock().now();
-        server.step_clock(-10);
-        until("it is noticed", || node.redis.stats().clock_back == 1);
-        assert!(node.left() <= 2, "nothing was refilled by it");
-        assert!(node.redis.clock().now() >= before);
-        // From before the first step on, 10 s have passed.
-        server.step_clock(20);
-        until("it is noticed", || node.redis.stats().clock_forward == 1);
-        assert_eq!(node.left(), 5, "{program}");
-    }
-}
-
-/// An hour ago a reservation of ten minutes is over for the system's clock, and not for the server's.
-#[test]
-fn a_settlement_is_the_first_thing_that_a_node_does_and_counts_by_the_clock_of_the_server() {
-    let server = Server::builder(Program::Valkey9).steppable_clock().start();
-    server.step_clock(-3_600);
-    let first = Node::new(&server.url(), WINDOW);
-    let id = first.engine.reserve(&ADA.cost(7)).block().unwrap().hold().unwrap();
-    let second = Node::new(&server.url(), WINDOW);
-    assert_eq!(second.engine.commit(id, Some(3)).block().unwrap().charged, 3);
-    assert_eq!(first.left(), 497);
 }
 
 /// The rights that the README documents.

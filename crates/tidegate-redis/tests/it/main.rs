@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
-mod abandoned;
+mod clocks;
 mod cluster;
 mod conformance;
 mod durability;
@@ -13,9 +13,8 @@ mod nodes;
 mod presence;
 mod programme;
 mod queue;
+mod restarts;
 mod sentinel;
-mod settled;
-mod spread;
 mod support;
 mod tls;
 mod turns;

@@ -3,12 +3,12 @@
 use std::io::{self, Write};
 use std::sync::{Mutex, Once, PoisonError};
 
-use tidegate::redis::{ClusterMode, Redis};
+use tidegate::redis::Redis;
 use tidegate_redis_servers::{Cluster, Fault, Program, Proxy, Server, until};
 
+use crate::cluster::url;
 use crate::faults::RIGHTS;
 use crate::nodes::WINDOW;
-use crate::spread::spread;
 use crate::support::{ADA, Node, builder};
 
 /// A node of this name that takes part.
@@ -194,25 +194,28 @@ fn without_the_right_to_count_keys_nodes_are_listed_and_keys_are_unknown() {
 }
 
 #[test]
-fn nodes_on_a_cluster_see_each_other_in_both_modes() {
+fn nodes_on_a_cluster_see_each_other() {
     let cluster = Cluster::start(Program::Redis7);
-    for (namespace, record) in [("s", "s:nodes:{s:control}"), ("t", "{t}:nodes")] {
-        let mode = if namespace == "t" { ClusterMode::Together } else { ClusterMode::Spread };
-        let nodes = ["a", "b"].map(|name| {
-            let builder = spread(&cluster, namespace).cluster(mode).node_name(name);
-            Node::with(builder, WINDOW)
-        });
-        nodes.iter().for_each(|node| assert_eq!(node.allows(&ADA), Some(true)));
-        until("they see each other", || {
-            sees(&nodes[0], &["a", "b"]) && sees(&nodes[1], &["b", "a"])
-        });
-        let owner = &cluster.nodes()[cluster.primary_of(cluster.slot_of(record))];
-        assert_eq!(entries(owner, record), 2);
-        let [a, b] = nodes;
-        drop(b);
-        until("it is out of the record", || entries(owner, record) == 1);
-        until("it is not listed", || sees(&a, &["a"]));
+    let nodes = ["a", "b"].map(|name| named(&url(&cluster), name));
+    until("they see each other", || sees(&nodes[0], &["a", "b"]) && sees(&nodes[1], &["b", "a"]));
+    let record = "{tidegate}:nodes";
+    let owner = &cluster.nodes()[cluster.primary_of(cluster.slot_of(record))];
+    assert_eq!(entries(owner, record), 2);
+    let [a, b] = nodes;
+    drop(b);
+    until("it is out of the record", || entries(owner, record) == 1);
+    until("it is not listed", || sees(&a, &["a"]));
+}
+
+#[test]
+fn a_store_without_a_secret_has_to_say_so() {
+    let url = "redis://127.0.0.1:1";
+    for built in [Redis::builder(url).build(), Redis::builder(url).secret("").build()] {
+        let error = built.unwrap_err().to_string();
+        assert!(error.contains("has no secret") && error.contains("without_secret"), "{error}");
     }
+    assert!(Redis::builder(url).without_secret().build().is_ok());
+    assert!(Redis::builder(url).secret("s").build().is_ok());
 }
 
 #[test]

@@ -12,11 +12,13 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use tidegate::{Clock, MonotonicClock};
 use tidegate_redis_servers::{Appendfsync, Cluster, Cut, Fault, Program, Proxy, Server, until};
 
-use crate::spread;
+use crate::cluster;
 use crate::support::{Node, builder};
 use books::Books;
+pub(crate) use books::{Admitted, check_rate};
 
 mod books;
 mod worker;
@@ -69,7 +71,7 @@ impl Member {
     }
 
     fn of_cluster(cluster: &Cluster, log: PathBuf) -> Self {
-        let url = spread::url(cluster);
+        let url = cluster::url(cluster);
         Self { process: spawn(&url, &log), url, proxy: None, log }
     }
 
@@ -120,6 +122,8 @@ fn spawn(url: &str, log: &Path) -> Child {
 /// The faults of a programme, in some order.
 struct Faults {
     random: u64,
+    /// When the server's clock was set, by the machine's, in microseconds.
+    clock_set_us: Vec<u64>,
 }
 
 impl Faults {
@@ -141,7 +145,7 @@ impl Faults {
     fn make_in_cluster(&mut self, cluster: &Cluster, members: &mut [Member]) -> &'static str {
         let count = u64::try_from(members.len()).unwrap();
         let which = usize::try_from(self.below(count)).unwrap();
-        let primaries: Vec<&Server> = spread::primaries(cluster).collect();
+        let primaries: Vec<&Server> = cluster::primaries(cluster).collect();
         let primary = primaries[which % primaries.len()];
         match self.below(6) {
             0..=2 => {
@@ -225,6 +229,7 @@ impl Faults {
                 "the server is full"
             }
             _ => {
+                self.clock_set_us.push(machine_us());
                 server.step_clock(if self.below(2) == 0 { -10 } else { 10 });
                 "the clock is set"
             }
@@ -232,35 +237,42 @@ impl Faults {
     }
 }
 
+/// A number from the environment.
+pub(crate) fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |it| it.parse().expect("a number"))
+}
+
 /// How many faults there are, and in which order.
 fn faults() -> (u64, Faults) {
-    let number = |name: &str, default: u64| {
-        std::env::var(name).map_or(default, |it| it.parse().expect("a number"))
-    };
-    (number("TIDEGATE_FAULTS", 10), Faults { random: number("TIDEGATE_SEED", 1) })
+    let faults = Faults { random: number("TIDEGATE_SEED", 1), clock_set_us: Vec::new() };
+    (number("TIDEGATE_FAULTS", 10), faults)
 }
 
 fn run(program: Program) {
     let server = Server::builder(program).appendonly(Appendfsync::Always).steppable_clock().start();
     let members =
         (0..3).map(|it| Member::behind_proxy(&server, log(&server, it))).collect::<Vec<_>>();
-    run_with(members, |faults, members| faults.make(&server, members));
+    let clock_set_us = run_with(members, |faults, members| faults.make(&server, members));
     let books = Books::read((0..3).map(|it| log(&server, it)));
-    books.check(&Node::with(builder(&server.url()), POLICY));
-    books.check_keys([&server].into_iter());
+    books.check(&Node::with(builder(&server.url()), POLICY), &clock_set_us);
+    books.check_keys([&server].into_iter(), "tidegate");
 }
 
 fn run_in_cluster(program: Program) {
-    // It fails over when a server is silent for this long, which is not to happen here.
-    let settings = Server::builder(program).set("cluster-node-timeout", "30000");
-    let cluster = Cluster::start_with(&settings);
+    let cluster = Cluster::start(program);
+    // It fails over when a server is silent for this long, which is not to happen here. A cluster that starts
+    // with it may take as long to agree.
+    for node in cluster.nodes() {
+        let _ = node.command(&["CONFIG", "SET", "cluster-node-timeout", "30000"]).success();
+    }
     let folder = &cluster.nodes()[0];
     let members =
         (0..3).map(|it| Member::of_cluster(&cluster, log(folder, it))).collect::<Vec<_>>();
-    run_with(members, |faults, members| faults.make_in_cluster(&cluster, members));
+    let clock_set_us =
+        run_with(members, |faults, members| faults.make_in_cluster(&cluster, members));
     let books = Books::read((0..3).map(|it| log(folder, it)));
-    books.check(&Node::with(builder(&spread::url(&cluster)), POLICY));
-    books.check_keys(spread::primaries(&cluster));
+    books.check(&Node::with(builder(&cluster::url(&cluster)), POLICY), &clock_set_us);
+    books.check_keys(cluster::primaries(&cluster), "{tidegate}");
 }
 
 fn log(server: &Server, number: usize) -> PathBuf {
@@ -270,7 +282,7 @@ fn log(server: &Server, number: usize) -> PathBuf {
 fn run_with(
     mut members: Vec<Member>,
     mut make: impl FnMut(&mut Faults, &mut [Member]) -> &'static str,
-) {
+) -> Vec<u64> {
     let (rounds, mut faults) = faults();
     let mut made = Vec::new();
     for _ in 0..rounds {
@@ -279,6 +291,12 @@ fn run_with(
     }
     until_all_work(&members, &made);
     members.iter_mut().for_each(Member::kill);
+    faults.clock_set_us
+}
+
+/// The machine's time, in microseconds, which no fault sets.
+fn machine_us() -> u64 {
+    MonotonicClock.wall().as_nanos() / 1_000
 }
 
 /// Waits until each node has done something since.

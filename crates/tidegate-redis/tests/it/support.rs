@@ -64,7 +64,11 @@ impl Node {
     }
 
     pub(crate) fn count(&self, tally: &Tally) {
-        let which = match self.allows(&ADA) {
+        self.count_of(&ADA, tally);
+    }
+
+    pub(crate) fn count_of(&self, request: &Request<'_>, tally: &Tally) {
+        let which = match self.allows(request) {
             Some(true) => &tally.allowed,
             Some(false) => &tally.denied,
             None => &tally.outages,

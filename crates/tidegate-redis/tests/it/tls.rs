@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate::redis::{ClusterMode, Redis};
+use tidegate::redis::Redis;
 use tidegate_redis_servers::{Certificate, Cluster, Program, Sentinel, Server, TlsFiles};
 
 use crate::nodes::WINDOW;
@@ -82,7 +82,7 @@ fn nodes_of_a_cluster_with_tls_name_each_other_with_tls() {
     // A seed that does not have the slot.
     let other = &cluster.nodes()[(cluster.primary_of(slot) + 1) % 3];
     let url = format!("rediss+cluster://{}", other.tls_address().unwrap());
-    let builder = builder(&url).cluster(ClusterMode::Together).ca_file(&files.authority);
+    let builder = builder(&url).ca_file(&files.authority);
     let node = Node::with(builder, WINDOW);
     assert_eq!(node.allows(&ADA), Some(true), "{:?}", node.redis.failure());
     assert_eq!(node.left(), 499);

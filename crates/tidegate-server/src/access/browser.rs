@@ -71,6 +71,18 @@ pub(crate) fn check_origin(
     if is_own { Ok(()) } else { Err(AccessDenial::OtherOrigin) }
 }
 
+/// Rejects a request that a page has sent directly where proxies send theirs. A proxy passes on the
+/// headers of its client, so the page of a client is named in forwarded requests, too; but only a
+/// proxy adds one of `added`: a page cannot without a permission that this listener never gives.
+pub(crate) fn check_forwarded(headers: &HeaderMap, added: &[&str]) -> Result<(), AccessDenial> {
+    let is_of_page = headers.contains_key(ORIGIN)
+        || headers.get(SEC_FETCH_SITE).is_some_and(|site| site.as_bytes() != b"none");
+    match is_of_page && !added.iter().any(|name| headers.contains_key(*name)) {
+        true => Err(AccessDenial::NotForwarded),
+        false => Ok(()),
+    }
+}
+
 fn is_known<'h>(host: &str, mut hosts: impl Iterator<Item = &'h str>) -> bool {
     if host.parse::<SocketAddr>().is_ok() {
         return true;

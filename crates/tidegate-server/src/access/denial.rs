@@ -30,6 +30,8 @@ pub(crate) enum AccessDenial {
     Origin,
     /// The request is from a page of another origin, or lacks its origin.
     OtherOrigin,
+    /// The request is from a page in a browser, and no proxy has forwarded it.
+    NotForwarded,
 }
 
 /// The kind of a denial, for metrics and logs.
@@ -93,7 +95,7 @@ impl AccessDenial {
             Self::Owner => DenialReason::Owner,
             Self::Limit(_) => DenialReason::Limit,
             Self::Host => DenialReason::Host,
-            Self::Origin | Self::OtherOrigin => DenialReason::Origin,
+            Self::Origin | Self::OtherOrigin | Self::NotForwarded => DenialReason::Origin,
         }
     }
 
@@ -127,6 +129,10 @@ impl fmt::Display for AccessDenial {
             ),
             Self::Origin => f.write_str(
                 "requests from pages in a browser are rejected: remove the header Origin",
+            ),
+            Self::NotForwarded => f.write_str(
+                "requests from pages in a browser are rejected unless a proxy forwards them: let it \
+                 send X-Forwarded-For, or the headers of its guide",
             ),
             Self::OtherOrigin => f.write_str(
                 "requests from pages of other origins are rejected: in a browser, use the dashboard; \

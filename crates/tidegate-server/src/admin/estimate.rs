@@ -137,7 +137,7 @@ impl RuleEdit {
         let mut keys: Vec<_> = sample.keys.iter().map(KeyEstimate::new).collect();
         for (key, pairs) in sample.keys.iter().zip(&attributes) {
             if let Some(opening) = opening(key, used) {
-                let request = Request::new(self.rule.domain(), pairs);
+                let request = Request::of_descriptor(self.rule.domain(), pairs);
                 open(&before, &request, since, opening);
                 open(&after, &request, since, opening);
             }
@@ -145,7 +145,8 @@ impl RuleEdit {
         let is_opened = !self.needs_opening || used.len() == sample.keys.len();
         let mut is_exact = is_all && is_opened && sample.is_whole && sample.halvings == 0;
         for step in &steps {
-            let request = Request::new(self.rule.domain(), &attributes[step.key]).cost(step.cost);
+            let pairs = &attributes[step.key];
+            let request = Request::of_descriptor(self.rule.domain(), pairs).cost(step.cost);
             for _ in 0..step.count {
                 let is_denied = |engine: &TrialEngine| {
                     let report = engine.at(step.at).check(&request).block();
@@ -176,7 +177,7 @@ impl RuleEdit {
         Ok(engine)
     }
 
-    /// The attributes of requests with this key.
+    /// The attributes of requests with this key, by the names that the rule reads.
     fn attributes<'k>(&self, name: &'k KeyName) -> Vec<(&'k str, &'k str)> {
         let parts = name.parts().zip(&self.key_parts);
         let pairs = parts.filter_map(|((name, value), part)| {

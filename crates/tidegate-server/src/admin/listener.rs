@@ -1,6 +1,7 @@
 //! The admin API over HTTP.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, ORIGIN};
@@ -13,7 +14,7 @@ use tidegate::policy::Scope;
 
 use super::events::{self, AdminHttpResponse, whole};
 use super::session::is_tls;
-use super::{AdminClient, AdminError, AdminRequest, AdminResponse, Payload};
+use super::{AdminClient, AdminError, AdminRequest, AdminResponse, RawPayload};
 use crate::access::browser::{self, OriginRule};
 use crate::access::{AccessDenial, ConnectionAccess, CurrentSession, Principal};
 use crate::daemon::{Daemon, SharedDaemon};
@@ -23,7 +24,7 @@ use crate::http::response::{HttpResponse, JSON, PROBLEM, TEXT, openapi, typed};
 use crate::http::{body_len, serve_connection};
 use crate::listener::Listener;
 use tidegate_listen::http::{ConnectionPhase, PhaseTracker};
-use tidegate_listen::{Connection, PeerId, Protocol, ShutdownSignal};
+use tidegate_listen::{Connection, PeerId, Permit, Protocol, ShutdownSignal};
 
 /// The protocol of the admin listener: HTTP/1.1.
 #[derive(Debug)]
@@ -36,6 +37,7 @@ pub(super) struct AdminConnection {
     pub(super) peer: PeerId,
     pub(super) access: ConnectionAccess,
     shutdown: ShutdownSignal,
+    permit: Arc<Permit>,
 }
 
 /// The client of a request.
@@ -144,13 +146,15 @@ impl AdminHttp {
         let path = request.uri().path().to_owned();
         match &*path {
             "/healthz" => return Ok(AdminBody::Text("ok\n".into())),
-            "/readyz" => return Ok(AdminBody::Json(self.readiness())),
+            "/readyz" => {
+                return Ok(AdminBody::Json(self.readiness(client, request.uri().query())));
+            }
             _ => {}
         }
         if path == "/admin/v1/session" {
             let (head, body) = request.into_parts();
             let body = self.body(body, TOKEN_BYTES_MAX).await?;
-            let payload = Payload::of_bytes(&body)?;
+            let payload = RawPayload::Any(body).decode().await?;
             let session = self.session(client, (&head.method, &head.headers), payload)?;
             return Ok(AdminBody::Session(session));
         }
@@ -178,11 +182,12 @@ impl AdminHttp {
             path: &path,
             query: head.uri.query().unwrap_or(""),
             payload: match is_toml(&head.headers) {
-                true => Payload::of_toml(&body)?,
-                false => Payload::of_bytes(&body)?,
+                true => RawPayload::Toml(body),
+                false => RawPayload::Any(body),
             },
         };
-        let client = AdminClient { principal: &principal, actor: &actor };
+        let permit = Some(&*client.permit);
+        let client = AdminClient { principal: &principal, actor: &actor, permit };
         Ok(AdminBody::Json(super::handle(&self.daemon, client, call).await))
     }
 
@@ -240,9 +245,9 @@ impl AdminHttp {
         Ok(Login { principal, session })
     }
 
-    fn readiness(&self) -> AdminResponse {
-        let readiness = self.daemon.readiness();
-        let status = if readiness.ready { 200 } else { 503 };
+    fn readiness(&self, client: &AdminConnection, query: Option<&str>) -> AdminResponse {
+        let readiness = self.daemon.readiness(&client.shutdown);
+        let status = readiness.status(query).as_u16();
         let body = serde_json::to_value(readiness).unwrap_or_default();
         AdminResponse { status, body, denial: None }
     }
@@ -260,7 +265,12 @@ impl Protocol for AdminHttp {
     async fn serve(&self, connection: Connection) {
         let Connection { io, peer, shutdown, permit, certificate, .. } = connection;
         let access = self.daemon.access.connect(permit.state(), certificate.as_ref());
-        let client = &AdminConnection { peer, access, shutdown: shutdown.clone() };
+        let client = &AdminConnection {
+            peer,
+            access,
+            shutdown: shutdown.clone(),
+            permit: Arc::clone(&permit),
+        };
         let watch = &PhaseTracker::new(self.daemon.settings.bounds.timeouts(), permit);
         let service = service_fn(|request| self.tracked(watch, client, request));
         serve_connection(&self.daemon, Listener::Admin, (io, watch), shutdown, service).await;

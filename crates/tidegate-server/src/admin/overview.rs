@@ -11,7 +11,7 @@ use tidegate_listen::ShutdownSignal;
 use tokio::time::MissedTickBehavior;
 
 use super::state;
-use crate::daemon::{Daemon, SharedDaemon};
+use crate::daemon::{Daemon, Readiness, SharedDaemon};
 use crate::listener::Listener;
 use crate::telemetry::{Reading, resident_bytes};
 use crate::traffic::{Point, RULE_STEPS, RuleCounts, STEP_MS};
@@ -49,7 +49,8 @@ pub(crate) async fn measure(daemon: SharedDaemon, mut shutdown: ShutdownSignal) 
         }
         daemon.traffic.history.push(point.clone());
         if is_followed {
-            let overview = overview(&daemon, &point, rules.unwrap_or_default());
+            let readiness = daemon.readiness(&shutdown);
+            let overview = overview(&daemon, &readiness, &point, rules.unwrap_or_default());
             daemon.traffic.feed.publish(event("overview", &overview));
         }
     }
@@ -131,8 +132,12 @@ impl RuleTotals {
 }
 
 /// The content of an event.
-fn overview(daemon: &Daemon, point: &Point, rules: Vec<(RuleId, RuleCounts)>) -> Value {
-    let readiness = daemon.readiness();
+fn overview(
+    daemon: &Daemon,
+    readiness: &Readiness,
+    point: &Point,
+    rules: Vec<(RuleId, RuleCounts)>,
+) -> Value {
     let problems = [&readiness.store, &readiness.policy, &readiness.tokens, &readiness.tls];
     let mut problems: Vec<String> = problems.into_iter().flatten().cloned().collect();
     let restart = readiness.needs_restart.iter();
@@ -164,7 +169,7 @@ fn overview(daemon: &Daemon, point: &Point, rules: Vec<(RuleId, RuleCounts)>) ->
         "connections": Listener::ALL.iter().map(open).collect::<Map<_, _>>(),
         "store": store,
         "nodes": nodes,
-        "ready": readiness.ready,
+        "degraded": readiness.degraded,
         "problems": problems,
         "changes": daemon.audit.last(),
         "rules": rules.collect::<Vec<_>>(),

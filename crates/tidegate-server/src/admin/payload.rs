@@ -1,9 +1,55 @@
 //! Bodies of admin requests: tables in TOML or JSON.
+//!
+//! A body is decoded when its client may send it, on a thread that may block, and into a bounded number
+//! of values: in memory a value may take fifty times its bytes.
 
+use std::cell::Cell;
+use std::fmt;
+
+use bytes::Bytes;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use tidegate::policy::{Policy, Rule, readable};
 
 use super::AdminError;
+
+/// The body of an admin request, as it arrived.
+#[derive(Debug)]
+pub(crate) enum RawPayload {
+    /// JSON if it begins with a brace, as no TOML does.
+    Any(Bytes),
+    /// TOML, whatever it begins with.
+    Toml(Bytes),
+    /// The field of a frame, which is short.
+    Decoded(Payload),
+}
+
+impl RawPayload {
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Any(bytes) | Self::Toml(bytes) => bytes.len(),
+            Self::Decoded(_) => 0,
+        }
+    }
+
+    /// Decodes it, without holding up a worker of the runtime.
+    pub(crate) async fn decode(self) -> Result<Payload, AdminError> {
+        let decode: fn(&[u8]) -> Result<Payload, AdminError> = match &self {
+            Self::Any(_) => Payload::of_bytes,
+            Self::Toml(_) => Payload::of_toml,
+            Self::Decoded(_) => |_| Ok(Payload::Nothing),
+        };
+        match self {
+            Self::Decoded(payload) => Ok(payload),
+            Self::Any(bytes) if bytes.is_empty() => Ok(Payload::Nothing),
+            Self::Any(bytes) | Self::Toml(bytes) => {
+                let decoded = tokio::task::spawn_blocking(move || decode(&bytes)).await;
+                decoded.unwrap_or_else(|_| Err(AdminError::outage()))
+            }
+        }
+    }
+}
 
 /// The body of an admin request.
 #[derive(Clone, Debug)]
@@ -22,7 +68,7 @@ impl Payload {
         let text = text_of(bytes)?;
         match text.trim_ascii_start() {
             "" => Ok(Self::Nothing),
-            json if json.starts_with('{') => serde_json::from_str(json)
+            json if json.starts_with('{') => bounded_json(json)
                 .map(Self::Json)
                 .map_err(|error| AdminError::unreadable(format!("the body is not JSON: {error}"))),
             _ => Ok(Self::Toml(text.into())),
@@ -54,6 +100,10 @@ impl Payload {
             Self::Toml(text) => {
                 // Bounds size and depth before it is parsed.
                 readable("body", text.as_bytes())?;
+                let is_mark = |byte: &&u8| matches!(**byte, b',' | b'=' | b'[' | b'{');
+                if text.as_bytes().iter().filter(is_mark).count() > MOST_VALUES {
+                    return Err(AdminError::unfit(format!("more than {MOST_VALUES} values")));
+                }
                 let table: toml::Table = toml::from_str(&text).map_err(|error| {
                     AdminError::unreadable(format!("the body is not TOML: {error}"))
                 })?;
@@ -66,6 +116,82 @@ impl Payload {
 fn text_of(bytes: &[u8]) -> Result<&str, AdminError> {
     std::str::from_utf8(bytes).map_err(|_| AdminError::unreadable("the body is not UTF-8"))
 }
+
+/// A JSON text with a bounded number of values.
+fn bounded_json(text: &str) -> Result<Value, serde_json::Error> {
+    let left = Cell::new(MOST_VALUES);
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let value = BoundedValue(&left).deserialize(&mut reader)?;
+    reader.end()?;
+    Ok(value)
+}
+
+/// A value, of which so many may still come.
+#[derive(Clone, Copy)]
+struct BoundedValue<'c>(&'c Cell<usize>);
+
+impl<'de> DeserializeSeed<'de> for BoundedValue<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        match self.0.get().checked_sub(1) {
+            Some(left) => self.0.set(left),
+            None => return Err(D::Error::custom(format_args!("more than {MOST_VALUES} values"))),
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for BoundedValue<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = list.next_element_seed(self)? {
+            values.push(value);
+        }
+        Ok(values.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut table = Map::new();
+        while let Some(name) = map.next_key::<String>()? {
+            table.insert(name, map.next_value_seed(self)?);
+        }
+        Ok(table.into())
+    }
+}
+
+/// The most values in a body: a list of as many addresses may be banned at once.
+const MOST_VALUES: usize = 16_384;
 
 /// Merges a table into another: null removes, tables merge, everything else replaces.
 pub(crate) fn merge(table: &mut TomlTable, over: TomlTable) {
@@ -121,11 +247,11 @@ pub(crate) fn as_json(value: toml::Value) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
     use tidegate::policy::Policy;
 
-    use super::{Payload, Value, merge, rule_of, table_of};
+    use super::{MOST_VALUES, Payload, RawPayload, Value, merge, rule_of, table_of};
 
     #[test]
     fn toml_and_json_decode_to_the_same_table() {
@@ -137,6 +263,12 @@ mod tests {
         for wrong in ["{", "a = ", "", "[1]\u{0}", r#"{"a":1}}"#] {
             assert!(table(wrong).is_err(), "{wrong:?}");
         }
+        let many = |count: usize| format!(r#"{{"a":[{}0]}}"#, "0,".repeat(count));
+        assert!(table(&many(MOST_VALUES - 3)).is_ok());
+        assert!(table(&many(MOST_VALUES - 2)).is_err(), "one more than it may have");
+        let flat = |count: usize| format!("a = [{}0]", "0,".repeat(count));
+        assert!(table(&flat(MOST_VALUES - 2)).is_ok());
+        assert!(table(&flat(MOST_VALUES - 1)).is_err());
         let deep = format!("a = {}{}", "[".repeat(100_000), "]".repeat(100_000));
         assert!(table(&deep).is_err());
     }
@@ -170,5 +302,31 @@ mod tests {
         .expect("a policy");
         let rule = &policy.rules()[0];
         assert_eq!(&rule_of(table_of(rule)).expect("the same rule"), rule);
+    }
+
+    #[test]
+    fn a_body_is_decoded_on_a_thread_that_may_block() {
+        let raw = RawPayload::Any(bytes::Bytes::from_static(b"{\"a\":1}"));
+        let decoded = while_blocking_threads_are_busy(raw.decode());
+        let table = decoded.and_then(Payload::table).expect("a table");
+        assert_eq!(Value::from(table), json!({ "a": 1 }));
+    }
+
+    /// Polls a future once while no thread that may block is free, so that it has to wait for one,
+    /// and returns its output.
+    pub(in crate::admin) fn while_blocking_threads_are_busy<F: Future>(future: F) -> F::Output {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.max_blocking_threads(1).enable_all().build().expect("a runtime");
+        let (release, busy) = std::sync::mpsc::channel::<()>();
+        runtime.block_on(async {
+            tokio::task::spawn_blocking(move || busy.recv());
+            let mut future = std::pin::pin!(future);
+            let first = std::future::poll_fn(|context| {
+                std::task::Poll::Ready(future.as_mut().poll(context).is_pending())
+            });
+            assert!(first.await, "a worker of the runtime has done it");
+            drop(release);
+            future.await
+        })
     }
 }

@@ -1,11 +1,12 @@
 //! What an edit would change, and what it would have changed in the last minutes.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tidegate::policy::{Override, Policy, Rule, RuleChange, RuleDifference, RuleId};
 use tidegate::{KeyName, Timestamp};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::edits::{domain, nothing_else, text};
 use super::estimate::{Estimate, RuleEdit, opening_matters};
@@ -32,10 +33,19 @@ struct ProposedRule {
     edit: Result<(Rule, Rule), &'static str>,
 }
 
-/// `POST preview`
+/// Waits for the turn of a preview: its body is decoded after that.
+pub(super) async fn turn() -> Result<SemaphorePermit<'static>, AdminError> {
+    ONE_PREVIEW.acquire().await.map_err(|_| AdminError::outage())
+}
+
+/// `POST preview`, in its [turn].
 pub(super) async fn preview(daemon: &SharedDaemon, payload: Payload) -> Result<Value, AdminError> {
-    let proposal = Proposal::read(daemon, payload)?;
-    let _one_at_a_time = ONE_PREVIEW.acquire().await.map_err(|_| AdminError::outage())?;
+    let proposal = {
+        let daemon = Arc::clone(daemon);
+        // A policy may be large, so it must not block a worker of the runtime.
+        let read = tokio::task::spawn_blocking(move || Proposal::read(&daemon, payload));
+        read.await.map_err(|_| AdminError::outage())??
+    };
     let mut rules = Vec::with_capacity(proposal.rules.len());
     for (index, rule) in proposal.rules.into_iter().enumerate() {
         let ProposedRule { id, description, starts_fresh, edit } = rule;
@@ -228,3 +238,27 @@ static ONE_PREVIEW: Semaphore = Semaphore::const_new(1);
 const MOST_ESTIMATES: usize = 16;
 /// How many keys are looked up in the store.
 const MOST_KEYS_USED: usize = 2_000;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+    use tidegate::policy::{Parsed, Policy};
+
+    use super::{Payload, preview};
+    use crate::admin::payload::tests::while_blocking_threads_are_busy;
+    use crate::daemon::Daemon;
+    use crate::settings::Settings;
+
+    #[test]
+    fn a_policy_is_read_on_a_thread_that_may_block() {
+        let text = "[[rule]]\nname = 'r'\nwindow = { max = 1, per = '1h' }\n";
+        let policy = Policy::from_toml(text).unwrap();
+        let engine = crate::engine::in_memory(policy.clone());
+        let settings = Settings::on_free_ports(Parsed::from_code(policy));
+        let daemon = Arc::new(Daemon::new(engine, settings));
+        let done = while_blocking_threads_are_busy(preview(&daemon, Payload::Toml(text.into())));
+        assert_eq!(done.expect("a preview")["lines"], json!([]));
+    }
+}

@@ -1,8 +1,10 @@
 //! Status, audit log and busiest keys; resets of keys and ends of rounds.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tidegate::policy::{Mode, Policy};
-use tidegate::redis::{Node, Redis};
+use tidegate::redis::{ClockStep, Node, Redis};
 use tidegate::{CheckError, Clock, Request};
 use tidegate_proto::times::time_text;
 
@@ -25,13 +27,23 @@ fn shared_store(redis: &Redis, policy: &Policy) -> Value {
     let uncertainty_us = u64::try_from(redis.clock().uncertainty().as_micros()).unwrap_or(u64::MAX);
     json!({
         "kind": "redis", "server": server, "available": redis.is_available(),
-        "clock_uncertainty_us": uncertainty_us, "counters": counters,
+        "clock_uncertainty_us": uncertainty_us,
+        "clock_step_ms": redis.clock().last_step().map(step_ms), "counters": counters,
         "failure": redis.failure(), "not_durable": lacking,
         "replicas": replicas, "replica_lag_bytes": lag.map(|it| it.bytes),
         "replica_lag_seconds": lag.map(|it| it.seconds),
         "database_keys": facts.and_then(|it| it.keys),
         "nodes": nodes(redis),
     })
+}
+
+/// A step of the store's clock, in milliseconds; negative if it went back.
+fn step_ms(step: ClockStep) -> i64 {
+    let ms = |by: Duration| i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+    match step {
+        ClockStep::Forward(by) => ms(by),
+        ClockStep::Back(by) => -ms(by),
+    }
 }
 
 /// The status of the store.

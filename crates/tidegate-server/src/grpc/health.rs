@@ -9,7 +9,7 @@ use tonic_health::server::HealthReporter;
 use crate::daemon::SharedDaemon;
 use tidegate_listen::ShutdownSignal;
 
-/// The health service: serving while the daemon is ready, and until it stops.
+/// The health service: serving until the daemon stops, also while its store is unavailable.
 #[derive(Debug)]
 pub(crate) struct Health {
     daemon: SharedDaemon,
@@ -37,8 +37,8 @@ impl Health {
 
     /// Publishes the status, if it has changed.
     pub(crate) async fn publish(&self) {
-        let is_serving = self.daemon.readiness().ready && !self.shutdown.is_wanted();
-        let now = if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+        let is_ready = self.daemon.readiness(&self.shutdown).ready;
+        let now = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
         let mut published = self.published.lock().await;
         if *published != now {
             for name in NAMES {

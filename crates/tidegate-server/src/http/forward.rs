@@ -28,6 +28,13 @@ pub(super) struct ForwardDialect {
     invalid_path: StatusCode,
 }
 
+impl ForwardDialect {
+    /// The headers that only a proxy adds to a request.
+    pub(super) const fn added(&self) -> [&'static str; 4] {
+        [self.method, self.host, self.uri, ForwardedHeader::XForwardedFor.name()]
+    }
+}
+
 /// The headers of Caddy and Traefik.
 pub(super) const FORWARDED: ForwardDialect = ForwardDialect {
     method: "x-forwarded-method",
@@ -169,7 +176,7 @@ fn domain(query: &str) -> Result<Cow<'_, str>, RequestProblem> {
 }
 
 /// A part of a query with its escapes decoded. Invalid escapes stay as they are.
-pub(super) fn percent_decoded(text: &str) -> Vec<u8> {
+fn percent_decoded(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).and_then(|&byte| char::from(byte).to_digit(16));
     let mut out = Vec::with_capacity(bytes.len());

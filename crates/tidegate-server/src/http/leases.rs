@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use http::request::Parts;
 use serde_json::json;
 use tidegate::policy::Scope;
 use tidegate::{Request, Wait, WaitError};
@@ -11,28 +12,36 @@ use tidegate_proto::times::{RetryFields, ms_until};
 use super::BufferedRequest;
 use super::check::no_idempotency_key;
 use super::problem::RequestProblem;
-use super::request_body::{ACQUIRE, NOTHING, RequestBody};
+use super::request_body::{ACQUIRE, AttributePairs, NOTHING, RequestBody};
 use super::response::{self, HttpResponse};
 use crate::body::{DecisionBody, DecisionId, LeaseBody};
-use tidegate_listen::ShutdownSignal;
+use tidegate_listen::{Permit, ShutdownSignal};
 
 /// `POST /v1/acquire`
 pub(super) async fn acquire(
-    call: &BufferedRequest<'_>,
+    call: &mut BufferedRequest<'_>,
+    permit: &Permit,
     mut shutdown: ShutdownSignal,
 ) -> Result<HttpResponse, RequestProblem> {
-    let BufferedRequest { daemon, head, body, .. } = call;
-    no_idempotency_key(&head.headers)?;
-    let fields = RequestBody::read(body, ACQUIRE, 0)?;
-    if fields.wait_ms.is_some_and(|wait_ms| wait_ms > LONGEST_WAIT_MS) {
+    no_idempotency_key(&call.head.headers)?;
+    let body = std::mem::take(&mut call.body);
+    let fields = RequestBody::read(&body, ACQUIRE, 0)?;
+    let wait_ms = fields.wait_ms;
+    if wait_ms.is_some_and(|wait_ms| wait_ms > LONGEST_WAIT_MS) {
         let detail =
             format!("the longest wait is {LONGEST_WAIT_MS}; send the request again after that");
         return Err(RequestProblem::unprocessable(detail).at("/wait_ms"));
     }
-    let pairs = fields.pairs();
-    let request = call.request(Scope::Lease, fields.request(&pairs))?;
+    let kept = KeptRequest::new(&fields);
+    drop(fields);
+    // A request in a queue does without it.
+    drop(body);
+    let daemon = call.daemon;
+    let pairs = kept.pairs();
+    let request = call.request(Scope::Lease, kept.request(&pairs))?;
+    let queued = permit.wait(kept.bytes() + head_bytes(call.head));
     // Without `wait_ms` the wait of the rule applies.
-    let waiting = daemon.engine.acquire(&request, fields.wait_ms.map(Duration::from_millis));
+    let waiting = daemon.engine.acquire(&request, wait_ms.map(Duration::from_millis));
     let longest = Duration::from_millis(LONGEST_WAIT_MS);
     let acquired = tokio::select! {
         biased;
@@ -41,6 +50,7 @@ pub(super) async fn acquire(
         }
         () = shutdown.wanted() => Err(WaitError::Closed),
     };
+    drop(queued);
     let why = match acquired {
         Ok(lease) => {
             let id = call.observe(&request, lease.report());
@@ -63,6 +73,58 @@ pub(super) async fn acquire(
         Err(why) => why,
     };
     no_slot(call, &request, &why).await
+}
+
+/// What a request in a queue needs of its body, which may be much larger.
+struct KeptRequest {
+    /// The domain, then names and values of the attributes.
+    text: Box<str>,
+    /// Where each of them ends.
+    ends: Box<[usize]>,
+    cost: u64,
+}
+
+impl KeptRequest {
+    fn new(fields: &RequestBody<'_>) -> Self {
+        let attributes = fields.attributes.iter();
+        let attributes = attributes.flat_map(|(name, value)| [&**name, &**value]);
+        let texts = || std::iter::once(fields.domain()).chain(attributes.clone());
+        let mut text = String::with_capacity(texts().map(str::len).sum());
+        let ends = texts().map(|it| {
+            text.push_str(it);
+            text.len()
+        });
+        let ends = ends.collect();
+        Self { ends, text: text.into(), cost: fields.cost.unwrap_or(1) }
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.text[start..*end])
+    }
+
+    /// The attributes for [`Self::request`].
+    fn pairs(&self) -> AttributePairs<'_> {
+        let mut texts = self.texts().skip(1);
+        std::iter::from_fn(|| Some((texts.next()?, texts.next()?))).collect()
+    }
+
+    fn request<'a>(&'a self, pairs: &'a [(&'a str, &'a str)]) -> Request<'a> {
+        Request::new(self.texts().next().unwrap_or_default(), pairs).cost(self.cost)
+    }
+
+    /// Its memory.
+    fn bytes(&self) -> usize {
+        self.text.len() + self.ends.len() * (size_of::<usize>() + size_of::<&str>())
+    }
+}
+
+/// The bytes of a request's head.
+fn head_bytes(head: &Parts) -> usize {
+    let headers = head.headers.iter();
+    let headers = headers.map(|(name, value)| name.as_str().len() + value.len());
+    let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    target + headers.sum::<usize>()
 }
 
 /// The response to a client that got no slot.

@@ -26,11 +26,6 @@ pub(crate) enum Endpoint {
     Forward,
     Nginx,
     Rls,
-    LimitadorCheck,
-    LimitadorReport,
-    LimitadorCheckAndReport,
-    LimitadorLimits,
-    LimitadorStatus,
     Healthcheck,
     Healthz,
     Readyz,
@@ -43,12 +38,7 @@ impl Endpoint {
     pub(crate) const fn is_about_limits(self) -> bool {
         !matches!(
             self,
-            Self::LimitadorStatus
-                | Self::Healthcheck
-                | Self::Healthz
-                | Self::Readyz
-                | Self::Metrics
-                | Self::OpenApi
+            Self::Healthcheck | Self::Healthz | Self::Readyz | Self::Metrics | Self::OpenApi
         )
     }
 }
@@ -69,20 +59,13 @@ impl Endpoint {
             Self::Healthcheck | Self::Healthz | Self::Readyz => Needed::Nothing,
             // A request may be a peek.
             Self::Check | Self::CheckBatch => Needed::Token,
-            Self::OpenApi | Self::LimitadorStatus => Needed::Token,
-            Self::Forward
-            | Self::Nginx
-            | Self::Rls
-            | Self::LimitadorCheck
-            | Self::LimitadorReport
-            | Self::LimitadorCheckAndReport => Needed::Scope(Scope::Check),
+            Self::OpenApi => Needed::Token,
+            Self::Forward | Self::Nginx | Self::Rls => Needed::Scope(Scope::Check),
             Self::Reserve | Self::Commit | Self::Cancel | Self::Refund => {
                 Needed::Scope(Scope::Settle)
             }
             Self::Acquire | Self::Renew | Self::Release => Needed::Scope(Scope::Lease),
-            Self::Explain | Self::Usage | Self::LimitadorLimits | Self::Metrics => {
-                Needed::Scope(Scope::Read)
-            }
+            Self::Explain | Self::Usage | Self::Metrics => Needed::Scope(Scope::Read),
         }
     }
 
@@ -141,10 +124,6 @@ const fn post(
     summary: &'static str,
 ) -> Route {
     Route { path, methods: Methods::Post, act, summary, reads: Some(reads) }
-}
-
-const fn limitador(path: &'static str, act: Endpoint, summary: &'static str) -> Route {
-    Route { path, methods: Methods::Post, act, summary, reads: None }
 }
 
 const fn get(path: &'static str, act: Endpoint, summary: &'static str) -> Route {
@@ -223,15 +202,6 @@ pub(crate) const ROUTES: &[Route] = &[
         summary: "Envoy's rate limit service, in the JSON of protobuf",
         reads: None,
     },
-    limitador("/check", Endpoint::LimitadorCheck, "Limitador: decides without a charge"),
-    limitador("/report", Endpoint::LimitadorReport, "Limitador: charges, and denies nothing"),
-    limitador(
-        "/check_and_report",
-        Endpoint::LimitadorCheckAndReport,
-        "Limitador: charges all limits, or denies and charges none",
-    ),
-    get("/limits/{namespace}", Endpoint::LimitadorLimits, "Limitador: the limits of a namespace"),
-    get("/status", Endpoint::LimitadorStatus, "Limitador: reports that the daemon runs"),
     get("/healthcheck", Endpoint::Healthcheck, "The health check of envoyproxy/ratelimit"),
     get("/healthz", Endpoint::Healthz, "Reports that the daemon runs"),
     get("/readyz", Endpoint::Readyz, "Reports whether the daemon is ready"),

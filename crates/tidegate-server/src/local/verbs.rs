@@ -10,7 +10,7 @@ use tidegate_proto::times::time_text;
 use super::PeerCredentials;
 use super::request::{CheckRequest, LocalAdminRequest, SettleRequest, UsageRequest};
 use crate::access::{AccessDenial, Principal};
-use crate::admin::{self, AdminClient, AdminRequest, Payload};
+use crate::admin::{self, AdminClient, AdminRequest, Payload, RawPayload};
 use crate::body::explanation::explained;
 use crate::body::usage::UsageBody;
 use crate::body::{CommitBody, DecisionBody, DecisionId, ReservationBody};
@@ -134,7 +134,8 @@ async fn settle(daemon: &Daemon, principal: &Principal, kind: &str, text: &str) 
 async fn admin(daemon: &SharedDaemon, client: AdminClient<'_>, text: &str) -> VerbResult {
     let LocalAdminRequest { method, path, body, .. } = ipc::parse(text)?;
     let (path, query) = path.split_once('?').unwrap_or((&path, ""));
-    let request = AdminRequest { method: &method, path, query, payload: Payload::of_json(body) };
+    let payload = RawPayload::Decoded(Payload::of_json(body));
+    let request = AdminRequest { method: &method, path, query, payload };
     let response = admin::handle(daemon, client, request).await;
     if let Some(denial) = &response.denial {
         daemon.access.note(Listener::Unix, client.actor, denial);

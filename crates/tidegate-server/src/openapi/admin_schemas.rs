@@ -193,6 +193,7 @@ fn stores() -> Value {
                 "server": nullable(text()),
                 "available": { "type": "boolean" },
                 "clock_uncertainty_us": count(),
+                "clock_step_ms": clock_step(),
                 "counters": { "type": "object", "additionalProperties": count() },
                 "failure": nullable(text()),
                 "not_durable": nullable(text()),
@@ -205,6 +206,14 @@ fn stores() -> Value {
             &[]
         ),
     ])
+}
+
+/// The last step of the store's clock.
+fn clock_step() -> Value {
+    let mut step = nullable(json!({ "type": "integer" }));
+    step["description"] =
+        json!("By how much the store's clock last stepped, if by more than 5 s; negative: back");
+    step
 }
 
 /// The daemons that share a store.

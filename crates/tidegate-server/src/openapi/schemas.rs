@@ -68,11 +68,16 @@ fn of_http() -> Value {
         "text": { "type": "string" },
         "openapi": { "type": "object" },
         "rls": { "type": "object" },
-        "nothing": { "type": "null" },
-        "limitador-request": limitador_request(),
-        "limitador-limits": { "type": "array", "items": object(limitador_limit(), &[]) },
         "readiness": object(json!({
-            "ready": { "type": "boolean" },
+            "ready": {
+                "type": "boolean",
+                "description": "Whether the daemon can decide, by its store or by `on_error`",
+            },
+            "degraded": {
+                "type": "array",
+                "items": { "enum": ["store"] },
+                "description": "What decisions have to do without; `on_error` decides in its place",
+            },
             "store": { "type": "string", "description": "The failure of the store" },
             "policy": { "type": "string", "description": "Why the policy file is not in force" },
             "tokens": { "type": "string", "description": "Why the token file is not in force" },
@@ -85,7 +90,7 @@ fn of_http() -> Value {
                 "items": { "type": "string" },
                 "description": "Settings of the file that need a restart",
             },
-        }), &["store", "policy", "tokens", "tls", "needs_restart"]),
+        }), &["degraded", "store", "policy", "tokens", "tls", "needs_restart"]),
         "decision": object(decision(), &[]),
         "rule-decision": object(rule_decision(), &["retry"]),
         "batch-result": object(json!({
@@ -118,42 +123,6 @@ fn of_http() -> Value {
         "problem": object(problem(), &[
             "pointer", "line", "column", "settled", "units", "violated-policies", "retry_after_ms", "retry",
         ]),
-    })
-}
-
-fn limitador_request() -> Value {
-    json!({
-        "type": "object",
-        "required": ["namespace", "values", "delta"],
-        "properties": {
-            "namespace": { "type": "string", "description": "A domain of the policy" },
-            "values": {
-                "type": "object",
-                "maxProperties": 64,
-                "additionalProperties": { "type": "string" },
-                "description": "Attributes of the request",
-            },
-            "delta": {
-                "type": "integer", "minimum": 0, "maximum": u64::MAX,
-                "description": "The cost of the request",
-            },
-            "response_headers": {
-                "type": ["string", "null"],
-                "description": "`DRAFT_VERSION_03` adds rate-limit headers",
-            },
-        },
-    })
-}
-
-fn limitador_limit() -> Value {
-    json!({
-        "id": nullable(json!({ "type": "string" })),
-        "namespace": { "type": "string" },
-        "max_value": count(),
-        "seconds": count(),
-        "name": nullable(json!({ "type": "string" })),
-        "conditions": { "type": "array", "items": { "type": "string" } },
-        "variables": { "type": "array", "items": { "type": "string" } },
     })
 }
 

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tidegate::Timestamp;
 use tidegate::policy::{Listen, Parsed, Policy, YamlOptions};
+use tidegate_listen::ShutdownTrigger;
 
 use super::{PendingReload, PolicyWatcher, ReloadTarget, load};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Readiness};
 use crate::reload::FileSettings;
 use crate::settings::Settings;
 
@@ -43,6 +44,11 @@ impl Scene {
     fn target(&self) -> ReloadTarget {
         let Daemon { engine, settings, reload, .. } = &self.daemon;
         ReloadTarget { engine: engine.clone(), settings: settings.clone(), reload: reload.clone() }
+    }
+
+    /// The readiness of the daemon, which is not stopping.
+    fn readiness(&self) -> Readiness {
+        self.daemon.readiness(&ShutdownTrigger::new().signal())
     }
 
     fn file(&self) -> PathBuf {
@@ -177,7 +183,7 @@ fn a_file_with_errors_changes_nothing_and_is_reported_once() {
     let error = status.error.as_deref().unwrap();
     assert!(error.contains("policy.toml:3:"), "{error}");
     assert!(error.lines().count() > 1 && !status.short_error().unwrap().contains('\n'));
-    let readiness = scene.daemon.readiness();
+    let readiness = scene.readiness();
     assert!(readiness.ready, "the previous policy is in force");
     assert!(readiness.policy.unwrap().contains("policy.toml:3:"));
     assert!(scene.daemon.metrics_text().contains("tidegate_policy_is_current 0\n"));
@@ -192,7 +198,7 @@ fn a_file_with_errors_changes_nothing_and_is_reported_once() {
     scene.poll(2);
     assert_eq!((scene.max(), scene.status()), (1, (1, 1, false)));
     assert!(scene.daemon.metrics_text().contains("tidegate_policy_is_current 1\n"));
-    assert_eq!(scene.daemon.readiness().policy, None);
+    assert_eq!(scene.readiness().policy, None);
 }
 
 #[test]
@@ -259,7 +265,7 @@ fn settings_that_need_a_restart_are_named() {
     scene.write(&format!("{server}{}", policy(2)));
     scene.poll(2);
     assert_eq!(scene.daemon.reload.status().needs_restart, ["http", "tokens"]);
-    assert_eq!(scene.daemon.readiness().needs_restart, ["http", "tokens"]);
+    assert_eq!(scene.readiness().needs_restart, ["http", "tokens"]);
     scene.write(&policy(2));
     scene.poll(2);
     assert!(scene.daemon.reload.status().needs_restart.is_empty());
@@ -375,7 +381,6 @@ fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
         ("store_ca", "'x'"),
         ("store_cert", "'x'"),
         ("store_key", "'x'"),
-        ("store_cluster", "'together'"),
         ("store_replicas", "1"),
         ("revision", "7"),
         ("store_deadline", "'20ms'"),

@@ -23,7 +23,7 @@ pub(crate) fn needs_restart(
 }
 
 /// Whether each of the settings for the daemon is the same.
-fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bool); 34] {
+fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bool); 33] {
     [
         ("http", before.http() == after.http()),
         ("grpc", before.grpc() == after.grpc()),
@@ -61,7 +61,6 @@ fn server(before: &ServerSettings, after: &ServerSettings) -> [(&'static str, bo
         ("store_ca", before.store_ca() == after.store_ca()),
         ("store_cert", before.store_cert() == after.store_cert()),
         ("store_key", before.store_key() == after.store_key()),
-        ("store_cluster", before.store_cluster() == after.store_cluster()),
         ("store_replicas", before.store_replicas() == after.store_replicas()),
         ("store_deadline", before.store_deadline() == after.store_deadline()),
         ("trusted_proxies", before.trusted_proxies() == after.trusted_proxies()),

@@ -1,11 +1,11 @@
 //! The table of commands.
 
-use tidegate_proto::resp::{Replies, ThrottleDialect};
+use tidegate_proto::resp::Replies;
 
 /// A kind of command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandKind {
-    Throttle(ThrottleDialect),
+    Throttle,
     Check,
     Peek,
     Reserve,
@@ -70,7 +70,7 @@ impl CommandSpec {
     pub(super) fn is_for_transactions(&self) -> bool {
         matches!(
             self.verb,
-            CommandKind::Throttle(_)
+            CommandKind::Throttle
                 | CommandKind::Check
                 | CommandKind::Peek
                 | CommandKind::Reserve
@@ -192,20 +192,13 @@ const fn spec(
 }
 
 /// All commands, the most used first.
-static COMMANDS: [CommandSpec; 22] = [
+static COMMANDS: [CommandSpec; 21] = [
     spec(
         "cl.throttle",
-        CommandKind::Throttle(ThrottleDialect::RedisCell),
+        CommandKind::Throttle,
         -5,
         1,
         "Charges a bucket whose limit comes with the call: key max_burst count period [quantity]",
-    ),
-    spec(
-        "throttle",
-        CommandKind::Throttle(ThrottleDialect::Throttlecrab),
-        -5,
-        1,
-        "Like CL.THROTTLE, with throttlecrab's burst and reply",
     ),
     spec(
         "tg.check",

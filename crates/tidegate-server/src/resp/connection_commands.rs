@@ -1,6 +1,6 @@
 //! Commands about the connection itself.
 
-use tidegate_proto::resp::{Replies, ThrottleDialect, Version, integer};
+use tidegate_proto::resp::{Replies, Version, integer};
 
 use super::commands::{self, CommandKind, CommandSpec, unknown_subcommand};
 use super::session::{AuthState, Session, wrong_count};
@@ -201,7 +201,6 @@ fn client<'a>(
 }
 
 fn info(session: &Session) -> String {
-    let keys = |dialect| session.daemon.throttles.of(dialect).len();
     [
         "# Server".to_owned(),
         format!("redis_version:{REDIS_VERSION}"),
@@ -211,8 +210,7 @@ fn info(session: &Session) -> String {
         String::new(),
         "# Keys".to_owned(),
         format!("policy_keys:{}", session.daemon.engine.len()),
-        format!("cl_throttle_keys:{}", keys(ThrottleDialect::RedisCell)),
-        format!("throttle_keys:{}", keys(ThrottleDialect::Throttlecrab)),
+        format!("cl_throttle_keys:{}", session.daemon.throttles.len()),
         String::new(),
     ]
     .join("\r\n")

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate::policy::Scope;
-use tidegate_proto::resp::{Arguments, Replies, ThrottleDialect, Version, parse};
+use tidegate_proto::resp::{Arguments, Replies, Version, parse};
 
 use super::commands::{self, CommandKind, CommandSpec};
 use super::transaction::{RunningTransaction, Transaction};
@@ -175,8 +175,8 @@ impl Session {
             replies.error(NO_AUTH.0, NO_AUTH.1);
             return bytes;
         }
-        if let CommandKind::Throttle(dialect) = command.verb {
-            return self.throttle(dialect, (input, bytes), arguments, &mut replies);
+        if command.verb == CommandKind::Throttle {
+            return self.throttle((input, bytes), arguments, &mut replies);
         }
         if !command.accepts(arguments.len()) {
             wrong_count(command, &mut replies);
@@ -212,7 +212,6 @@ impl Session {
     /// of the input they were.
     fn throttle(
         &self,
-        dialect: ThrottleDialect,
         found: (&[u8], usize),
         arguments: &mut Arguments,
         replies: &mut Replies<'_>,
@@ -223,8 +222,8 @@ impl Session {
             return found.1;
         }
         let context = (&self.daemon.throttles, &self.principal);
-        let outcome = throttle_commands::handle(context, dialect, found, arguments, replies);
-        outcome.observe(&self.daemon.metrics, dialect, self.daemon.elapsed(since));
+        let outcome = throttle_commands::handle(context, found, arguments, replies);
+        outcome.observe(&self.daemon.metrics, self.daemon.elapsed(since));
         if let Some(denial) = &outcome.denial {
             reply_denied(&self.daemon, self.peer, denial, replies);
         }

@@ -1,37 +1,36 @@
-//! `CL.THROTTLE` and `THROTTLE`: limits that come with the call, outside the policy.
+//! `CL.THROTTLE`: limits that come with the call, outside the policy.
 
 use std::time::Duration;
 
 use tidegate::{Call, CallLimit};
 use tidegate_proto::resp::{
-    Arguments, Replies, ThrottleCall, ThrottleDialect, ThrottleError, parse,
+    Arguments, Replies, ThrottleCall, ThrottleError, parse, throttle_reply,
 };
 
 use super::commands::{CommandKind, find};
 use crate::access::{AccessDenial, Principal};
 use crate::listener::Listener;
 use crate::telemetry::{Metrics, Verdicts};
-use crate::throttles::ThrottleTables;
+use crate::throttles::ThrottleKeys;
 
 /// Handles the call in `arguments` and all calls of the same command that follow it.
 pub(super) fn handle(
-    (tables, principal): (&ThrottleTables, &Principal),
-    dialect: ThrottleDialect,
+    (keys, principal): (&ThrottleKeys, &Principal),
     (input, first_bytes): (&[u8], usize),
     arguments: &mut Arguments,
     replies: &mut Replies<'_>,
 ) -> ThrottleOutcome {
     let (used, found, error, denial) = (0, Some(first_bytes), None, None);
-    let mut calls = CallBatch { dialect, principal, input, used, found, arguments, error, denial };
+    let mut calls = CallBatch { principal, input, used, found, arguments, error, denial };
     let (mut allowed, mut denied) = (0, 0);
-    tables.of(dialect).check_many_with(&mut calls, |decision| {
+    keys.check_many_with(&mut calls, |decision| {
         *(if decision.is_allowed() { &mut allowed } else { &mut denied }) += 1;
-        replies.integers(&dialect.reply(&decision));
+        replies.integers(&throttle_reply(&decision));
     });
     let denial = calls.denial.take();
     let mut outcome = ThrottleOutcome { bytes: calls.used, allowed, denied, malformed: 0, denial };
     if let Some((bytes, error)) = calls.error {
-        reply_invalid(dialect, error, replies);
+        reply_invalid(error, replies);
         outcome.bytes += bytes;
         outcome.malformed += 1;
     }
@@ -52,11 +51,8 @@ pub(super) struct ThrottleOutcome {
 
 impl ThrottleOutcome {
     /// Counts them; each counts with the duration of the whole batch.
-    pub(super) fn observe(&self, metrics: &Metrics, dialect: ThrottleDialect, took: Duration) {
-        let Verdicts { allowed, denied } = match dialect {
-            ThrottleDialect::RedisCell => &metrics.cl_throttle,
-            ThrottleDialect::Throttlecrab => &metrics.throttle,
-        };
+    pub(super) fn observe(&self, metrics: &Metrics, took: Duration) {
+        let Verdicts { allowed, denied } = &metrics.throttle;
         let listener = metrics.listener(Listener::Resp);
         for (counter, count) in
             [(allowed, self.allowed), (denied, self.denied), (&listener.malformed, self.malformed)]
@@ -69,23 +65,18 @@ impl ThrottleOutcome {
     }
 }
 
-fn reply_invalid(dialect: ThrottleDialect, error: ThrottleError, replies: &mut Replies<'_>) {
-    let name = match dialect {
-        ThrottleDialect::RedisCell => "cl.throttle",
-        ThrottleDialect::Throttlecrab => "throttle",
-    };
+fn reply_invalid(error: ThrottleError, replies: &mut Replies<'_>) {
     match error {
         ThrottleError::ArgumentCount => {
-            replies
-                .error("ERR", &format!("wrong number of arguments for '{name}' command: {error}"));
+            let text = format!("wrong number of arguments for 'cl.throttle' command: {error}");
+            replies.error("ERR", &text);
         }
         error => replies.error("ERR", &error.to_string()),
     }
 }
 
-/// Consecutive calls of one command.
+/// Consecutive calls.
 struct CallBatch<'i, 'a> {
-    dialect: ThrottleDialect,
     principal: &'a Principal,
     input: &'i [u8],
     /// The bytes of the calls that were returned.
@@ -110,7 +101,7 @@ impl<'i> Iterator for CallBatch<'i, '_> {
         };
         let arguments = &*self.arguments;
         let words = (1..arguments.len()).filter_map(|index| arguments.in_array(input, index));
-        match call(self.dialect, words) {
+        match call(words) {
             Ok(call) => {
                 self.used += bytes;
                 self.denial = self.principal.charge(1).err();
@@ -133,16 +124,13 @@ impl CallBatch<'_, '_> {
         }
         let bytes = parse(input, self.arguments).ok()??;
         let name = self.arguments.in_array(input, 0)?;
-        let is_same = find(name).is_some_and(|it| it.verb == CommandKind::Throttle(self.dialect));
+        let is_same = find(name).is_some_and(|it| it.verb == CommandKind::Throttle);
         is_same.then_some(bytes)
     }
 }
 
-fn call<'i>(
-    dialect: ThrottleDialect,
-    words: impl Iterator<Item = &'i [u8]>,
-) -> Result<Call<'i, [u8]>, ThrottleError> {
-    let call = ThrottleCall::parse(dialect, words)?;
+fn call<'i>(words: impl Iterator<Item = &'i [u8]>) -> Result<Call<'i, [u8]>, ThrottleError> {
+    let call = ThrottleCall::parse(words)?;
     let limit = CallLimit::new(call.rate()?, call.burst)?;
     Ok(Call { key: call.key, limit, cost: call.quantity })
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tidegate::Timestamp;
 use tidegate::redis::Redis;
-use tidegate_proto::resp::ThrottleDialect;
 
 use super::process::write_process;
 use super::tls::write_tls;
@@ -15,7 +14,7 @@ use crate::connections::ListenerConnections;
 use crate::engine::DaemonEngine;
 use crate::listener::Listener;
 use crate::reload::Reload;
-use crate::throttles::ThrottleTables;
+use crate::throttles::ThrottleKeys;
 use crate::tls::ListenersTls;
 use tidegate_listen::{BudgetKind, ConnectionCounts};
 
@@ -26,7 +25,7 @@ pub(crate) struct MetricsSources<'a> {
     pub(crate) metrics: &'a Metrics,
     pub(crate) access: &'a AccessControl,
     pub(crate) connections: &'a ListenerConnections,
-    pub(crate) throttles: &'a ThrottleTables,
+    pub(crate) throttles: &'a ThrottleKeys,
     pub(crate) reload: &'a Reload,
     pub(crate) tls: &'a ListenersTls,
     /// The store that several daemons share.
@@ -95,17 +94,10 @@ impl MetricsSources<'_> {
             text.sample(name, &[], counter.get());
         }
         let name = "tidegate_throttle_total";
-        text.family(
-            name,
-            "counter",
-            "Number of CL.THROTTLE and THROTTLE calls, by command and outcome.",
-        );
-        let commands =
-            [("CL.THROTTLE", &self.metrics.cl_throttle), ("THROTTLE", &self.metrics.throttle)];
-        for (command, Verdicts { allowed, denied }) in commands {
-            for (outcome, counter) in [("allow", allowed), ("deny", denied)] {
-                text.sample(name, &[("command", command), ("outcome", outcome)], counter.get());
-            }
+        text.family(name, "counter", "Number of CL.THROTTLE calls, by outcome.");
+        let Verdicts { allowed, denied } = &self.metrics.throttle;
+        for (outcome, counter) in [("allow", allowed), ("deny", denied)] {
+            text.sample(name, &[("outcome", outcome)], counter.get());
         }
     }
 
@@ -131,14 +123,8 @@ impl MetricsSources<'_> {
 
     fn write_throttles(&self, text: &mut Exposition) {
         let name = "tidegate_throttle_keys";
-        text.family(name, "gauge", "Number of keys of CL.THROTTLE and THROTTLE.");
-        for (command, dialect) in [
-            ("CL.THROTTLE", ThrottleDialect::RedisCell),
-            ("THROTTLE", ThrottleDialect::Throttlecrab),
-        ] {
-            let keys = self.throttles.of(dialect).len();
-            text.sample(name, &[("command", command)], keys as u64);
-        }
+        text.family(name, "gauge", "Number of keys of CL.THROTTLE.");
+        text.sample(name, &[], self.throttles.len() as u64);
     }
 
     fn write_reloads(&self, text: &mut Exposition) {

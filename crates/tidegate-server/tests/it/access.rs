@@ -80,18 +80,14 @@ fn every_operation_needs_its_scope() {
     let refund =
         json!({ "domain": "api", "attributes": { "customer": "x" }, "amount": 1 }).to_string();
     let rls = r#"{"domain":"api","descriptors":[{"entries":[{"key":"customer","value":"x"}]}]}"#;
-    let limitador = r#"{"namespace":"api","values":{"customer":"x"},"delta":1}"#;
     let hold = "/v1/reservations/80000000000000000000000000000000";
     let (commit, cancel) = (format!("{hold}/commit"), format!("{hold}/cancel"));
     let lease = "/v1/leases/80000000000000000000000000000000";
     let renew = format!("{lease}/renew");
-    let cases: [(&str, &str, &str, &str); 19] = [
+    let cases: [(&str, &str, &str, &str); 15] = [
         ("check", "POST", "/v1/check", &api),
         ("read", "POST", "/v1/check", &peek),
         ("check", "POST", "/json", rls),
-        ("check", "POST", "/check", limitador),
-        ("check", "POST", "/report", limitador),
-        ("check", "POST", "/check_and_report", limitador),
         ("settle", "POST", "/v1/reserve", &api),
         ("settle", "POST", &commit, ""),
         ("settle", "POST", &cancel, ""),
@@ -101,7 +97,6 @@ fn every_operation_needs_its_scope() {
         ("lease", "DELETE", lease, ""),
         ("read", "POST", "/v1/explain", &api),
         ("read", "POST", "/v1/usage", &api),
-        ("read", "GET", "/limits/api", ""),
         ("read", "GET", "/metrics", ""),
         ("check", "GET", "/check/forward?domain=other", ""),
         ("check", "GET", "/check/nginx?domain=other", ""),
@@ -173,7 +168,6 @@ fn a_token_is_for_its_domains_and_attributes() {
     assert_eq!(post(&running, "s-acme", "/v1/refund", &refund("umbrella")).status, 403);
     assert_eq!(post(&running, "s-acme", "/v1/refund", &refund("acme")).json()["refunded"], 1);
     assert_eq!(post(&running, "s-acme", "/v1/explain", &customer("umbrella")).status, 403);
-    assert_eq!(send(&running, "s-acme", ("GET", "/limits/other"), "").status, 403);
     assert_eq!(send(&running, "s-acme", ("GET", "/metrics"), "").status, 403, "it has all domains");
     let rls = |entries: &str| {
         let body = format!(r#"{{"domain":"api","descriptors":[{{"entries":[{entries}]}}]}}"#);

@@ -216,7 +216,7 @@ fn events_follow_the_decisions() {
     let mut events = Events::open(&running, "");
     assert_eq!(events.status(), 200);
     let first = events.next().unwrap();
-    assert_eq!((&first["step_ms"], &first["ready"]), (&json!(1000), &json!(true)));
+    assert_eq!((&first["step_ms"], &first["degraded"]), (&json!(1000), &json!([])));
     for _ in 0..3 {
         ask(http, "POST", "/v1/check", &[], r#"{"attributes":{"user":"ada"}}"#);
     }

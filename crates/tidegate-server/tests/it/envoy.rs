@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::grpc_client::daemon;
+use crate::readiness::store_away;
 
 /// As in a file of envoyproxy/ratelimit. Days, so that no window ends in a test.
 const LIMITS: &str = "
@@ -343,6 +344,30 @@ async fn envoy_enforces_the_decisions_of_the_daemon() {
     // Envoy allows requests when the daemon is down.
     server.stop().await;
     assert_eq!(envoy.statuses(&[("x-user", "ada")]).await, [200, 200]);
+}
+
+/// Envoy lets requests pass for which no daemon is healthy, so in an outage all of them have to be.
+#[tokio::test(flavor = "multi_thread")]
+async fn envoy_with_health_checks_asks_a_daemon_without_its_store() {
+    let policy = "[[rule]]\nname = 'user'\ndomain = 'edge'\nkey = ['user']\nmissing = 'skip'\n\
+                  window = { max = 9, per = '1h' }\non_error = 'deny'\n";
+    let (_store, redis) = store_away();
+    let file = Policy::load("policy.toml", policy.as_bytes()).unwrap();
+    let server = Server::start(Settings::on_free_ports(file).redis(redis)).await.unwrap();
+    let http = server.address(Listener::Http).unwrap();
+    let is_known = async || {
+        let stream = TcpStream::connect(http).await.unwrap();
+        exchange(stream, "/readyz?strict", &[]).await.status == 503
+    };
+    while !is_known().await {}
+    // Envoy is ready after the first check, and no other one matters here.
+    let health = "    common_lb_config: {healthy_panic_threshold: {value: 0}}
+    health_checks:
+    - {timeout: 60s, interval: 600s, unhealthy_threshold: 1, healthy_threshold: 1, grpc_health_check: {}}
+";
+    let envoy = Envoy::start_with("envoy-health", upstream().await, &server, health).await;
+    assert_eq!(envoy.statuses(&[("x-user", "ada")]).await, [429, 429, 429]);
+    server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

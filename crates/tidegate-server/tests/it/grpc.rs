@@ -303,7 +303,8 @@ async fn the_last_of_entries_with_the_same_key_counts() {
   conditions: [\"descriptors[0]['plan'] == 'free'\"]
   variables: [\"descriptors[0]['user']\"]
 ";
-    let server = daemon("limits.yaml", limits).await;
+    let limits = Policy::limitador_to_toml("limits.yaml", limits.as_bytes()).unwrap();
+    let server = daemon("policy.toml", &limits).await;
     let mut client = Client::new(&server).await;
     let paid = &[("plan", "free"), ("plan", "paid"), ("user", "ada")];
     assert_eq!(summaries(&client.ask(&call("d", &[paid])).await.unwrap())[0].1, None);
@@ -323,7 +324,8 @@ async fn limits_of_the_second_descriptor_of_a_call() {
   conditions: [\"descriptors[1]['plan'] == 'free'\"]
   variables: [\"descriptors[1]['user']\"]
 ";
-    let server = daemon("limits.yaml", limits).await;
+    let limits = Policy::limitador_to_toml("limits.yaml", limits.as_bytes()).unwrap();
+    let server = daemon("policy.toml", &limits).await;
     let mut client = Client::new(&server).await;
     let (free, other) = (&[("plan", "free"), ("user", "ada")], &[("plan", "paid")]);
     for _ in 0..3 {

@@ -44,6 +44,32 @@ fn allowed_requests_get_headers_and_denied_ones_a_response() {
     assert_eq!(nginx("192.0.2.8").status, 204);
 }
 
+/// Any page can make a browser send requests here, and a proxy passes on the headers of its clients.
+#[test]
+fn a_page_reaches_the_checks_of_proxies_through_a_proxy_only() {
+    let daemon = Running::new(POLICY);
+    let ask = |path: &str, headers: &[(&str, &str)]| {
+        daemon.client().ask("GET", path, headers, b"").status
+    };
+    let pages = [("Origin", "https://evil.example"), ("Sec-Fetch-Site", "cross-site")];
+    for (path, allowed, added) in [
+        ("/check/forward", 200, ["X-Forwarded-Method", "X-Forwarded-Uri", "X-Forwarded-Host"]),
+        ("/check/nginx", 204, ["X-Original-Method", "X-Original-URI", "X-Original-Host"]),
+    ] {
+        let other = format!("{path}?domain=web");
+        for page in pages {
+            assert_eq!(ask(path, &[page]), 503, "{page:?}");
+            for name in added {
+                assert_eq!(ask(&other, &[page, (name, "/x")]), allowed, "{page:?} {name}");
+            }
+            assert_eq!(ask(&other, &[page, ("X-Forwarded-For", "192.0.2.1")]), allowed);
+        }
+        assert_eq!(ask(&other, &[("Sec-Fetch-Site", "none")]), allowed, "typed by its user");
+    }
+    // The page has charged nothing.
+    assert_eq!(forward(&daemon, &[]).status, 200);
+}
+
 #[test]
 fn the_client_address_comes_from_trusted_proxies() {
     // Without `trusted_proxies` only proxies on loopback are trusted.

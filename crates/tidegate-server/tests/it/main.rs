@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod access;
+mod access_descriptors;
 mod admin;
 mod admin_edits;
 mod admin_openapi;
@@ -20,7 +21,6 @@ mod http_behind;
 mod http_forward;
 mod http_guides;
 mod http_holds;
-mod http_limitador;
 mod http_openapi;
 mod http_support;
 mod http_time_outs;
@@ -29,6 +29,7 @@ mod local_bad_input;
 mod permits;
 mod policy_watcher;
 mod preview;
+mod readiness;
 mod resp;
 mod rls_outages;
 mod running;

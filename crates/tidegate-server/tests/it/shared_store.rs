@@ -59,6 +59,21 @@ fn a_store_that_is_away_at_the_start_is_judged_when_it_is_there() {
 }
 
 #[test]
+fn a_step_of_the_clock_is_in_the_status_and_in_the_metrics() {
+    let server = Server::builder(Program::Valkey9).steppable_clock().start();
+    let running = start(&server, &FSYNC.replace("durability = \"fsync\"\n", "")).unwrap();
+    let status = || running.admin_ok("GET", "/admin/v1/status", "")["store"].clone();
+    // With the policy the server's time was read.
+    until("the policy is there", || status()["counters"]["commits"].as_u64() > Some(0));
+    assert!(status()["clock_step_ms"].is_null());
+    server.step_clock(-60);
+    let is_it = |ms: i64| (-60_500..-55_000).contains(&ms);
+    until("it is seen", || status()["clock_step_ms"].as_i64().is_some_and(is_it));
+    let metrics = running.ask("GET", "/metrics", "").with(200).body;
+    assert!(metrics.contains("tidegate_store_clock_back_total 1\n"), "{metrics}");
+}
+
+#[test]
 fn the_lag_of_replicas_and_the_keys_are_in_the_status_and_in_the_metrics() {
     let settings = Server::builder(Program::Valkey9).appendonly(Appendfsync::Always);
     let servers = Replication::start_with(&settings, 1);

@@ -12,9 +12,6 @@ pub enum WhenFull {
     Share,
     /// It is denied; the wait is unknown.
     Deny,
-    /// It is allowed without being counted. For callers to whom availability is worth more than
-    /// the limit: a client that can fill the table is not limited.
-    Allow,
 }
 
 /// The bounds of a table.

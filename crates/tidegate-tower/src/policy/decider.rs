@@ -174,12 +174,13 @@ fn gate_result<S: Store, C: Clock + Send + Sync + 'static>(
     }
     let mut admission = admission(&report);
     let headers = headers_of(&report, settings.dialect);
-    let after = match (&settings.verb, report.hold()) {
+    let after = match (&settings.verb, report.hold().zip(report.expires())) {
         (PolicyVerb::Reserve(settle), Some(hold)) => {
             let actual_cost = ActualCost::new();
             admission.actual_cost = Some(actual_cost.clone());
-            let hold = RequestHold::new(engine.clone(), hold, actual_cost, Arc::clone(settle));
-            AfterResponse::Settle(Box::new(hold.of_head(is_head)))
+            let how = (Arc::clone(settle), settings.unsettled.clone());
+            let hold = RequestHold::new(engine.clone(), hold, (actual_cost, is_head), how);
+            AfterResponse::Settle(Box::new(hold))
         }
         _ => AfterResponse::Nothing,
     };

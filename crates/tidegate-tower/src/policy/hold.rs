@@ -1,7 +1,8 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::response;
-use tidegate::{Clock, Engine, HoldId, Store};
+use tidegate::{Clock, Cooldown, Engine, HoldId, Limiter, SettleError, Store, Timestamp};
 
 use super::Settle;
 use crate::ActualCost;
@@ -12,12 +13,52 @@ use crate::later::Later;
 /// How held units are settled, once there is a response.
 pub(super) type SettleBy = Arc<dyn Fn(&response::Parts) -> Settle + Send + Sync>;
 
+/// Usage that was not charged, because its reservation was not settled.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Unsettled<'a> {
+    /// The domain of the layer.
+    pub domain: &'a str,
+    /// What was to be charged; `None`: what was reserved.
+    pub units: Option<u64>,
+    /// Why it was not: the reservation has expired, or the store is away.
+    pub error: SettleError,
+}
+
+/// Observes usage that was not charged.
+pub(super) type OnUnsettled = Arc<dyn Fn(&Unsettled<'_>) + Send + Sync>;
+
+/// Reports usage that was not charged.
+#[derive(Clone)]
+pub(super) struct UnsettledReports {
+    pub(super) domain: Arc<str>,
+    pub(super) observe: Option<OnUnsettled>,
+    /// Log lines: one per second.
+    pub(super) log: Arc<Limiter<(), Cooldown>>,
+}
+
+impl UnsettledReports {
+    fn report(&self, units: Option<u64>, error: SettleError) {
+        let domain = &*self.domain;
+        if self.log.allow(&()) {
+            tracing::warn!(domain, units, %error, "the usage of a request was not charged");
+        }
+        if let Some(observe) = &self.observe {
+            observe(&Unsettled { domain, units, error });
+        }
+    }
+}
+
 /// Units held for a request.
 pub(super) struct RequestHold<S: Store, C: Clock + Send + Sync + 'static> {
     engine: Engine<S, C>,
     id: HoldId,
+    /// Half of its time: after that it is extended.
+    half_life: Duration,
+    renew_from: Timestamp,
     actual_cost: ActualCost,
     settle: SettleBy,
+    reports: UnsettledReports,
     /// Whether the body of the response is not sent.
     is_head: bool,
     is_open: bool,
@@ -26,28 +67,34 @@ pub(super) struct RequestHold<S: Store, C: Clock + Send + Sync + 'static> {
 impl<S: Store, C: Clock + Send + Sync + 'static> RequestHold<S, C> {
     pub(super) fn new(
         engine: Engine<S, C>,
-        id: HoldId,
-        actual_cost: ActualCost,
-        settle: SettleBy,
+        (id, expires): (HoldId, Timestamp),
+        (actual_cost, is_head): (ActualCost, bool),
+        (settle, reports): (SettleBy, UnsettledReports),
     ) -> Self {
-        Self { engine, id, actual_cost, settle, is_head: false, is_open: true }
-    }
-
-    /// The same, with whether the response has no body.
-    pub(super) fn of_head(mut self, is_head: bool) -> Self {
-        self.is_head = is_head;
-        self
+        let now = engine.clock().now();
+        let half_life = expires.saturating_duration_since(now) / 2;
+        Self {
+            engine,
+            id,
+            half_life,
+            renew_from: now.saturating_add(half_life),
+            actual_cost,
+            settle,
+            reports,
+            is_head,
+            is_open: true,
+        }
     }
 
     /// Charges this many units, or the actual cost, or all.
     fn commit(&mut self, actual: Option<u64>) -> Option<Later<()>> {
         self.is_open = false;
-        let actual = actual.or(self.actual_cost.actual());
         let commit = BackgroundCommit {
             engine: self.engine.clone(),
             id: self.id,
-            actual,
-            is_durable: false,
+            actual: actual.or(self.actual_cost.actual()),
+            reports: self.reports.clone(),
+            is_complete: false,
         };
         if self.engine.is_immediate() {
             // Dropping it commits.
@@ -62,25 +109,42 @@ struct BackgroundCommit<S: Store, C: Clock + Send + Sync + 'static> {
     engine: Engine<S, C>,
     id: HoldId,
     actual: Option<u64>,
-    is_durable: bool,
+    reports: UnsettledReports,
+    is_complete: bool,
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> BackgroundCommit<S, C> {
     /// Commits, and waits until the commit is durable.
     async fn run(mut self) {
-        // A reservation that has expired was released before.
-        let _ = self.engine.commit(self.id, self.actual).await;
-        self.is_durable = true;
+        let committed = self.engine.commit(self.id, self.actual).await;
+        self.is_complete = true;
+        if let Err(error) = committed {
+            self.reports.report(self.actual, error);
+        }
     }
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Drop for BackgroundCommit<S, C> {
     fn drop(&mut self) {
-        if !self.is_durable {
-            // If it was committed before, the reservation is gone and this does nothing.
-            drop(self.engine.commit(self.id, self.actual));
+        if !self.is_complete {
+            // If it was committed before, this repeats it, and charges nothing.
+            commit_unattended(&self.engine, (self.id, self.actual), &self.reports);
         }
     }
+}
+
+/// Commits, although nothing waits for the result.
+fn commit_unattended<S: Store, C: Clock + Send + Sync + 'static>(
+    engine: &Engine<S, C>,
+    (id, actual): (HoldId, Option<u64>),
+    reports: &UnsettledReports,
+) {
+    let (own, reports) = (engine.clone(), reports.clone());
+    engine.complete_in_background(async move {
+        if let Err(error) = own.commit(id, actual).await {
+            reports.report(actual, error);
+        }
+    });
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> HeldUnits for RequestHold<S, C> {
@@ -101,6 +165,16 @@ impl<S: Store, C: Clock + Send + Sync + 'static> HeldUnits for RequestHold<S, C>
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> SettleAtEnd for RequestHold<S, C> {
+    fn keep(&mut self) {
+        let now = self.engine.clock().now();
+        if now < self.renew_from {
+            return;
+        }
+        // It takes effect whether or not the result is waited for. If it fails, the commit says so.
+        drop(self.engine.renew(self.id));
+        self.renew_from = now.saturating_add(self.half_life);
+    }
+
     fn settle(mut self: Box<Self>) -> Option<Later<()>> {
         self.commit(None)
     }
@@ -110,10 +184,11 @@ impl<S: Store, C: Clock + Send + Sync + 'static> SettleAtEnd for RequestHold<S, 
 impl<S: Store, C: Clock + Send + Sync + 'static> Drop for RequestHold<S, C> {
     fn drop(&mut self) {
         if self.is_open {
-            // It applies when this returns; waiting until it is durable is not needed. A
-            // reservation that has expired was released before.
             match self.actual_cost.actual() {
-                Some(actual) => drop(self.engine.commit(self.id, actual)),
+                Some(actual) => {
+                    commit_unattended(&self.engine, (self.id, Some(actual)), &self.reports);
+                }
+                // A reservation that has expired was released before.
                 None => drop(self.engine.cancel(self.id, None)),
             }
         }

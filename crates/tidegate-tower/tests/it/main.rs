@@ -12,6 +12,7 @@ mod limit;
 mod on_disk;
 mod policy;
 mod proxy;
+mod reload;
 mod settle;
 mod slots;
 mod support;

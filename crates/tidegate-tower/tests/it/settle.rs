@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -232,6 +233,50 @@ async fn interrupted_stream_is_charged_its_actual_cost() {
         }
         drop(body);
         assert_eq!(left(&engine), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_outlives_its_reservation_is_charged() {
+    let (engine, clock) = engine(TOKENS);
+    let (sender, app) = streaming();
+    let app = app.layer(layer(&engine).settle(|_| Settle::AtEnd));
+    let mut body = app.oneshot(red()).await.unwrap().into_body();
+    for _ in 0..10 {
+        clock.advance(Duration::from_secs(40));
+        sender.send(Bytes::from_static(b"0123456789")).unwrap();
+        body.frame().await.unwrap().unwrap();
+        assert_eq!(left(&engine), 600, "it is still on hold");
+    }
+    drop(sender);
+    assert!(body.frame().await.is_none());
+    assert_eq!(left(&engine), 900);
+}
+
+#[tokio::test]
+async fn usage_that_was_not_charged_is_reported() {
+    for is_dropped in [false, true] {
+        let (engine, clock) = engine(TOKENS);
+        let (sender, app) = streaming();
+        let lost: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = Arc::clone(&lost);
+        let layer = layer(&engine).settle(|_| Settle::AtEnd).on_unsettled(move |it| {
+            seen.lock().unwrap().push(format!("{} {:?} {:?}", it.domain, it.units, it.error));
+        });
+        let mut body = app.layer(layer).oneshot(red()).await.unwrap().into_body();
+        sender.send(Bytes::from_static(b"0123456789")).unwrap();
+        body.frame().await.unwrap().unwrap();
+        // Nobody polls the body for longer than the reservation lasts.
+        clock.advance(Duration::from_secs(61));
+        drop(sender);
+        if !is_dropped {
+            assert!(body.frame().await.is_none());
+        }
+        drop(body);
+        let lost = lost.lock().unwrap();
+        let error = tidegate::SettleError::Gone;
+        assert_eq!(*lost, [format!("default Some(10) {error:?}")], "{is_dropped}");
+        assert_eq!(left(&engine), 1000);
     }
 }
 

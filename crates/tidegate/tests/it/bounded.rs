@@ -10,7 +10,7 @@ fn limiter<A: KeyedLimit>(limit: A, max_keys: usize, when_full: WhenFull) -> Lim
 
 #[test]
 fn known_keys_keep_exactly_their_budget_through_a_scan() {
-    for when_full in [WhenFull::Share, WhenFull::Deny, WhenFull::Allow] {
+    for when_full in [WhenFull::Share, WhenFull::Deny] {
         let limiter = limiter(one_per_day(10), 5_000, when_full);
         for key in 0..1_000 {
             assert!(limiter.at(secs(1)).check_n(&key, key % 10 + 1).is_allowed());
@@ -33,13 +33,6 @@ fn new_keys_are_denied_for_an_unknown_time_under_when_full_deny() {
     let denied = limiter.at(secs(1)).check(&100);
     assert_eq!((denied.retry_after(), denied.remaining()), (Some(Wait::Unknown), 0));
     assert_eq!(limiter.at(secs(1)).check_n(&100, 4).retry_after(), Some(Wait::Never));
-}
-
-#[test]
-fn new_keys_are_allowed_uncounted_under_when_full_allow() {
-    let limiter = limiter(one_per_day(3), 100, WhenFull::Allow);
-    (0..100).for_each(|key| assert!(limiter.at(secs(1)).allow(&key)));
-    assert_eq!((0..10).filter(|_| limiter.at(secs(1)).allow(&100)).count(), 10);
 }
 
 fn shares_never_too_much(limit: impl KeyedLimit, burst: usize) {

@@ -158,7 +158,7 @@ fn descriptors_and_attributes_count_the_same() {
     let engine = engine(tree());
     let names = DescriptorNames::new(FREE.iter().map(|(key, _)| *key));
     let descriptor: Vec<_> = names.attributes(FREE.iter().copied(), 0).collect();
-    let (described, plain) = (Request::new("d", &descriptor), Request::new("d", FREE));
+    let (described, plain) = (Request::of_descriptor("d", &descriptor), Request::new("d", FREE));
     for (request, expected) in
         [(described, true), (plain, true), (described, false), (plain, false)]
     {
@@ -166,4 +166,46 @@ fn descriptors_and_attributes_count_the_same() {
     }
     let mixed = engine.check_together(&[described.cost(0), plain.cost(0)]).block().unwrap();
     assert_eq!(mixed.rules().count(), 1, "one key: {mixed:?}");
+}
+
+/// A service may confine its clients to some values of an attribute. None of them gets around that
+/// by the names that only descriptors have.
+#[test]
+fn text_of_a_client_stands_for_no_descriptor() {
+    let text = format!(
+        "[[rule]]\nname = 'r'\ndomain = 'd'\nmatch = {{ '{}' = '1' }}\nkey = ['1.customer']\n\
+         window = {{ max = 9, per = '1d' }}\n",
+        DescriptorNames::ENTRIES
+    );
+    let engine = engine(Policy::from_toml(&text).unwrap());
+    let victim = Request::new("d", &[("customer", "victim")]);
+    assert!(engine.check(&victim.cost(2)).block().unwrap().is_allowed());
+    let left = || engine.peek(&victim).block().unwrap().remaining();
+    let forged = [("customer", "acme"), (DescriptorNames::ENTRIES, "1"), ("1.customer", "victim")];
+    for length in [2, 3] {
+        let (first, last) = (&forged[..length], [&forged[3 - length..], &forged[..1]].concat());
+        for forged in [first, &last] {
+            let request = Request::new("d", forged);
+            assert!(engine.check(&request).block().unwrap().rule().is_none(), "{forged:?}");
+            assert_eq!(engine.refund(&request).block(), Ok(0), "{forged:?}");
+            assert_eq!(engine.forget(&request).block(), Ok(false), "{forged:?}");
+            assert!(engine.usage(&request).block().unwrap().is_empty(), "{forged:?}");
+            let _ = engine.reserve(&request).block();
+            for report in engine.check_many(&[request]) {
+                assert!(report.block().unwrap().rule().is_none(), "{forged:?}");
+            }
+        }
+    }
+    assert_eq!(left(), Some(7));
+}
+
+/// Rules from files of Limitador decide by the first descriptor of a call alone.
+#[test]
+fn text_of_a_client_does_not_make_a_request_a_later_descriptor() {
+    let limits = "[{namespace: d, max_value: 1, seconds: 600, variables: [user]}]";
+    let policy = Policy::limitador_to_toml("limits.yaml", limits.as_bytes()).unwrap();
+    let engine = engine(Policy::from_toml(&policy).unwrap());
+    let attributes = [("user", "ada"), (DescriptorNames::NUMBER, "1")];
+    let check = || engine.check(&Request::new("d", &attributes)).block().unwrap().is_allowed();
+    assert_eq!([check(), check()], [true, false]);
 }

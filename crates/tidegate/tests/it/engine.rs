@@ -165,37 +165,6 @@ fn a_max_that_is_changed_for_the_next_round_applies_from_it() {
     }
 }
 
-#[test]
-fn a_restored_snapshot_continues() {
-    let (engine, clock) = engine(
-        "[[rule]]\nname = \"bucket\"\nkey = [\"user\"]\nbucket = { rate = \"1/m\", burst = 5 }\n\
-         [[rule]]\nname = \"month\"\nkey = [\"user\"]\nquota = { max = 100, per = \"month\" }\n",
-    );
-    let request = Request::new("default", &[("user", "ada")]);
-    assert!(allows(&engine, &request) && allows(&engine, &request));
-    let held = engine.reserve(&request).block().unwrap().hold().unwrap();
-    let policy = engine.policy();
-    let bytes = engine.snapshot();
-    let restored =
-        Engine::builder((*policy).clone()).snapshot(&bytes).clock(clock).build().unwrap();
-    let left = restored.peek(&request).block().unwrap();
-    assert_eq!(left.remaining(), Some(2));
-    assert_eq!(left.rules().nth(1).unwrap().decision.remaining(), 97);
-    assert_eq!(restored.cancel(held, None).block(), Ok(0));
-    assert_eq!(restored.peek(&request).block().unwrap().remaining(), Some(3));
-    for cut in 0..bytes.len() {
-        let clock = ManualClock::default();
-        assert!(
-            Engine::builder((*policy).clone())
-                .snapshot(&bytes[..cut])
-                .clock(clock)
-                .build()
-                .is_err(),
-            "{cut}"
-        );
-    }
-}
-
 /// Polled in the worst order, with a waker that does nothing: only their own order counts.
 #[test]
 fn a_thousand_waiters_for_three_slots_are_served_in_arrival_order() {

@@ -3,8 +3,8 @@
 use tidegate::durable::{FileOptions, FileStore, OpenError};
 use tidegate::policy::Policy;
 use tidegate::{
-    AnyStore, Clock, Engine, ManualClock, MemoryStore, Request, SnapshotError, StoreBounds,
-    SystemClock, Timestamp, WhenFull,
+    AnyStore, Clock, Engine, ManualClock, MemoryStore, Request, StoreBounds, SystemClock,
+    Timestamp, WhenFull,
 };
 
 use crate::file_store::TempFolder;
@@ -45,23 +45,12 @@ fn default_clock_is_never_earlier_than_what_is_stored() {
     assert!(given.clock().now() >= FUTURE, "a given store");
     drop(given);
     let store = AnyStore::File(FileStore::open(folder.path()).unwrap());
-    let chosen = Engine::builder(policy()).store(store).build().unwrap();
+    let builder = Engine::builder(policy()).store(store);
+    let chosen = builder.clock_after(SystemClock::no_earlier_than).build().unwrap();
     assert!(chosen.clock().now() >= FUTURE, "a given store of either kind");
     drop(chosen);
     let chosen = Engine::builder(policy()).folder_or_memory(Some(folder.path())).build().unwrap();
     assert!(chosen.clock().now() >= FUTURE, "a chosen store");
-}
-
-#[test]
-fn default_clock_continues_from_a_snapshot() {
-    let clock = ManualClock::new(FUTURE);
-    let engine = Engine::builder(policy()).clock(clock).build().unwrap();
-    assert!(charge(&engine, "ada"));
-    let restored = Engine::builder(policy()).snapshot(&engine.snapshot()).build().unwrap();
-    assert!(restored.clock().now() >= FUTURE);
-    assert_eq!(restored.len(), 1);
-    let error = Engine::builder(policy()).snapshot(b"something else").build().unwrap_err();
-    assert!(matches!(error, SnapshotError::NotASnapshot));
 }
 
 #[test]

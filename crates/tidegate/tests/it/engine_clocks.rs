@@ -71,7 +71,7 @@ fn quotas_follow_the_time_of_day() {
 fn a_step_back_refills_no_key_that_was_forgotten() {
     for limit in ["window = { max = 1, per = \"10s\" }", "sliding = { max = 1, per = \"10s\" }"] {
         let policy = format!(
-            "[server]\nmax_keys = 4\nwhen_full = \"allow\"\n\
+            "[server]\nmax_keys = 4\nwhen_full = \"share\"\n\
              [[rule]]\nname = \"r\"\nkey = [\"user\"]\n{limit}"
         );
         let clock = ManualClock::default();

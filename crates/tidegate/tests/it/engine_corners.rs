@@ -296,24 +296,3 @@ fn every_rule_reports_the_span_of_its_capacity() {
         assert_eq!(spans.iter().map(|span| span.map(ms)).collect::<Vec<_>>(), [span_ms], "{limit}");
     }
 }
-
-#[test]
-fn holds_of_keys_without_charges_survive_a_restore() {
-    let policy =
-        "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\nquota = { max = 10, per = \"day\" }";
-    let policy = Policy::from_toml(policy).unwrap();
-    let clock = ManualClock::new(Timestamp::from_secs(1_000));
-    let engine = Engine::builder(policy.clone()).clock(clock.clone()).build().unwrap();
-    let names: Vec<String> = (0..500).map(|user| user.to_string()).collect();
-    for name in &names {
-        let attributes = [("user", name.as_str())];
-        let request = Request::new("default", &attributes).cost(3);
-        assert!(engine.reserve(&request).block().unwrap().hold().is_some());
-    }
-    let engine = Engine::builder(policy).snapshot(&engine.snapshot()).clock(clock).build().unwrap();
-    for name in &names {
-        let attributes = [("user", name.as_str())];
-        let report = engine.peek(&Request::new("default", &attributes).cost(0)).block().unwrap();
-        assert_eq!(report.remaining(), Some(7), "{name}");
-    }
-}

@@ -311,55 +311,6 @@ fn file_override_and_a_tighter_one_of_an_admin_survive_a_restart() {
 }
 
 #[test]
-fn snapshot_restored_after_a_period_counts_what_has_happened_since() {
-    let quota = |max: u64| {
-        rule(&format!("quota = {{ max = {max}, per = \"minute\" }}"), "effective = \"next\"")
-    };
-    let desk = in_memory(&quota(10), false);
-    assert!(desk.charge(10));
-    desk.edit(&quota(3));
-    let snapshot = desk.engine.snapshot();
-    let restore = |clock: &ManualClock| {
-        let engine = Engine::builder(policy(&quota(3)))
-            .snapshot(&snapshot)
-            .clock(clock.clone())
-            .build()
-            .unwrap();
-        Desk { engine, clock: clock.clone(), looks: false }
-    };
-    // The edit still waits, and what was spent counts in its period alone.
-    let restored = restore(&desk.clock);
-    assert_eq!(restored.left(), 0);
-    desk.clock.advance(Duration::from_secs(60));
-    assert_eq!(restored.left(), 3);
-    assert_eq!(restore(&desk.clock).left(), 3);
-}
-
-#[test]
-fn snapshot_keeps_overrides_holds_and_idempotency_keys() {
-    let bucket = |rate: &str| format!("bucket = {{ rate = \"{rate}\", burst = 100 }}");
-    let text = rule(&bucket("10/s"), "");
-    let desk = in_memory(&text, false);
-    desk.set(on_ada(&bucket("1/s")));
-    assert!(desk.charge(60));
-    let hold = desk.engine.reserve(&ada().cost(10)).block().unwrap().hold().unwrap();
-    let named = ada().cost(5).idempotency_key("k");
-    assert!(desk.engine.check(&named).block().unwrap().is_allowed());
-    let (snapshot, overlay) = (desk.engine.snapshot(), desk.engine.overlay());
-    desk.clock.advance(Duration::from_secs(5));
-    let engine = Engine::builder(policy(&text))
-        .snapshot(&snapshot)
-        .clock(desk.clock.clone())
-        .build()
-        .unwrap();
-    let _ = engine.replace_overlay("test", overlay);
-    let restored = Desk { engine, clock: desk.clock.clone(), looks: false };
-    assert!(restored.engine.check(&named).block().unwrap().is_allowed());
-    assert_eq!(restored.engine.commit(hold, None).block().unwrap().charged, 10);
-    assert_eq!(restored.left(), 100 - 75 + 5);
-}
-
-#[test]
 fn hold_of_a_closed_period_takes_no_room_in_another_calendar() {
     let quota = |max: u64, per: &str| {
         let quota = format!("quota = {{ max = {max}, per = \"{per}\" }}");

@@ -33,6 +33,17 @@ p.toml:3:26: error: unknown field `burts` in a bucket
 }
 
 #[test]
+fn a_setting_that_was_removed_is_an_error_that_says_what_to_do() {
+    for mode in ["spread", "together"] {
+        let found = errors(&format!("[server]\nstore_cluster = '{mode}'\n{}", with("")));
+        assert_eq!((found.len(), found[0].line, found[0].column), (1, 2, 1));
+        let shown = found[0].to_string();
+        assert!(shown.contains("unknown field `store_cluster`"), "{shown}");
+        assert!(shown.contains("hint: delete this line: in a cluster"), "{shown}");
+    }
+}
+
+#[test]
 fn all_errors_come_at_once_in_the_order_of_the_file() {
     let text = "\
 [[rule]]
@@ -285,4 +296,13 @@ fn errors_are_readable_under_expect() {
     assert!(text.contains("2 | name = 1"), "{text}");
     let zero = tidegate::Rate::per_second(0).unwrap_err();
     assert_eq!(format!("{zero:?}"), zero.to_string());
+}
+
+/// A client that can fill the table would not be limited.
+#[test]
+fn a_full_table_cannot_allow() {
+    let text = format!("[server]\nwhen_full = 'allow'\n{}", limit("cooldown = '1s'"));
+    let shown = errors(&text)[0].to_string();
+    assert!(shown.starts_with("p.toml:2:13: error: "), "{shown}");
+    assert!(shown.contains("share") && shown.contains("deny"), "{shown}");
 }

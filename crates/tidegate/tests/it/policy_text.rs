@@ -296,8 +296,6 @@ fn every_field_of_the_server_is_written_unless_it_is_the_default() {
         ("store_ca = 'ca.pem'", Some(r#"store_ca = "ca.pem""#)),
         ("store_cert = 'c.pem'", Some(r#"store_cert = "c.pem""#)),
         ("store_key = 'k.pem'", Some(r#"store_key = "k.pem""#)),
-        ("store_cluster = 'spread'", None),
-        ("store_cluster = 'together'", Some(r#"store_cluster = "together""#)),
         ("store_replicas = 2", Some("store_replicas = 2")),
         ("store_deadline = '20ms'", Some(r#"store_deadline = "20ms""#)),
         (
@@ -309,7 +307,6 @@ fn every_field_of_the_server_is_written_unless_it_is_the_default() {
         ("max_holds = 1", Some("max_holds = 1")),
         ("max_idempotency_keys = 1", Some("max_idempotency_keys = 1")),
         ("when_full = 'deny'", Some(r#"when_full = "deny""#)),
-        ("when_full = 'allow'", Some(r#"when_full = "allow""#)),
         ("unmatched = 'deny'", Some(r#"unmatched = "deny""#)),
         ("enforce = 'none'", Some(r#"enforce = "none""#)),
         ("enforce = 0.000001", Some("enforce = 0.000001")),

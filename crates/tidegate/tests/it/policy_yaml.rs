@@ -1,7 +1,7 @@
 //! Files of envoyproxy/ratelimit and of Limitador: the examples of their documentation, and what is
 //! wrong with files.
 
-use tidegate::policy::{DescriptorNames, Policy, PolicyFile, RuleId};
+use tidegate::policy::{DescriptorNames, Policy, PolicyErrors, PolicyFile, RuleId};
 use tidegate::{Engine, ManualClock, MemoryStore, Request, RequestLimit, Timestamp, WindowUnit};
 
 type Entries<'a> = &'a [(&'a str, &'a str)];
@@ -13,8 +13,7 @@ struct Desk {
 
 impl Desk {
     fn new(text: &str) -> Self {
-        let parsed = Policy::load("limits.yaml", text.as_bytes());
-        let policy = parsed.unwrap_or_else(|errors| panic!("{errors}")).policy;
+        let policy = load("limits.yaml", text).unwrap_or_else(|errors| panic!("{errors}"));
         let again = Policy::from_toml(&policy.to_toml()).expect("it can be written");
         assert_eq!(again.rules(), policy.rules(), "{}", policy.to_toml());
         let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
@@ -25,7 +24,8 @@ impl Desk {
     fn check(&self, domain: &str, entries: Entries<'_>) -> (Option<String>, bool) {
         let names = DescriptorNames::new(entries.iter().map(|(key, _)| *key));
         let attributes: Vec<_> = names.attributes(entries.iter().copied(), 0).collect();
-        let report = self.engine.check(&Request::new(domain, &attributes)).block().unwrap();
+        let report =
+            self.engine.check(&Request::of_descriptor(domain, &attributes)).block().unwrap();
         let name = report.rule().map(RuleId::name);
         let rule = if report.is_unlimited(0) { Some("unlimited") } else { name };
         (rule.map(Into::into), report.is_allowed())
@@ -221,7 +221,7 @@ fn limitador_reads_the_first_descriptor_only() {
     let names = DescriptorNames::new(["user"]);
     let second: Vec<_> = names.attributes(entries, 1).collect();
     for _ in 0..3 {
-        let report = desk.engine.check(&Request::new("n", &second)).block().unwrap();
+        let report = desk.engine.check(&Request::of_descriptor("n", &second)).block().unwrap();
         assert!(report.is_allowed() && report.rule().is_none());
     }
     assert_eq!(desk.passes("n", &entries), 1);
@@ -288,8 +288,17 @@ fn errors_say_where_and_what() {
             "1:3: error: the conditions on `a` never hold",
         ),
     ] {
-        let error = Policy::load("f.yaml", text.as_bytes()).expect_err(&text).to_string();
+        let error = load("f.yaml", &text).expect_err(&text).to_string();
         assert!(error.contains(expected), "{text}\n{error}");
+    }
+}
+
+/// The policy of a file of envoyproxy/ratelimit, or of one of Limitador after its conversion.
+fn load(name: &str, text: &str) -> Result<Policy, PolicyErrors> {
+    let is_limitador = text.trim_start().starts_with(['-', '[']) || text.starts_with("limits:");
+    match is_limitador {
+        true => Policy::from_toml(&Policy::limitador_to_toml(name, text.as_bytes())?),
+        false => Policy::load(name, text.as_bytes()).map(|parsed| parsed.policy),
     }
 }
 
@@ -411,14 +420,17 @@ fn a_domain_without_limits_is_one() {
 fn the_server_table_may_have_its_own_file() {
     let file = |name: &str, text: &str| PolicyFile { name: name.into(), bytes: text.into() };
     let server = file("server.toml", "[server]\nheaders = 'x-ratelimit'\n");
-    let limit = file("a.yaml", "[{namespace: n, max_value: 1, seconds: 9}]\n");
+    let limit = file(
+        "a.yaml",
+        "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n",
+    );
     let nothing = file("b.yaml", "# later\n");
     for files in
         [[server.clone(), limit.clone(), nothing.clone()], [nothing.clone(), limit, server.clone()]]
     {
         let file = Policy::load_files(&files).expect("others have rules");
         assert!(file.server.headers().is_some());
-        assert_eq!(file.policy.rules().len(), 2);
+        assert_eq!(file.policy.rules().len(), 1);
     }
     for files in [&[server.clone()][..], &[server, nothing]] {
         let error = Policy::load_files(files).expect_err("no file has rules").to_string();
@@ -457,7 +469,8 @@ descriptors:
         let attributes: Vec<Vec<_>> = (names.iter().zip(descriptors).enumerate())
             .map(|(number, (names, entry))| names.attributes([*entry], number).collect())
             .collect();
-        let requests: Vec<_> = attributes.iter().map(|it| Request::new("d", it)).collect();
+        let requests: Vec<_> =
+            attributes.iter().map(|it| Request::of_descriptor("d", it)).collect();
         let check = || desk.engine.check_together(&requests).block().unwrap().is_allowed();
         (0..20).take_while(|_| check()).count()
     };

@@ -105,7 +105,7 @@ proptest! {
         for entries in requests {
             let names = DescriptorNames::new(entries.iter().map(|(key, _)| *key));
             let attributes: Vec<_> = names.attributes(entries.iter().copied(), 0).collect();
-            let report = engine.peek(&Request::new("d", &attributes)).block().unwrap();
+            let report = engine.peek(&Request::of_descriptor("d", &attributes)).block().unwrap();
             let expected = walk(&trees, &entries);
             let rule = report.rule().map(RuleId::name);
             prop_assert_eq!(rule, expected.as_deref(), "{:?}\n{}", entries, text);

@@ -24,7 +24,7 @@ fn rule(policy: &Policy, entries: &[(&str, &str)]) -> Option<String> {
     let engine = Engine::builder(policy.clone()).clock(clock).build().unwrap();
     let names = DescriptorNames::new(entries.iter().map(|(key, _)| *key));
     let attributes: Vec<_> = names.attributes(entries.iter().copied(), 0).collect();
-    let report = engine.check(&Request::new("edge", &attributes)).block().unwrap();
+    let report = engine.check(&Request::of_descriptor("edge", &attributes)).block().unwrap();
     report.rule().map(|rule| rule.name().into())
 }
 
@@ -152,7 +152,7 @@ fn metadata_is_kept_and_what_cannot_be_passed_on_is_an_error() {
     let engine = Engine::builder(policy).clock(clock).build().unwrap();
     let names = DescriptorNames::new(["a"]);
     let attributes: Vec<_> = names.attributes([("a", "v")], 0).collect();
-    let report = engine.check(&Request::new("edge", &attributes)).block().unwrap();
+    let report = engine.check(&Request::of_descriptor("edge", &attributes)).block().unwrap();
     let metadata = report.rules().find_map(|rule| rule.metadata.cloned()).unwrap();
     let (_, first) = metadata.iter().next().unwrap();
     assert!(matches!(first, MetadataValue::Table(it) if it.iter().count() == 3), "{first:?}");

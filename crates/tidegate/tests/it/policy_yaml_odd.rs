@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
-use tidegate::policy::Policy;
+use tidegate::policy::{Policy, PolicyErrors};
 
 /// A text with all kinds of letters, in quotes: short, or longer than a name may be.
 fn text() -> impl Strategy<Value = String> {
@@ -80,7 +80,14 @@ fn limitador() -> impl Strategy<Value = String> {
 
 /// It is a policy that can be written, or it is rejected; names are never the reason.
 fn is_read_or_refused(text: &str) -> Result<(), TestCaseError> {
-    match Policy::load("f.yaml", text.as_bytes()) {
+    is_policy_or_errors(text, Policy::load("f.yaml", text.as_bytes()).map(|it| it.policy))
+}
+
+fn is_policy_or_errors(
+    text: &str,
+    read: Result<Policy, PolicyErrors>,
+) -> Result<(), TestCaseError> {
+    match read {
         Err(errors) => {
             let text_of_errors = errors.to_string();
             prop_assert!(
@@ -90,11 +97,11 @@ fn is_read_or_refused(text: &str) -> Result<(), TestCaseError> {
                 text
             );
         }
-        Ok(parsed) => {
-            let rules = parsed.policy.rules();
+        Ok(policy) => {
+            let rules = policy.rules();
             let names: HashSet<_> = rules.iter().map(|it| (it.domain(), it.name())).collect();
             prop_assert_eq!(names.len(), rules.len(), "{}", text);
-            let again = Policy::from_toml(&parsed.policy.to_toml());
+            let again = Policy::from_toml(&policy.to_toml());
             let again = again.expect("it can be written");
             prop_assert_eq!(again.rules(), rules, "{}", text);
         }
@@ -110,7 +117,10 @@ proptest! {
 
     #[test]
     fn limits_with_any_text(limits in vec(limitador(), 1..5)) {
-        is_read_or_refused(&limits.concat())?;
+        let text = limits.concat();
+        let converted = Policy::limitador_to_toml("f.yaml", text.as_bytes());
+        let read = converted.map(|toml| Policy::from_toml(&toml).expect("it is a policy"));
+        is_policy_or_errors(&text, read)?;
     }
 
     #[test]

@@ -13,7 +13,9 @@ use tidegate::shared::{
     Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction, Write,
 };
 use tidegate::testing::{DelayedRecords, RecordFaults};
-use tidegate::{Engine, Lease, ManualClock, Outage, Request, Timestamp, WaitError, Waiting};
+use tidegate::{
+    Engine, Lease, ManualClock, Outage, Request, SystemClock, Timestamp, WaitError, Waiting,
+};
 
 type Node = Engine<SharedStore, ManualClock>;
 type Slot = Lease<SharedStore, ManualClock>;
@@ -446,7 +448,8 @@ fn lost_answers_grant_no_slot_twice_and_leave_none_behind() {
     let records = Arc::new(DelayedRecords::with_faults(7, faults));
     let engine = |_| {
         let store = SharedStore::new(Arc::clone(&records), b"a secret");
-        let Ok(engine) = Engine::builder(Policy::from_toml(SLOTS).unwrap()).store(store).build();
+        let builder = Engine::builder(Policy::from_toml(SLOTS).unwrap()).store(store);
+        let Ok(engine) = builder.clock(SystemClock::new()).build();
         engine
     };
     let nodes: Vec<_> = (0..2).map(engine).collect();

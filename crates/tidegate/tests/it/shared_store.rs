@@ -13,7 +13,8 @@ use tidegate::policy::{Condition, Policy, RuleId};
 use tidegate::shared::{Listing, RecordStore, Records, SharedStore, Step, Transaction};
 use tidegate::testing::{self, DelayedRecords, RecordFaults};
 use tidegate::{
-    Ban, CheckError, EditError, Engine, Lease, ManualClock, NowOrLater, Outage, Request, Timestamp,
+    Ban, CheckError, EditError, Engine, Lease, ManualClock, NowOrLater, Outage, Request,
+    SystemClock, Timestamp,
 };
 
 static SEED: AtomicU64 = AtomicU64::new(1);
@@ -261,7 +262,8 @@ fn slots_are_granted_in_order_and_never_twice() {
     let records = Arc::new(DelayedRecords::new(seed()));
     let engine = || {
         let store = SharedStore::new(Arc::clone(&records), b"a secret");
-        let Ok(engine) = Engine::builder(Policy::from_toml(SLOTS).unwrap()).store(store).build();
+        let builder = Engine::builder(Policy::from_toml(SLOTS).unwrap()).store(store);
+        let Ok(engine) = builder.clock(SystemClock::new()).build();
         engine
     };
     let nodes = [engine(), engine()];

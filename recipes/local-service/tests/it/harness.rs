@@ -294,9 +294,12 @@ impl Running {
         look: impl FnOnce(&Folder),
     ) -> (ExitStatus, Vec<String>) {
         self.signal(signal);
-        let status = self.child.wait().unwrap();
         let (log, changed) = &*self.log;
-        let log = changed.wait_while(log.lock().unwrap(), |log| !log.is_over).unwrap();
+        let log = log.lock().unwrap();
+        // Its log ends when it ends.
+        let (log, _) = changed.wait_timeout_while(log, TIMEOUT, |log| !log.is_over).unwrap();
+        assert!(log.is_over, "{signal} does not stop it: {:#?}", log.lines);
+        let status = self.child.wait().unwrap();
         look(&self.folder);
         (status, log.lines.clone())
     }

@@ -2,8 +2,8 @@
 
 use tidegate::{CheckError, Commit, CommitReport, Request};
 
-use super::{Desk, not_now, own, settle};
-use crate::limits::{ACT, CONFIRM, DOMAIN, GOVERNOR, denial};
+use super::{Desk, not_now, own};
+use crate::limits::{ACT, CONFIRM, DOMAIN, GOVERNOR};
 use crate::note::Note;
 use crate::problem::DeskError;
 use crate::proposal::{Proposal, ProposalId, Status};
@@ -32,7 +32,7 @@ impl Desk {
             };
             match committed {
                 Some(Ok(result)) => {
-                    result.await.map_err(|_| DeskError::Outage)?;
+                    result.await.map_err(|_| self.outage("confirm"))?;
                     return self.proposal(id);
                 }
                 // It may have happened.
@@ -61,7 +61,7 @@ impl Desk {
         confirmable(state, governor, id)?;
         let note = Note::Confirmed;
         let result = self.parts.engine.commit(id.0, Commit::held().note(&note.to_text()));
-        settle(state, &result, Fact::held(FactKind::Commit, id.0, Some(note)))?;
+        self.settle(state, &result, Fact::held(FactKind::Commit, id.0, Some(note)))?;
         Ok(result)
     }
 
@@ -76,8 +76,8 @@ impl Desk {
         let key = format!("confirm {id} in {window}");
         let request = Request::new(DOMAIN, &attributes).idempotency_key(&key);
         let checked = self.parts.engine.check(&request).await;
-        let report = checked.map_err(|_: CheckError| DeskError::Outage)?;
-        if report.is_allowed() { Ok(()) } else { Err(denial(&report)) }
+        let report = checked.map_err(|_: CheckError| self.outage("confirm"))?;
+        if report.is_allowed() { Ok(()) } else { Err(self.denied(&report)) }
     }
 
     /// Gives the place back, because the proposal was not confirmed and never will be.

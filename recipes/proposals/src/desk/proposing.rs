@@ -3,14 +3,14 @@
 use std::pin::pin;
 use std::sync::PoisonError;
 
-use tidegate::{CheckError, Request, WaitError};
+use tidegate::{Request, WaitError};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::{Desk, HoldEnd, Parts};
-use crate::limits::{ACT, DOMAIN, GOVERNOR, INTERPRETER, PROPOSE, TIER, denial};
+use crate::limits::{ACT, DOMAIN, GOVERNOR, INTERPRETER, PROPOSE, price};
 use crate::note::Note;
-use crate::problem::DeskError;
+use crate::problem::{CallOutcome, DeskError};
 use crate::proposal::{Draft, Interpretation, Proposal, ProposalId, Status};
 use crate::state::{Fact, FactKind};
 
@@ -43,22 +43,18 @@ impl Desk {
 
     /// Checks all limits in one decision.
     async fn submitted(self, governor: String, draft: Draft) -> Result<Submitted, DeskError> {
-        let tier = draft.tier.to_string();
         let note = Note::Proposed { governor: governor.clone(), draft: draft.clone() };
         let text = note.to_text();
-        let attributes = [(GOVERNOR, governor.as_str()), (TIER, &tier), (ACT, PROPOSE)];
-        let request = Request::new(DOMAIN, &attributes).note(&text);
+        let attributes = [(GOVERNOR, governor.as_str()), (ACT, PROPOSE)];
+        let request = Request::new(DOMAIN, &attributes).cost(price(draft.tier)).note(&text);
         let (window, reserved) = {
             // The window does not close meanwhile.
             let _state = self.state();
             (self.window_number(), self.parts.engine.reserve(&request))
         };
-        let report = reserved.await.map_err(|error| match error {
-            CheckError::CostNotCovered { .. } => DeskError::invalid(error.to_string()),
-            _ => DeskError::Outage,
-        })?;
+        let report = reserved.await.map_err(|_| self.outage("propose"))?;
         let Some(hold) = report.hold().filter(|_| report.is_allowed()) else {
-            return Err(denial(&report));
+            return Err(self.denied(&report));
         };
         let id = ProposalId(hold);
         let mut state = self.state();
@@ -99,7 +95,8 @@ impl Submitted {
                 WaitError::QueueFull => "the interpreter's queue is full",
                 _ => "the desk is stopping",
             };
-            DeskError::NotInterpreted { status: 503, reason: reason.into() }
+            let call = CallOutcome::NotAnswered;
+            DeskError::NotInterpreted { status: 503, reason: reason.into(), call }
         })?;
         interpreter.interpret((self.id, &self.governor), &self.draft).await
     }
@@ -142,7 +139,10 @@ impl Submitted {
         let expires = match expires {
             Ok(expires) => expires,
             Err(tidegate::SettleError::Gone) => return Err(gone()),
-            Err(_) => return Ok(()),
+            Err(_) => {
+                self.desk.outage("renew");
+                return Ok(());
+            }
         };
         self.desk.state().set_expiry(self.id, Some(expires));
         Ok(())
@@ -163,20 +163,23 @@ impl Submitted {
             self.is_over = noted.is_ok();
             noted?
         };
-        noted.await.map_err(|_| DeskError::Outage)?;
+        noted.await.map_err(|_| self.desk.outage("interpret"))?;
         self.desk.proposal(self.id)
     }
 
     /// Without an interpretation the tokens are released, and the ledger records the reason.
     async fn failed(mut self, failed: DeskError) -> DeskError {
-        let DeskError::NotInterpreted { status, reason } = &failed else { return failed };
-        // One that failed by no fault of its governor leaves no cooldown.
-        let end = if *status >= 500 { HoldEnd::Void } else { HoldEnd::Cancel };
+        let DeskError::NotInterpreted { reason, call, .. } = &failed else { return failed };
+        let end = match call {
+            CallOutcome::NotAnswered => HoldEnd::Void,
+            CallOutcome::Answered => HoldEnd::Reject,
+        };
+        let desk = self.desk.clone();
         let cancelled = self.cancel_hold((end, reason));
         match cancelled {
             Some(result) => match result.await {
                 Ok(_) => failed,
-                Err(_) => DeskError::Outage,
+                Err(_) => desk.outage("cancel"),
             },
             None => failed,
         }

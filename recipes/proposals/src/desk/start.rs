@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, RwLock};
 
-use tidegate::durable::{FileOptions, OpenError};
+use tidegate::durable::{FileOptions, FileStore, OpenError};
 use tidegate::policy::PolicyErrors;
 use tidegate::{CheckError, Clock, Engine, Outage, SettleError, SystemClock};
+use tidegate_listen::Warnings;
 use tokio::sync::watch;
 
-use super::{Desk, HoldEnd, Parts, Settings, SharedClock};
+use super::{Desk, HoldEnd, Parts, Settings};
 use crate::client::TrustError;
 use crate::interpreter::Interpreter;
 use crate::note::NoteError;
@@ -21,7 +22,9 @@ impl Desk {
     /// Opens the desk with the system's clock. It blocks until everything that it writes is
     /// durable.
     pub fn open(settings: &Settings) -> Result<Self, StartError> {
-        Self::open_by(settings, |last| Arc::new(SystemClock::no_earlier_than(last)))
+        let store = FileOptions::default().open(&settings.store)?;
+        let clock = Arc::new(SystemClock::no_earlier_than(store.last_time()));
+        Self::open_on(settings, store, clock)
     }
 
     /// Opens the desk with another clock.
@@ -29,19 +32,20 @@ impl Desk {
         settings: &Settings,
         clock: Arc<dyn Clock + Send + Sync>,
     ) -> Result<Self, StartError> {
-        Self::open_by(settings, |_| clock)
+        let store = FileOptions::default().open(&settings.store)?;
+        Self::open_on(settings, store, clock)
     }
 
-    fn open_by(
+    /// Opens the desk on a store that is open, whatever folder the settings name.
+    pub fn open_on(
         settings: &Settings,
-        clock: impl FnOnce(tidegate::Timestamp) -> SharedClock,
+        store: FileStore,
+        clock: Arc<dyn Clock + Send + Sync>,
     ) -> Result<Self, StartError> {
         let Settings { governors, limits, interval, .. } = settings.clone();
         let policy = limits.policy().map_err(StartError::Policy)?;
         let interpreter = Interpreter::new(settings.interpreter.clone(), limits.call_timeout)
             .map_err(StartError::Trust)?;
-        let store = FileOptions::default().open(&settings.store)?;
-        let clock = clock(store.last_time());
         let engine = Engine::builder(policy)
             .store(store)
             .clock(Arc::clone(&clock))
@@ -60,6 +64,7 @@ impl Desk {
             queued: Mutex::new(HashMap::new()),
             interpreting: watch::Sender::new(()),
             closing: Mutex::new(()),
+            outages: Warnings::new(),
         };
         let desk = Self { parts: Arc::new(parts) };
         desk.read_ledger()?;

@@ -30,7 +30,7 @@ impl Desk {
             }
         };
         if let Some(noted) = noted {
-            noted.await.map_err(|_| DeskError::Outage)?;
+            noted.await.map_err(|_| self.outage("round"))?;
         }
         self.window()
     }
@@ -68,7 +68,7 @@ impl Desk {
             }
         };
         if let Some(noted) = noted {
-            noted.block().map_err(|_| DeskError::Outage)?;
+            noted.block().map_err(|_| self.outage("tally"))?;
         }
         self.close_window(&tally)?;
         Ok(tally)
@@ -98,12 +98,12 @@ impl Desk {
                 let mut state = self.state();
                 let closed = engine.close_round(DOMAIN, &note.to_text());
                 if matches!(closed, NowOrLater::Now(Err(_))) {
-                    return Err(DeskError::Outage);
+                    return Err(self.outage("tally"));
                 }
                 state.apply(Fact { kind: FactKind::WindowClosed, hold: None, note: Some(note) });
                 closed
             };
-            closed.block().map_err(|_| DeskError::Outage)?;
+            closed.block().map_err(|_| self.outage("tally"))?;
             tracing::info!(window, "governance window closed");
         }
         Ok(())

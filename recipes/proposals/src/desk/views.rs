@@ -7,9 +7,9 @@ use serde::Serialize;
 use tidegate::{Decision, Request};
 use tokio::time::timeout;
 
-use super::{Desk, Parts};
+use super::{Desk, Parts, StartError};
 use crate::audit::{Audit, Page};
-use crate::limits::{ACT, CAP, COOLDOWN, DOMAIN, GOVERNOR, PROPOSE, TIER, TOKENS};
+use crate::limits::{ACT, CAP, COOLDOWN, DOMAIN, GOVERNOR, PROPOSE, TOKENS};
 use crate::problem::DeskError;
 use crate::proposal::{Proposal, ProposalId, Status};
 use crate::state::{ClosedWindow, Rounds};
@@ -74,9 +74,9 @@ impl Desk {
 
     /// What a governor has left.
     pub(super) fn balance(&self, governor: &str) -> Result<Balance, DeskError> {
-        let attributes = [(GOVERNOR, governor), (TIER, "1"), (ACT, PROPOSE)];
+        let attributes = [(GOVERNOR, governor), (ACT, PROPOSE)];
         let report = self.parts.engine.peek(&Request::new(DOMAIN, &attributes)).block();
-        let report = report.map_err(|_| DeskError::Outage)?;
+        let report = report.map_err(|_| self.outage("balance"))?;
         let of = |name| report.rules().find(|it| it.rule.name() == name).map(|it| it.decision);
         let left = |name| of(name).map_or(0, Decision::remaining);
         Ok(Balance {
@@ -111,14 +111,13 @@ impl Desk {
         let read = move || {
             // Holds that have expired are in the log before it is read.
             desk.parts.engine.tick();
-            desk.entries().map(|entries| Audit::of(entries, &page))
+            let audit = desk.entries().and_then(|entries| Ok(Audit::of(entries, &page)?));
+            audit.map_err(|error| match error {
+                StartError::Outage => desk.outage("audit"),
+                error => unreadable(&error),
+            })
         };
-        match tokio::task::spawn_blocking(read).await {
-            Ok(Ok(Ok(audit))) => Ok(audit),
-            Ok(Err(error)) => Err(unreadable(&error)),
-            Ok(Ok(Err(error))) => Err(unreadable(&error)),
-            Err(_) => Err(DeskError::Outage),
-        }
+        tokio::task::spawn_blocking(read).await.unwrap_or(Err(DeskError::Outage))
     }
 
     /// Whether the disk accepts writes.

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::ai::Ai;
 use crate::program::Program;
-use crate::support::Scratch;
+use crate::support::{Scratch, TIMEOUT};
 
 /// A file system of so many KiB, unmounted at the end.
 struct SmallDisk(Scratch);
@@ -84,7 +85,8 @@ async fn desk_on_a_full_disk_denies_and_opens_again() {
     }
     assert_eq!(http.propose("cy", 1, "in the outage").await.status, 503);
     assert_eq!(http.get("ada", "/healthz").await.status, 503);
-    program.killed().await;
+    let log = program.killed().await;
+    assert!(log.contains("store unavailable") && log.contains("os error 28"), "{log}");
     // It opens on the full disk, as soon as there is nothing to write, or else when there is room.
     std::fs::remove_file(&ballast).unwrap();
     let program = Program::started(&disk.0, ai, &cooldown).await;
@@ -116,8 +118,15 @@ async fn running_desk_recovers_when_the_disk_has_room_again() {
     }
     assert_eq!(http.propose("ada", 1, "in the outage").await.status, 503);
     std::fs::remove_file(&ballast).unwrap();
-    while http.get("ada", "/healthz").await.status != 200 {
-        tokio::task::yield_now().await;
+    let healthy = async {
+        while http.get("ada", "/healthz").await.status != 200 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(TIMEOUT, healthy).await.expect("the disk in time");
+    for who in ["ada", "bob", "cy"] {
+        let left = i64::try_from(http.left(who).await.0).unwrap();
+        assert_eq!(left, http.sum(who).await, "{who}");
     }
     // The attempt in the outage left no cooldown.
     let id = http.proposed("ada", 1, "after the outage").await;

@@ -9,7 +9,7 @@ use tidegate_proposals::{Governors, Limits};
 use tokio::time::timeout;
 
 use crate::ai::Ai;
-use crate::support::{Http, Scratch, Server, TIMEOUT, easy, settings, started};
+use crate::support::{Http, Scratch, Server, TIMEOUT, easy, settings, started, started_at};
 
 async fn desk(limits: Limits) -> (Scratch, Ai, Server) {
     let (scratch, ai) = (Scratch::new(), Ai::slow().await);
@@ -133,17 +133,23 @@ async fn failed_interpretation_is_refunded_with_the_reason() {
             "the interpreter's summary is longer than 4096 bytes",
         ),
     ];
-    for (status, body, expected, reason) in cases {
-        let (calling, responding) = (http.propose("ada", 4, "a change"), async {
+    for (number, (status, body, expected, reason)) in cases.into_iter().enumerate() {
+        let who = &format!("g{number}");
+        let (calling, responding) = (http.propose(who, 4, "a change"), async {
             ai.next().await.respond(status, body);
         });
         let (response, ()) = tokio::join!(calling, responding);
         assert_eq!(response.status, expected, "{response:?}");
-        let detail =
-            format!("The proposal was not accepted and its tokens were released: {reason}");
+        // Only an interpreter that was not reached leaves the place under the cap.
+        let (submitted, left) = match status.as_u16() {
+            500 => ("", 3),
+            _ => (", but it counts as a submission", 2),
+        };
+        let released = "The proposal was not accepted and its tokens were released";
+        let detail = format!("{released}{submitted}: {reason}");
         assert!(response.detail().starts_with(&detail), "{response:?}");
-        assert_eq!((http.left("ada").await, http.sum("ada").await), ((2, 3), 2));
-        let events = http.events("?governor=ada").await;
+        assert_eq!((http.left(who).await, http.sum(who).await), ((2, left), 2));
+        let events = http.events(&format!("?governor={who}")).await;
         let last = events.last().unwrap();
         assert!(last["reason"].as_str().unwrap().starts_with(reason), "{last}");
         assert_eq!((&last["event"], &last["tokens"]), (&json!("token.refunded"), &json!(1)));
@@ -155,6 +161,41 @@ async fn failed_interpretation_is_refunded_with_the_reason() {
     });
     let (response, ()) = tokio::join!(calling, responding);
     assert!(response.detail().ends_with("only tier 4 can change proposals_per_window."));
+}
+
+#[tokio::test]
+async fn interpreter_that_answers_nonsense_is_called_as_often_as_the_cap_allows() {
+    let (scratch, mut ai) = (Scratch::new(), Ai::slow().await);
+    let settings = settings(&scratch, ai.address, easy());
+    let server = started(&settings).await;
+    let (nonsense, too_long) = (json!("what?"), json!("x".repeat(70_000)));
+    for (number, (status, body, reason)) in [
+        (StatusCode::OK, nonsense, "the interpreter's response is invalid: "),
+        (StatusCode::OK, too_long, "the interpreter's response is longer than 65536 bytes."),
+        (StatusCode::NOT_FOUND, json!({}), "the interpreter responded with 404 Not Found."),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (calling, responding) = (server.http.propose("ada", 5, "a change"), async {
+            ai.next().await.respond(status, body);
+        });
+        let (response, ()) = tokio::join!(calling, responding);
+        assert_eq!(response.status, 502, "{response:?}");
+        assert!(response.detail().contains(reason), "{response:?}");
+        let left = 2 - number as u64;
+        assert_eq!((server.http.left("ada").await, server.http.sum("ada").await), ((2, left), 2));
+    }
+    assert_eq!(server.http.propose("ada", 1, "once more").await.status, 429);
+    assert!(!ai.has_more_calls(), "a denied proposal is no call");
+    // What was used stays used after a restart, until the window closes.
+    let clock = server.stopped().await;
+    let server = started_at(&settings, clock).await;
+    assert_eq!((server.http.left("ada").await, server.http.sum("ada").await), ((2, 0), 2));
+    let listed = server.http.get("ada", "/v1/proposals?status=cancelled").await.ok();
+    assert_eq!(listed["proposals"].as_array().unwrap().len(), 3);
+    server.http.next_window().await;
+    assert_eq!((server.http.left("ada").await, server.http.sum("ada").await), ((4, 3), 4));
 }
 
 #[tokio::test]

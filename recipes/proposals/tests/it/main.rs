@@ -13,6 +13,7 @@ mod flow;
 mod full_disk;
 mod interpreting;
 mod limits;
+mod outages;
 mod program;
 mod readme;
 mod requests;

@@ -5,9 +5,10 @@ use std::process::{Output, Stdio};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 use crate::ai::Ai;
-use crate::support::{GOVERNORS, Http, Scratch};
+use crate::support::{GOVERNORS, Http, Scratch, TIMEOUT};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tidegate-proposals");
 
@@ -48,7 +49,8 @@ impl Program {
     pub(crate) async fn started(scratch: &Scratch, ai: SocketAddr, more: &[(&str, &str)]) -> Self {
         let Spawned(mut child) = Self::spawned(scratch, ai, more);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let Some(line) = lines.next_line().await.unwrap() else {
+        let line = timeout(TIMEOUT, lines.next_line()).await.expect("its start in time");
+        let Some(line) = line.unwrap() else {
             let mut log = String::new();
             child.stderr.take().unwrap().read_to_string(&mut log).await.unwrap();
             panic!("it did not start: {log}");
@@ -57,18 +59,27 @@ impl Program {
         Self { child, http: Http::new(address) }
     }
 
-    /// Kills it with SIGKILL.
-    pub(crate) async fn killed(mut self) {
+    /// Kills it with SIGKILL; returns its log.
+    pub(crate) async fn killed(mut self) -> String {
         self.child.kill().await.unwrap();
+        self.log().await
     }
 
     /// Stops it by a signal; returns its log.
     async fn stopped(mut self, signal: &str) -> String {
         let pid = self.child.id().unwrap().to_string();
         Command::new("kill").args([signal, &pid]).status().await.unwrap();
+        let log = self.log().await;
+        let status = timeout(TIMEOUT, self.child.wait()).await.expect("its end in time");
+        assert!(status.unwrap().success(), "{log}");
+        log
+    }
+
+    /// What it logs until it ends.
+    async fn log(&mut self) -> String {
         let mut log = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut log).await.unwrap();
-        assert!(self.child.wait().await.unwrap().success(), "{log}");
+        let mut stderr = self.child.stderr.take().unwrap();
+        timeout(TIMEOUT, stderr.read_to_string(&mut log)).await.expect("its end in time").unwrap();
         log
     }
 
@@ -168,7 +179,8 @@ async fn folder_belongs_to_one_desk_at_a_time() {
     let (scratch, ai) = (Scratch::new(), Ai::quick().await);
     let _program = Program::started(&scratch, ai, &[]).await;
     let Spawned(child) = Program::spawned(&scratch, ai, &[]);
-    let output = child.wait_with_output().await.unwrap();
+    let output = timeout(TIMEOUT, child.wait_with_output()).await.expect("its end in time");
+    let output = output.unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("is in use"), "{output:?}");
 }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::client::TestClient;
-use crate::program::Program;
+use crate::program::{Program, health};
 use crate::server::{Server, bucket};
 
 #[tokio::test]
@@ -72,6 +72,24 @@ async fn blocks_in_a_folder_survive_a_kill() {
     ada.notify(UnblockNotification, &bob_address).await;
     bob.send_to(&ada.address, b"unblocked").await;
     assert_eq!(ada.receive_envelope().await.message_id, b"unblocked");
+}
+
+#[tokio::test]
+async fn refused_blocks_are_reported_by_the_log_and_the_health_check() {
+    let limits = [("PINCH_RELAY_RATE_LIMIT", "1000000"), ("PINCH_RELAY_RATE_BURST", "1000000")];
+    let (program, log) = Program::start_logged(&limits).await;
+    let mut ada = TestClient::join(program.address, 1).await;
+    for number in 0..1_002 {
+        ada.notify(BlockNotification, &format!("pinch:{number}@relay.example")).await;
+    }
+    // One notice after the other: all have been applied when a later message is delivered.
+    let mut bob = TestClient::join(program.address, 2).await;
+    ada.send_to(&bob.address, b"hello").await;
+    assert_eq!(bob.receive_envelope().await.message_id, b"hello");
+    let health = health(program.address).await;
+    assert_eq!((&health["blocks"], &health["blocks_refused"]), (&1_000.into(), &2.into()));
+    let log = program.stopped(log).await;
+    assert!(log.contains("block refused: its client has too many"), "{log}");
 }
 
 /// A folder of its own, removed at the end.

@@ -109,7 +109,7 @@ async fn http(address: SocketAddr, method: &str, path: &str, more: &str) -> Stri
     String::from_utf8(response).unwrap()
 }
 
-async fn health(address: SocketAddr) -> serde_json::Value {
+pub(crate) async fn health(address: SocketAddr) -> serde_json::Value {
     let response = http(address, "GET", "/health", "").await;
     let (head, body) = response.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");

@@ -2,15 +2,20 @@
 
 use std::net::SocketAddr;
 use std::process::Stdio;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 use tokio_tungstenite::connect_async;
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::support::{attempt, head, status, upgrade};
+
+/// Longer than any step takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The running program.
 pub(crate) struct Program {
@@ -29,7 +34,8 @@ pub(crate) async fn started(arguments: &[&str]) -> Program {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let line = lines.next_line().await.unwrap().unwrap();
+    let line = timeout(TIMEOUT, lines.next_line()).await.expect("its start in time");
+    let line = line.unwrap().unwrap();
     let address = line.strip_prefix("listening on ").unwrap().parse().unwrap();
     Program { child, address }
 }
@@ -43,7 +49,8 @@ impl Program {
     async fn stopped_by(mut self, signal: &str) -> String {
         let pid = self.child.id().unwrap().to_string();
         Command::new("kill").args([signal, &pid]).status().await.unwrap();
-        assert!(self.child.wait().await.unwrap().success());
+        let status = timeout(TIMEOUT, self.child.wait()).await.expect("its end in time");
+        assert!(status.unwrap().success());
         let mut log = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut log).await.unwrap();
         log

@@ -452,7 +452,7 @@ const SLIDING: &[Raw] = &[
     (
         "shortened and lengthened again",
         &[PARTS, sliding_of(20, SECOND, 10)],
-        "@500ms check 12; @5500ms check 6; edit 1; edit 0; peek 0; @11000ms peek 0; \
+        "@500ms check 12; @5500ms check 6; edit 1; @5501ms edit 0; peek 0; @11000ms peek 0; \
          @16500ms peek 0",
     ),
     (

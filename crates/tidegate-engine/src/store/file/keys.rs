@@ -27,6 +27,8 @@ pub(super) struct Keys {
     last_rule: u32,
     /// The last number that was assigned; 0 is no key's.
     last: u64,
+    /// The last number that was assigned before the snapshot that a start would read.
+    last_before_snapshot: u64,
 }
 
 /// Numbers and rules of keys, by hash.
@@ -43,8 +45,20 @@ pub(super) struct KnownKey {
 }
 
 impl Keys {
-    pub(super) fn knows(&self, hash: u64) -> bool {
-        self.by_hash.contains_key(&hash)
+    /// Whether the name of a key may be in the log only before the newest snapshot.
+    pub(super) const fn is_before_snapshot(&self, number: u64) -> bool {
+        number <= self.last_before_snapshot
+    }
+
+    /// Notes that a snapshot begins: the names recorded so far are before it.
+    pub(super) const fn begin_snapshot(&mut self) {
+        self.last_before_snapshot = self.last;
+    }
+
+    /// The rule of a key, with its number.
+    pub(super) fn rule_of(&self, hash: u64) -> Option<(u64, &RuleName)> {
+        let KnownKey { number, rule } = *self.by_hash.get(&hash)?;
+        Some((number, self.rules.get(rule as usize)?))
     }
 
     pub(super) fn number(&self, hash: u64) -> Option<u64> {

@@ -58,19 +58,19 @@ impl Recorder {
 }
 
 impl Sink for Recorder {
-    fn knows(&self, hash: u64) -> bool {
-        lock(&self.keys).knows(hash)
+    fn needs_name(&self, hash: u64, is_held: bool) -> bool {
+        let keys = lock(&self.keys);
+        // A start needs the names of keys with holds, and reads the log only from the snapshot on.
+        keys.number(hash).is_none_or(|number| is_held && keys.is_before_snapshot(number))
     }
 
     fn write(&self, store: &MemoryStore, tables: &HoldTables, entry: JournalEntry) -> u64 {
         let mut out = ByteWriter::default();
         let mut keys = lock(&self.keys);
         for (hash, name) in &entry.keys {
-            if !keys.knows(*hash) {
-                let (number, name) = (keys.add(*hash, name), logged_name(name));
-                let key = KeyRecord { number, hash: *hash, name, is_erased: false };
-                Record::Key(key).write(&mut out);
-            }
+            let number = keys.number(*hash).unwrap_or_else(|| keys.add(*hash, name));
+            let name = logged_name(name);
+            Record::Key(KeyRecord { number, hash: *hash, name, is_erased: false }).write(&mut out);
         }
         let mut acts = ActionsRecord { fence: tables.last_fence(), ..ActionsRecord::default() };
         let mut last = lock(&self.last);

@@ -14,7 +14,7 @@ use crate::edits::{Change, Overlay};
 use crate::store::StoredEdits;
 use crate::store::memory::MemoryStore;
 use crate::store::record::skim::{self, KeyHead};
-use crate::store::record::{ByteReader, Malformed, Record, read_image};
+use crate::store::record::{ByteReader, KeyRecord, Malformed, Record, read_image};
 use crate::store::replay::{Replay, Threads};
 
 /// A recovered store.
@@ -37,7 +37,9 @@ pub(super) fn recover(disk: &dyn Disk, bounds: StoreBounds) -> Result<Recovered,
     let mut replay = FileReplay::new(bounds)?;
     let snapshot = newest_snapshot(disk)?;
     if let Some(number) = snapshot {
+        replay.is_snapshot = true;
         replay.read_snapshot(disk, number)?;
+        replay.is_snapshot = false;
     }
     let chain = Segments::read(disk, snapshot.unwrap_or(0))?;
     let first = chain.links().first().map(|link| link.header.number);
@@ -73,6 +75,8 @@ fn ends_after(mut record: ByteReader<'_>, read: u64) -> bool {
 pub(super) struct FileReplay {
     replay: Replay,
     keys: LoadingKeys,
+    /// Whether a snapshot is being read, and not the log.
+    is_snapshot: bool,
     /// The edits in force, and how many there were.
     pub(super) overlay: String,
     pub(super) revision: u64,
@@ -84,7 +88,7 @@ impl FileReplay {
         let memory = MemoryStore::with_bounds(bounds).ok_or(OpenError::TooManyKeys)?;
         let replay = Replay::new(memory, Threads::ForWork);
         let (keys, overlay, revision, changes) = (LoadingKeys::new(), String::new(), 0, Vec::new());
-        Ok(Self { replay, keys, overlay, revision, changes })
+        Ok(Self { replay, keys, is_snapshot: false, overlay, revision, changes })
     }
 
     fn read_snapshot(&mut self, disk: &dyn Disk, number: u64) -> Result<(), OpenError> {
@@ -133,8 +137,14 @@ impl FileReplay {
         applied.map_err(|_| position.broken())
     }
 
-    /// Applies the record of a key. Its name is read again should it be needed.
+    /// Applies the record of a key. A name in the log is read again should it be needed; a snapshot has
+    /// those that are.
     fn apply_key(&mut self, records: &mut ByteReader<'_>) -> Result<(), Malformed> {
+        if self.is_snapshot
+            && let Record::Key(KeyRecord { number, name, .. }) = Record::read(&mut records.clone())?
+        {
+            self.replay.add_attributes(number, name);
+        }
         records.byte()?;
         let key = KeyHead::read(records)?;
         if !key.is_erased {

@@ -7,24 +7,27 @@
 use std::io;
 
 use tidegate_core::Timestamp;
-use tidegate_policy::policy::Durability;
+use tidegate_policy::policy::{Durability, RuleId};
 use tidegate_table::locks::lock;
 
 use super::FileStoreInner;
 use super::disk::DiskFile;
 use super::frame::{FileHeader, FileKind, HEADER_LEN, SegmentEnd, frame};
-use super::keys::{KnownKey, RuleName};
+use super::keys::{Keys, KnownKey, RuleName};
+use crate::plan::KeyName;
 use crate::store::block_on;
 use crate::store::memory::{StateImage, Width};
 use crate::store::record::ByteWriter;
-use crate::store::record::{ActionsRecord, Record, RoundRecord, RuleImage};
+use crate::store::record::{ActionsRecord, KeyRecord, Record, RoundRecord, RuleImage};
 use crate::store::sealed::Store as _;
+use crate::transition::HoldItem;
 
 impl FileStoreInner {
     /// Takes a snapshot, and removes those before it.
     pub(super) fn take_snapshot(&self) -> io::Result<()> {
         let _one_at_a_time = lock(&self.snapshots);
         let number = self.recorder.log.rotate()?;
+        lock(&self.recorder.keys).begin_snapshot();
         let mut file = SnapshotFile::create(self, number)?;
         self.write_rules(&mut file)?;
         self.write_states(&mut file)?;
@@ -101,10 +104,12 @@ impl FileStoreInner {
     }
 
     fn write_hold_tables(&self, file: &mut SnapshotFile) -> io::Result<()> {
+        let mut names: Vec<KeyRecord> = Vec::new();
         let (acts, now) = self.memory.with_hold_tables(|tables| {
             let keys = lock(&self.recorder.keys);
             let mut acts = ActionsRecord { fence: tables.last_fence(), ..ActionsRecord::default() };
             for (id, hold) in tables.holds() {
+                names.extend(hold.items.iter().filter_map(|item| held_key(item, &keys)));
                 acts.holds.extend(self.recorder.hold_image(hold, &keys).map(|it| (*id, Some(it))));
             }
             for (name, known) in tables.names() {
@@ -113,6 +118,9 @@ impl FileStoreInner {
             }
             (acts, *lock(&self.recorder.last))
         });
+        for key in names {
+            file.encode(&Record::Key(key));
+        }
         let fence = acts.fence;
         file.add(&Record::Acts(Box::new(acts)))?;
         file.add(&Record::Clock { now, reuse: self.memory.reuse(), fence })
@@ -233,3 +241,12 @@ const MOST_WAITING: usize = 16 * CHUNK;
 
 /// How many bytes go into one batch.
 const BATCH_LEN: usize = 1 << 20;
+
+/// The attributes of a key that has a hold: overrides by pattern need them, and the log before the
+/// snapshot, which has the name, is not read.
+fn held_key(item: &HoldItem, keys: &Keys) -> Option<KeyRecord> {
+    let (number, (domain, rule)) = keys.rule_of(item.hash).filter(|_| !item.key.is_empty())?;
+    let parts = item.key.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
+    let name = KeyName::new(RuleId::named(rule).in_domain(domain), parts.collect());
+    Some(KeyRecord { number, hash: item.hash, name, is_erased: false })
+}

@@ -33,7 +33,7 @@ impl MemoryStore {
         count += self.drop_states(&self.wide, (&tables, scope), &mut dropped);
         let Some(sink) = &self.sink else { return count };
         // Not while a line is locked: see the order of locks.
-        dropped.retain(|(hash, _)| sink.knows(*hash));
+        dropped.retain(|(hash, _)| !sink.needs_name(*hash, false));
         for states in dropped.chunks(KEYS_PER_RECORD) {
             let mut entry = journal_entry(scope, times);
             entry.note(Durability::Fsync);

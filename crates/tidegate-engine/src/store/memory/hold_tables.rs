@@ -2,6 +2,7 @@
 
 #[cfg(feature = "durable")]
 use std::collections::HashSet;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
@@ -21,9 +22,10 @@ pub(crate) struct HoldTables {
     /// Units on hold, by the hash of the state.
     held: HashMap<u64, u64>,
     holds: HashMap<HoldId, Hold>,
-    /// Open holds by domain, and by the hash of the state.
+    /// Open holds by domain.
     by_domain: HashMap<u64, usize>,
-    by_key: HashMap<u64, usize>,
+    /// Open holds by the hash of the state, with their ends.
+    by_key: HashMap<u64, BTreeSet<(Timestamp, HoldId)>>,
     /// When open holds expire.
     due: BTreeSet<(Timestamp, HoldId)>,
     settled: VecDeque<(Timestamp, HoldId)>,
@@ -94,12 +96,21 @@ pub(crate) struct CachedResult {
 /// What the same request again gets, with the hashes of the states concerned.
 #[derive(Clone, Debug)]
 pub(crate) enum CachedResponse {
-    Charged { hold: Option<NewHold>, decisions: Box<[(u64, Decision)]> },
-    Refunded { units: u64, hashes: Box<[u64]> },
+    /// A rule may charge denied requests, too; nothing is on hold for these.
+    Charged {
+        is_allowed: bool,
+        hold: Option<NewHold>,
+        decisions: Box<[(u64, Decision)]>,
+    },
+    Refunded {
+        units: u64,
+        hashes: Box<[u64]>,
+    },
 }
 
 impl CachedResponse {
     /// The states that it is about.
+    #[cfg(feature = "durable")]
     pub(crate) fn hashes(&self) -> impl Iterator<Item = u64> {
         let (decisions, hashes) = match self {
             Self::Charged { decisions, .. } => (&**decisions, &[][..]),
@@ -109,12 +120,18 @@ impl CachedResponse {
     }
 
     /// The states that it is about, to be renumbered.
+    #[cfg(feature = "durable")]
     pub(crate) fn hashes_mut(&mut self) -> impl Iterator<Item = &mut u64> {
         let (decisions, hashes) = match self {
             Self::Charged { decisions, .. } => (&mut **decisions, &mut [][..]),
             Self::Refunded { hashes, .. } => (&mut [][..], &mut **hashes),
         };
         decisions.iter_mut().map(|(hash, _)| hash).chain(hashes)
+    }
+
+    /// Whether it is the response that made a hold.
+    pub(crate) fn is_of(&self, id: HoldId) -> bool {
+        matches!(self, Self::Charged { hold: Some(hold), .. } if hold.id == id)
     }
 
     /// What it has on the heap, in bytes.
@@ -170,14 +187,17 @@ impl HoldTables {
     }
 
     /// Restores an open hold.
+    #[cfg(feature = "durable")]
     pub(crate) fn restore_hold(&mut self, id: HoldId, hold: Hold) {
         self.insert_hold(id, hold);
     }
 
+    #[cfg(feature = "durable")]
     pub(crate) fn last_fence(&self) -> u64 {
         self.last_fence
     }
 
+    #[cfg(feature = "durable")]
     pub(crate) fn set_last_fence(&mut self, fence: u64) {
         self.last_fence = fence;
     }
@@ -195,7 +215,10 @@ impl HoldTables {
 
     pub(crate) fn insert_hold(&mut self, id: HoldId, hold: Hold) {
         self.due.insert((hold.expires, id));
-        self.count_open(&hold, 1);
+        *self.by_domain.entry(hold.domain).or_default() += 1;
+        for item in &hold.items {
+            self.by_key.entry(item.hash).or_default().insert((hold.expires, id));
+        }
         self.holds.insert(id, hold);
     }
 
@@ -207,6 +230,11 @@ impl HoldTables {
         if let Some(hold) = self.holds.get_mut(&id) {
             self.due.remove(&(hold.expires, id));
             self.due.insert((expires, id));
+            for item in &hold.items {
+                let ends = self.by_key.entry(item.hash).or_default();
+                ends.remove(&(hold.expires, id));
+                ends.insert((expires, id));
+            }
             hold.expires = expires;
         }
     }
@@ -222,9 +250,8 @@ impl HoldTables {
     pub(crate) fn settle(&mut self, id: HoldId, items: SmallVec<[HoldItem; INLINE]>, end: HoldEnd) {
         let now = end.at;
         if let Some(mut hold) = self.holds.remove(&id) {
-            self.due.remove(&(hold.expires, id));
+            self.close(id, &hold);
             self.settled.push_back((now, id));
-            self.count_open(&hold, -1);
             (hold.items, hold.end) = (items, Some(end));
             self.holds.insert(id, hold);
         }
@@ -240,23 +267,36 @@ impl HoldTables {
     /// Drops an open hold, and the idempotency key of its request.
     pub(crate) fn drop_hold(&mut self, id: HoldId) -> Option<Hold> {
         let hold = self.holds.remove(&id)?;
-        self.due.remove(&(hold.expires, id));
-        self.count_open(&hold, -1);
-        self.drop_name(hold.name);
+        self.close(id, &hold);
+        self.drop_name((id, hold.name));
         Some(hold)
     }
 
-    /// Counts an open hold, or one that is no longer open.
-    fn count_open(&mut self, hold: &Hold, by: isize) {
-        let count = |counts: &mut HashMap<u64, usize>, of: u64| {
-            let open = counts.entry(of).or_default();
-            *open = open.saturating_add_signed(by);
-            if *open == 0 {
-                counts.remove(&of);
+    /// Takes a hold out of those that are open.
+    fn close(&mut self, id: HoldId, hold: &Hold) {
+        self.due.remove(&(hold.expires, id));
+        if let Entry::Occupied(mut open) = self.by_domain.entry(hold.domain) {
+            *open.get_mut() -= 1;
+            if *open.get() == 0 {
+                open.remove();
             }
-        };
-        count(&mut self.by_domain, hold.domain);
-        hold.items.iter().for_each(|item| count(&mut self.by_key, item.hash));
+        }
+        for item in &hold.items {
+            if let Entry::Occupied(mut open) = self.by_key.entry(item.hash) {
+                open.get_mut().remove(&(hold.expires, id));
+                if open.get().is_empty() {
+                    open.remove();
+                }
+            }
+        }
+    }
+
+    /// The parts of open holds that a key has, in the order of their ends.
+    pub(crate) fn open_items(&self, hash: u64) -> impl Iterator<Item = (Timestamp, &HoldItem)> {
+        self.by_key.get(&hash).into_iter().flatten().filter_map(move |(expires, id)| {
+            let item = self.holds.get(id)?.items.iter().find(|item| item.hash == hash)?;
+            Some((*expires, item))
+        })
     }
 
     /// The bound that another hold of a domain, on these keys, would exceed.
@@ -265,13 +305,13 @@ impl HoldTables {
         domain: u64,
         mut keys: impl Iterator<Item = u64>,
     ) -> Option<HoldBound> {
-        let open = |counts: &HashMap<u64, usize>, of: u64| counts.get(&of).copied().unwrap_or(0);
+        let open_of_key = |key: u64| self.by_key.get(&key).map_or(0, BTreeSet::len);
         let (most, of_domain) = (self.bounds.max_holds, self.bounds.max_holds_of_domain());
         if self.open_holds() >= most {
             Some(HoldBound::Store { most })
-        } else if open(&self.by_domain, domain) >= of_domain {
+        } else if self.by_domain.get(&domain).copied().unwrap_or(0) >= of_domain {
             Some(HoldBound::Domain { most: of_domain })
-        } else if keys.any(|key| open(&self.by_key, key) >= MOST_HOLDS_OF_KEY) {
+        } else if keys.any(|key| open_of_key(key) >= MOST_HOLDS_OF_KEY) {
             Some(HoldBound::Key { most: MOST_HOLDS_OF_KEY })
         } else {
             None
@@ -284,10 +324,12 @@ impl HoldTables {
     }
 
     /// Drops the idempotency key of a hold that charged nothing: if the request is repeated, it is
-    /// a new one.
-    pub(crate) fn drop_name(&mut self, name: Option<[u64; 2]>) {
-        if let Some(name) = name {
-            self.names.remove(&name);
+    /// a new one. After 24 hours the key may be another hold's, and stays.
+    pub(crate) fn drop_name(&mut self, (id, name): (HoldId, Option<[u64; 2]>)) {
+        if let Some(Entry::Occupied(known)) = name.map(|name| self.names.entry(name))
+            && known.get().response.is_of(id)
+        {
+            known.remove();
         }
     }
 
@@ -316,7 +358,7 @@ impl HoldTables {
         }
     }
 
-    /// Caches a result under an idempotency key. Only charges are cached, never denials.
+    /// Caches a result under an idempotency key: of what charged, never a denial that did not.
     pub(crate) fn cache_result(
         &mut self,
         named: IdempotencyKey,
@@ -368,6 +410,7 @@ impl HoldTables {
 }
 
 /// Snapshots.
+#[cfg(feature = "durable")]
 impl HoldTables {
     /// Restores settled holds.
     pub(crate) fn restore_settled(&mut self, mut holds: Vec<(HoldId, Hold)>) {
@@ -462,13 +505,15 @@ impl HoldTables {
         let of_holds = estimate(self.holds.len(), self.holds.values().map(heap_of));
         let heap_of = |known: &CachedResult| known.response.heap_bytes();
         let of_names = estimate(self.names.len(), self.names.values().map(heap_of));
+        let by_key = estimate(self.by_key.len(), self.by_key.values().map(BTreeSet::len));
         let by_age: usize = self.names_by_age.values().map(VecDeque::capacity).sum();
         map_bytes(&self.held)
             + map_bytes(&self.holds)
             + of_holds
             + of_names
             // Nodes of a tree are two thirds full, on average.
-            + self.due.len() * size_of::<(Timestamp, HoldId)>() * 3 / 2
+            + (self.due.len() + by_key) * size_of::<(Timestamp, HoldId)>() * 3 / 2
+            + map_bytes(&self.by_key)
             + self.settled.capacity() * size_of::<(Timestamp, HoldId)>()
             + map_bytes(&self.names)
             + by_age * size_of::<(Timestamp, [u64; 2])>()

@@ -141,7 +141,7 @@ impl MemoryStore {
                 tables.drop_hold(id);
                 return;
             }
-            tables.drop_name(hold.name);
+            tables.drop_name((id, hold.name));
         }
         tables.settle(id, hold.items, HoldEnd { at: entry.at, settlement, units, debt, forgiven });
     }

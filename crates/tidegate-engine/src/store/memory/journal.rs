@@ -24,8 +24,8 @@ use crate::store::HoldId;
 
 /// Records changes.
 pub(crate) trait Sink: fmt::Debug + Send + Sync {
-    /// Whether the name of this key is recorded.
-    fn knows(&self, hash: u64) -> bool;
+    /// Whether the name of this key has to be recorded, with a hold or without one.
+    fn needs_name(&self, hash: u64, is_held: bool) -> bool;
 
     /// Records what has happened, and returns the number of the record; the hold tables are locked.
     fn write(&self, store: &MemoryStore, tables: &HoldTables, entry: JournalEntry) -> u64;

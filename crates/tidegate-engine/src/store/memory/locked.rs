@@ -20,7 +20,7 @@ use super::{
 use crate::any_limit::{AnyLimit, AnyState};
 use crate::cycle::Times;
 use crate::history::{History, KeyRef, StoredState};
-use crate::transition::{self, KeyState, Outcome, View};
+use crate::transition::{self, EndingHold, KeyState, Outcome, View};
 
 /// The position of a charge's state, with all lines locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,9 +102,15 @@ impl MemoryStore {
             keys.push(self.key_state((plan, charge), *spot, times, (lines, tables, &history))?);
         }
         let mut view = View { history: &history, times, keys: &mut keys };
+        let holds = |index: usize| {
+            let hash = plan.charges[index].hash;
+            let open = tables.into_iter().flat_map(move |tables| tables.open_items(hash));
+            open.map(|(expires, item)| EndingHold { expires, item })
+                .filter(move |hold| hold.expires > times.now)
+        };
         let outcome = match plan.act {
             Operation::Enrol => transition::enrol(&mut view, plan),
-            _ => transition::decide(&mut view, plan, decisions),
+            _ => transition::decide(&mut view, plan, holds, decisions),
         };
         for (index, (charge, key)) in plan.charges.iter().zip(&keys).enumerate() {
             self.write_back((plan, charge), (lines, spots[index]), key, with);
@@ -181,20 +187,23 @@ impl MemoryStore {
         (lines, tables, history): (&[AnyLocked<'_>], Option<&HoldTables>, &History),
     ) -> Result<KeyState, Fallback> {
         if let StateLocation::HoldTables = spot {
-            let held = tables.ok_or(Fallback::NeedsHoldTables)?.held(charge.hash);
-            let state = AnyState::Slots { held };
-            return Ok(KeyState::new(Some(StoredState { tag: charge.tag, state })));
+            let tables = tables.ok_or(Fallback::NeedsHoldTables)?;
+            let state = AnyState::Slots { held: tables.held(charge.hash) };
+            let key = KeyState::new(Some(StoredState { tag: charge.tag, state }));
+            return Ok(as_looked_at((plan, charge), key, times, (tables, history)));
         }
         if let StateLocation::Slot { line, slot } = spot
             && lines[line].tag(slot) != 0
         {
             let line = &lines[line];
-            let mut state = line.load_state(slot, charge.limit);
-            if line.is_pinned(slot) {
-                let tables = tables.ok_or(Fallback::NeedsHoldTables)?;
-                state = state.with_held(tables.held(charge.hash));
+            let (tag, state) = (line.tag(slot), line.load_state(slot, charge.limit));
+            if !line.is_pinned(slot) {
+                return Ok(KeyState::new(Some(StoredState { tag, state })));
             }
-            return Ok(KeyState::new(Some(StoredState { tag: line.tag(slot), state })));
+            let tables = tables.ok_or(Fallback::NeedsHoldTables)?;
+            let state = state.with_held(tables.held(charge.hash));
+            let key = KeyState::new(Some(StoredState { tag, state }));
+            return Ok(as_looked_at((plan, charge), key, times, (tables, history)));
         }
         let mut forgotten = self.no_earlier_than_reuse(charge.limit, Timestamp::ZERO);
         let estimate = match tables {
@@ -278,7 +287,6 @@ impl MemoryStore {
                     | (WhenFull::Share, Operation::Hold) => {
                         return Ok(Located::Spot(StateLocation::NoRoom));
                     }
-                    (WhenFull::Allow, _) => return Ok(Located::Spot(StateLocation::Unkept)),
                     // A durable state cannot share counters.
                     (WhenFull::Share, _) if self.durability(charge) > Durability::Memory => {
                         return Ok(Located::Spot(StateLocation::NoRoom));
@@ -314,4 +322,18 @@ impl MemoryStore {
         self.release_claims(plan);
         DecideError::Superseded
     }
+}
+
+/// A state as a look finds it: what has expired by the time of the look is released, and stays on hold in
+/// the tables. Before any other operation it was released there.
+fn as_looked_at(
+    (plan, charge): (&Plan<'_>, &Charge<'_>),
+    key: KeyState,
+    times: Times,
+    (tables, history): (&HoldTables, &History),
+) -> KeyState {
+    if !plan.act.is_look() {
+        return key;
+    }
+    transition::released(history, times, key, tables.open_items(charge.hash))
 }

@@ -226,6 +226,7 @@ impl AnyLocked<'_> {
         }
     }
 
+    #[cfg(feature = "durable")]
     pub(crate) fn set_pinned(&mut self, slot: usize, pinned: bool) {
         either!(self, line => line.header.set_pinned(slot, pinned));
     }

@@ -10,7 +10,7 @@ use tidegate_table::table::{Narrow, Tagged};
 use super::edits::MOST_SUPERSEDED;
 use super::*;
 use crate::any_limit::NO_PERIOD;
-use crate::plan::IdempotencyKey;
+use crate::plan::{IdempotencyKey, PlanTime};
 use crate::store::sealed::Store as _;
 use crate::{Engine, Request};
 
@@ -63,7 +63,7 @@ fn plan_of<'a>(version: u64, limits: &[&'a AnyLimit]) -> Plan<'a> {
     let charges = (1..).zip(limits).map(charge).collect();
     let act = Operation::Charge;
     let (hold, name, ticket, note, requests) = (None, None, None, None, None);
-    Plan { version, act, charges, hold, name, ticket, note, requests, looks_ahead: false }
+    Plan { version, act, charges, hold, name, ticket, note, requests, time: PlanTime::Given }
 }
 
 /// The locked path claims a slot for a new key and leaves the decision to the path with holds. If
@@ -298,7 +298,8 @@ fn domain_with_most_idempotency_keys_loses_its_oldest() {
     let now = Timestamp::from_secs(1_000_000);
     let key = |domain, number| IdempotencyKey { domain, name: [domain, number], body: number };
     let keep = |tables: &mut HoldTables, domain, number| {
-        let response = CachedResponse::Charged { hold: None, decisions: Box::default() };
+        let response =
+            CachedResponse::Charged { is_allowed: true, hold: None, decisions: Box::default() };
         tables.cache_result(key(domain, number), response, now);
     };
     keep(&mut tables, 1, 0);

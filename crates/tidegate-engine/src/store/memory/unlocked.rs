@@ -47,6 +47,10 @@ impl MemoryStore {
                     found.line.load_state(slot, charge.limit)
                 }
                 Some(_) => return Ok(Unlocked::NeedsLocks),
+                // Its wait is not that of a key that is known: see `transition::decide`.
+                None if plan.act.is_look() && charge.limit.knows_from_first_request() => {
+                    return Ok(Unlocked::NeedsLocks);
+                }
                 None => {
                     request.decided_at.now = self.no_earlier_than_reuse(charge.limit, now);
                     charge.limit.fresh(charge.period)

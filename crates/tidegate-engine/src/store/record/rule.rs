@@ -56,6 +56,7 @@ impl RuleImage {
         }
     }
 
+    #[cfg(feature = "durable")]
     pub(in crate::store) const fn family(&self) -> u64 {
         self.family
     }

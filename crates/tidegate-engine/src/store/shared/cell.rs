@@ -175,7 +175,6 @@ impl RecordView<'_> {
             (WhenFull::Deny, _) | (_, Operation::Enrol) | (WhenFull::Share, Operation::Hold) => {
                 Spot::NoRoom
             }
-            (WhenFull::Allow, _) => Spot::Unkept,
             // A durable state cannot be shared.
             (WhenFull::Share, _) if charge.durability > Durability::Memory => Spot::NoRoom,
             // Not all engines know of the cells yet.

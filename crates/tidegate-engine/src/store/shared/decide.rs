@@ -15,7 +15,7 @@ use super::state::{HeldEntry, StateRecord};
 use super::view::{OtherBody, RecordView, Seen, Stop, control_of};
 use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
 use crate::cycle::Times;
-use crate::plan::{Charge, IdempotencyKey, Plan};
+use crate::plan::{Charge, IdempotencyKey, Plan, PlanTime};
 use crate::store::memory::{CachedResponse, CachedResult, Hold};
 use crate::store::{
     DecideError, Decided, EnrolFailure, HoldBound, HoldId, LaterDecided, NewHold, Outage,
@@ -24,7 +24,7 @@ use crate::store::{
 use crate::transition::{self, HoldItem, KeyState, Outcome, View};
 use tidegate_policy::policy::Durability;
 
-/// The rules that a plan was made from are not in force.
+/// The rules that a plan was made from are not in force, or its time is over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Superseded;
 
@@ -35,7 +35,12 @@ pub(super) fn view_of<'r, E: From<Outage> + From<Superseded>>(
     (seen, room): (&Seen, Room),
 ) -> Result<RecordView<'r>, Stop<E>> {
     let control = control_in_force(records, plan.version, seen)?;
-    Ok(RecordView { records, control, times, expires: !plan.looks_ahead, room })
+    if let PlanTime::Clock { until: Some(until) } = plan.time
+        && until <= times.now
+    {
+        return Err(Stop::With(Superseded.into()));
+    }
+    Ok(RecordView { records, control, times, room })
 }
 
 /// The control, if it has this version.
@@ -97,7 +102,7 @@ fn decide_plan(
     let mut keys = spots.key_states(view, plan, &states);
     let (history, times) = (view.history(), view.times);
     let (outcome, mut decided) = decided(view, plan, (&states, &mut keys));
-    let is_allowed = outcome.is_allowed;
+    let (is_allowed, has_charged) = (outcome.is_allowed, outcome.has_charged);
     if plan.act.is_look() {
         return Ok((Changes::NONE, decided));
     }
@@ -124,10 +129,11 @@ fn decide_plan(
         }
     }
     // Without room it is not remembered, and a repeat is charged again.
-    if let Some(named) = plan.name.filter(|_| is_allowed && !view.room.is_full) {
+    let is_remembered = (is_allowed || has_charged) && !view.room.is_full;
+    if let Some(named) = plan.name.filter(|_| is_remembered) {
         let hashes = plan.charges.iter().map(|charge| charge.hash);
         let decisions = hashes.zip(decided.decisions.iter().copied()).collect();
-        let response = CachedResponse::Charged { hold: held, decisions };
+        let response = CachedResponse::Charged { is_allowed, hold: held, decisions };
         writes.push(cached(named, response, times.now));
     }
     Ok((Changes { writes, need }, decided))
@@ -141,9 +147,11 @@ fn decided(
 ) -> (Outcome, LaterDecided) {
     let mut decisions = Decisions::new();
     let mut transition_view = View { history: view.history(), times: view.times, keys };
-    let outcome = transition::decide(&mut transition_view, plan, &mut decisions);
+    let holds = |index: usize| states[index].ending_holds();
+    let outcome = transition::decide(&mut transition_view, plan, holds, &mut decisions);
     let decided = LaterDecided {
         decided: Decided { is_allowed: outcome.is_allowed, hold: None, is_repeat: false },
+        times: view.times,
         decisions,
         next_expiry: states.iter().filter_map(StateRecord::next_expiry).min(),
         ticket: None,
@@ -175,7 +183,7 @@ fn repeated(
     plan: &Plan<'_>,
     response: &CachedResponse,
 ) -> Result<(Changes, LaterDecided), Stop<DecideError>> {
-    let CachedResponse::Charged { hold, decisions: earlier } = response else {
+    let CachedResponse::Charged { is_allowed, hold, decisions: earlier } = response else {
         return Err(Stop::With(DecideError::OtherBody));
     };
     // The rules may have changed; each gets its own earlier decision.
@@ -183,11 +191,12 @@ fn repeated(
         let decision = earlier.iter().find(|(hash, _)| *hash == charge.hash);
         decision.map_or_else(|| charge.peek_fresh(view.times.now), |(_, it)| *it)
     };
-    let decided = Decided { is_allowed: true, hold: *hold, is_repeat: true };
+    let decided = Decided { is_allowed: *is_allowed, hold: *hold, is_repeat: true };
     let decisions = plan.charges.iter().map(decision).collect();
     // The first one may not be durable yet.
     let changes = Changes { writes: Vec::new(), need: need_of_all(plan) };
-    Ok((changes, LaterDecided { decided, decisions, next_expiry: None, ticket: None }))
+    let times = view.times;
+    Ok((changes, LaterDecided { decided, times, decisions, next_expiry: None, ticket: None }))
 }
 
 /// Writes the hold of a decision, if it has one.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
+use super::attempts::Attempts;
 use super::cell::{CellRecord, Room};
 use super::control::Control;
 use super::records::{Changes, DurabilityNeed, Kind, RecordKey, RecordStore, Records, Transaction};
@@ -19,7 +20,7 @@ use crate::transition::{self, View};
 pub(super) async fn forget_all(
     records: Arc<dyn RecordStore>,
     seen: Seen,
-    (families, times): (Option<HashSet<u64>>, Times),
+    (families, attempts): (Option<HashSet<u64>>, Attempts),
 ) -> Result<u64, Outage> {
     let families = Arc::new(families);
     let (mut count, mut from) = (0, 0);
@@ -29,8 +30,10 @@ pub(super) async fn forget_all(
         let forgetting: Vec<_> = (keys.into_iter())
             .map(|key| {
                 let (seen, families) = (seen.clone(), Arc::clone(&families));
-                let function =
-                    move |read: &Records| flow(forget(read, (key, &families), times, &seen));
+                let mut attempts = attempts.clone();
+                let function = move |read: &Records| {
+                    flow(forget(read, (key, &families), attempts.next(), &seen))
+                };
                 let (promise, future) = promise();
                 records.run(Transaction::new(smallvec![Control::key(), key], function, promise));
                 future
@@ -55,7 +58,7 @@ fn forget(
 ) -> Result<(Changes, bool), Stop<Outage>> {
     let nothing = Ok((Changes::NONE, false));
     let Some(control) = control_of::<Outage>(records, seen)? else { return nothing };
-    let view = RecordView { records, control, times, expires: true, room: Room::UNBOUNDED };
+    let view = RecordView { records, control, times, room: Room::UNBOUNDED };
     let hash = match key.0 {
         Kind::State(hash) => hash,
         Kind::Cell(number) => return forget_shared(&view, number, families),

@@ -7,7 +7,8 @@ use tidegate_core::Period;
 
 use crate::any_limit::{AnyLimit, INLINE, Operation};
 use crate::plan::{
-    Charge, HoldFor, IdempotencyKey, KeyAttributes, KeyName, Plan, PlannedRequests, PlannedTicket,
+    Charge, HoldFor, IdempotencyKey, KeyAttributes, KeyName, Plan, PlanTime, PlannedRequests,
+    PlannedTicket,
 };
 use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Condition, Durability, Mode};
@@ -21,7 +22,7 @@ pub(super) struct OwnedPlan {
     hold: Option<HoldFor>,
     pub(super) name: Option<IdempotencyKey>,
     ticket: Option<PlannedTicket>,
-    pub(super) looks_ahead: bool,
+    pub(super) time: PlanTime,
 }
 
 #[derive(Clone, Debug)]
@@ -67,7 +68,7 @@ impl OwnedPlan {
             hold: plan.hold,
             name: plan.name,
             ticket: plan.ticket,
-            looks_ahead: plan.looks_ahead,
+            time: plan.time,
         }
     }
 
@@ -86,7 +87,7 @@ impl OwnedPlan {
             name: self.name,
             ticket: self.ticket,
             note: None,
-            looks_ahead: self.looks_ahead,
+            time: self.time,
             requests: Some(self),
         };
         then(&plan)

@@ -25,7 +25,7 @@ use crate::store::later::Promise;
 ///
 /// use tidegate::policy::Policy;
 /// use tidegate::shared::{Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction};
-/// use tidegate::{Engine, Request};
+/// use tidegate::{Engine, Request, SystemClock};
 ///
 /// /// Records in a map: one transaction at a time, so none conflicts.
 /// #[derive(Debug, Default)]
@@ -77,7 +77,9 @@ use crate::store::later::Promise;
 /// let map = Arc::new(Map::default());
 /// let engine = || -> Result<_, Box<dyn std::error::Error>> {
 ///     let store = SharedStore::new(Arc::clone(&map), b"the same secret in all processes");
-///     let Ok(engine) = Engine::builder(Policy::from_toml(policy)?).store(store).build();
+///     // All of them need the same clock: here that of the machine.
+///     let builder = Engine::builder(Policy::from_toml(policy)?).store(store);
+///     let Ok(engine) = builder.clock(SystemClock::new()).build();
 ///     Ok(engine)
 /// };
 /// let (first, second) = (engine()?, engine()?);
@@ -155,12 +157,6 @@ impl RecordKey {
         Self(Kind::Control)
     }
 
-    /// A key of a state by a number, for example to find one that a server has.
-    #[must_use]
-    pub const fn numbered(number: u64) -> Self {
-        Self(Kind::State(number))
-    }
-
     /// Whether every transaction reads it: the one record of the policy and its edits.
     #[must_use]
     pub const fn is_control(&self) -> bool {
@@ -176,23 +172,6 @@ impl RecordKey {
             Some(digits) => number(digits).map(|number| Self(Kind::Cell(number))),
             None => number(digits).map(|hash| Self(Kind::State(hash))),
         }
-    }
-
-    /// A key by its text.
-    #[must_use]
-    pub fn from_text(text: &str) -> Option<Self> {
-        let words = |digits: &str| -> Option<[u64; 2]> {
-            let (high, low) = (digits.len() == 32).then(|| digits.split_at_checked(16))??;
-            let word = |digits| u64::from_str_radix(digits, 16).ok();
-            Some([word(high)?, word(low)?])
-        };
-        let key = match text.split_once(':') {
-            None => Some(Self::control()),
-            Some(("hold", digits)) => words(digits).map(|id| Self(Kind::Hold(id))),
-            Some(("name", digits)) => words(digits).map(|id| Self(Kind::Idempotency(id))),
-            Some(_) => Self::state_from_text(text),
-        };
-        key.filter(|key| key.to_string() == text)
     }
 
     /// Its text, as it is displayed.

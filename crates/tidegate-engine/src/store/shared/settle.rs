@@ -44,7 +44,10 @@ pub(super) fn settle(
         return Ok((Changes { writes: Vec::new(), need: need_of(&hold) }, before));
     }
     let need = need_of(&hold);
-    let mut states = view.states(hold.items.iter().map(|item| item.hash))?;
+    let mut states = match hold.end {
+        None => view.states_of_open((id, &hold))?.ok_or_else(gone)?,
+        Some(_) => view.states(hold.items.iter().map(|item| item.hash))?,
+    };
     let queues = freed_queues(view, &hold);
     let settled = Settled { fence: hold.fence, queues, ..Settled::NOTHING };
     let mut writes = Vec::new();
@@ -63,7 +66,7 @@ pub(super) fn settle(
     for (item, state) in hold.items.iter().zip(&states) {
         writes.push(state.write(item.hash, view.history(), view.times));
     }
-    end_hold(view, (id, &mut hold), (settlement, settled), &mut writes);
+    end_hold(view, (id, &mut hold), (settlement, settled), &mut writes)?;
     Ok((Changes { writes, need }, Settled { expires: hold.expires, ..settled }))
 }
 
@@ -111,7 +114,7 @@ fn end_hold(
     (id, hold): (HoldId, &mut Hold),
     (settlement, settled): (Settlement, Settled),
     writes: &mut Vec<Write>,
-) {
+) -> Result<(), Stop<SettleFailure>> {
     let (now, Settled { units, debt, forgiven, .. }) = (view.times.now, settled);
     let settlement = match settlement {
         Settlement::Refund { name, .. } => {
@@ -121,22 +124,27 @@ fn end_hold(
                 writes.push(cached(named, response, now));
             }
             writes.push(hold_write(id, Some(hold), now));
-            return;
+            return Ok(());
         }
-        Settlement::Renew => return,
+        Settlement::Renew => return Ok(()),
         Settlement::Commit { actual } => EndKind::Commit { actual },
         Settlement::Cancel | Settlement::Void => EndKind::Cancel,
     };
     if settlement == EndKind::Cancel {
-        writes.extend(hold.name.map(|name| name_write(name, None)));
+        if let Some(name) = hold.name
+            && view.is_name_of(name, id)?
+        {
+            writes.push(name_write(name, None));
+        }
         // A lease that was released is gone.
         if hold.items.iter().any(|item| view.history().is_of_slots(item.tag)) {
             writes.push(hold_write(id, None, now));
-            return;
+            return Ok(());
         }
     }
     hold.end = Some(HoldEnd { at: now, settlement, units, debt, forgiven });
     writes.push(hold_write(id, Some(hold), now));
+    Ok(())
 }
 
 /// The queues that wait for what a hold releases.

@@ -14,7 +14,7 @@ use crate::store::record::{
     ByteReader, ByteWriter, Malformed, read_item, read_pair, read_state, read_time, time,
     write_item, write_pair, write_state,
 };
-use crate::transition::{self, HoldItem, KeyState, View};
+use crate::transition::{self, EndingHold, HoldItem, KeyState};
 
 /// A key's record.
 #[derive(Clone, Debug, Default)]
@@ -51,15 +51,18 @@ impl StateRecord {
             !is_due
         });
         due.sort_by_key(|entry| (entry.expires, entry.id));
-        for entry in due.iter().filter(|entry| !history.is_of_slots(entry.item.tag)) {
-            let mut keys = [KeyState::new(self.stored)];
-            let mut view = View { history, times: times.at(entry.expires), keys: &mut keys };
-            transition::expire_item(&mut view, 0, &entry.item);
-            if keys[0].is_changed {
-                self.stored = keys[0].stored;
-            }
-        }
+        let counted = due.iter().filter(|entry| !history.is_of_slots(entry.item.tag));
+        let counted = counted.map(|entry| (entry.expires, &entry.item));
+        self.stored =
+            transition::released(history, times, KeyState::new(self.stored), counted).stored;
         !due.is_empty()
+    }
+
+    /// What its holds release by themselves, in the order of their ends.
+    pub(super) fn ending_holds(&self) -> impl Iterator<Item = EndingHold<'_>> {
+        let mut held: Vec<&HeldEntry> = self.held.iter().collect();
+        held.sort_by_key(|entry| entry.expires);
+        held.into_iter().map(|entry| EndingHold { expires: entry.expires, item: &entry.item })
     }
 
     /// When the next of its holds expires.

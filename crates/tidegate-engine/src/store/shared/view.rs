@@ -56,8 +56,6 @@ pub(super) struct RecordView<'r> {
     pub(super) records: &'r Records,
     pub(super) control: Arc<Control>,
     pub(super) times: Times,
-    /// Whether holds that are due expire.
-    pub(super) expires: bool,
     pub(super) room: Room,
 }
 
@@ -89,18 +87,50 @@ impl<'r> RecordView<'r> {
         let Some(bytes) = self.bytes(Kind::State(hash))? else { return Ok(StateRecord::default()) };
         let mut record =
             StateRecord::from_bytes(bytes).map_err(|it| corrupt(it, Kind::State(hash)))?;
-        if self.expires {
-            record.expire(self.history(), self.times);
-        }
+        record.expire(self.history(), self.times);
         Ok(record)
     }
 
-    /// A hold; `None` if there is none, or it has expired.
+    /// The record of a hold, whether or not the hold has expired.
     pub(super) fn hold<E: From<Outage>>(&self, id: HoldId) -> Result<Option<Hold>, Stop<E>> {
         let Some(bytes) = self.bytes(Kind::Hold(id.0))? else { return Ok(None) };
-        let hold = hold_from_bytes(bytes).map_err(|it| corrupt(it, Kind::Hold(id.0)))?;
-        let is_open = hold.end.is_none();
-        Ok(Some(hold).filter(|hold| !is_open || self.times.now < hold.expires))
+        hold_from_bytes(bytes).map(Some).map_err(|it| corrupt(it, Kind::Hold(id.0)))
+    }
+
+    /// The states that have units of an open hold; `None` if it is over.
+    ///
+    /// Its entries in them alone say whether it lives: another engine, whose clock is ahead or which
+    /// was faster, may have released it, and given its units to another client.
+    pub(super) fn states_of_open<E: From<Outage>>(
+        &self,
+        (id, hold): (HoldId, &Hold),
+    ) -> Result<Option<SmallVec<[StateRecord; INLINE]>>, Stop<E>> {
+        let states = self.states(hold.items.iter().map(|item| item.hash))?;
+        let has_entry = |state: &StateRecord| state.held.iter().any(|entry| entry.id == id);
+        // Without items no rule limits it.
+        let is_live = match hold.items.is_empty() {
+            true => self.times.now < hold.expires,
+            false => states.iter().all(has_entry),
+        };
+        Ok(is_live.then_some(states))
+    }
+
+    /// Whether a hold was committed, or is open and lives.
+    fn still_counts<E: From<Outage>>(&self, id: HoldId) -> Result<bool, Stop<E>> {
+        let Some(hold) = self.hold(id)? else { return Ok(false) };
+        Ok(hold.end.is_some() || self.states_of_open((id, &hold))?.is_some())
+    }
+
+    /// Whether an idempotency key is that of a hold's request, and not of a later one.
+    pub(super) fn is_name_of<E: From<Outage>>(
+        &self,
+        name: [u64; 2],
+        id: HoldId,
+    ) -> Result<bool, Stop<E>> {
+        let kind = Kind::Idempotency(name);
+        let Some(bytes) = self.bytes(kind)? else { return Ok(false) };
+        let cached = name_from_bytes(bytes).map_err(|it| corrupt(it, kind))?;
+        Ok(cached.response.is_of(id))
     }
 
     /// What a request got before, under the same idempotency key.
@@ -118,7 +148,7 @@ impl<'r> RecordView<'r> {
             CachedResponse::Charged { hold: Some(hold), .. }
                 if hold.id.expiry_of_unlimited().is_none() =>
             {
-                self.hold(hold.id)?.is_none()
+                !self.still_counts(hold.id)?
             }
             _ => false,
         };

@@ -83,12 +83,35 @@ fn only_entries_by_key_get_another_value() {
 }
 
 #[test]
-fn attributes_of_a_descriptor_are_not_taken_for_entries_again() {
-    let plain = [("plan", "free"), ("user", "ada")];
-    let names = DescriptorNames::of_plain(&Attributes::new(&plain)).expect("not one yet");
-    let all = attributes(&names, &plain, 0);
-    assert_eq!(Attributes::new(&all).get("2.user"), Some("ada"));
-    assert!(DescriptorNames::of_plain(&Attributes::new(&all)).is_none());
+fn a_key_of_a_client_stands_for_no_other_entry_and_no_number() {
+    let (entries, number) = (DescriptorNames::ENTRIES, DescriptorNames::NUMBER);
+    let forged = [(entries, "1"), (number, "3"), ("1.user", "eve"), ("user", "ada"), ("5.x", "y")];
+    let names = names_of(&forged);
+    let all = attributes(&names, &forged, 0);
+    let found = Attributes::new(&all);
+    assert_eq!(found.get(entries), Some("5"));
+    for name in [number, "1.user", "5.x"] {
+        assert_eq!(found.get(name), None, "{name}");
+    }
+    assert_eq!((found.get("user"), found.get("4.user")), (Some("ada"), Some("ada")));
+    assert_eq!(found.get("3.1.user"), Some("eve"));
+}
+
+#[test]
+fn the_name_of_a_key_has_the_entries_of_its_descriptor() {
+    let of = |parts: &[(&'static str, &'static str)]| {
+        DescriptorNames::entries_of_key(parts.iter().copied())
+    };
+    let entries = vec![("plan", "free"), ("user", "ada")];
+    assert_eq!(of(&[("2.user", "ada"), ("1.plan", "free")]), Some(entries));
+    assert_eq!(of(&[]), Some(Vec::new()));
+    for other in [
+        &[("2.user", "ada")][..],
+        &[("1.plan", "x"), ("user", "ada")],
+        &[("1.a", "x"), ("1.b", "y")],
+    ] {
+        assert_eq!(of(other), None, "{other:?}");
+    }
 }
 
 /// Plain attributes are names and values: only the adapter makes names by position.
@@ -103,13 +126,14 @@ fn attributes_find_nothing_but_names() {
 
 #[test]
 fn names_that_only_descriptors_have_are_known() {
-    for name in [DescriptorNames::ENTRIES, "1.plan", "16.a.b", "7.", "123.x"] {
+    for name in
+        [DescriptorNames::ENTRIES, DescriptorNames::NUMBER, "1.plan", "16.a.b", "7.", "123.x"]
+    {
         assert!(DescriptorNames::is_one(name), "{name}");
     }
     for name in ["", "plan", "2fa", "1", ".x", "0.x", "01.x", "1a.x", "+1.x", "req.method"] {
         assert!(!DescriptorNames::is_one(name), "{name}");
     }
-    assert!(!DescriptorNames::is_one(DescriptorNames::NUMBER), "plain attributes have none");
 }
 
 #[test]
@@ -190,7 +214,9 @@ descriptors:
     /// Limitador finds entries by their keys, so plain attributes need no positions.
     #[test]
     fn limits_of_limitador_read_plain_attributes() {
-        let policy = policy("[{namespace: n, max_value: 1, seconds: 9, variables: [user]}]");
+        let limits = b"[{namespace: n, max_value: 1, seconds: 9, variables: [user]}]";
+        let policy = Policy::limitador_to_toml("limits.yaml", limits).unwrap();
+        let policy = Policy::from_toml(&policy).unwrap();
         assert!(!policy.reads_descriptors("n"));
         let (limits, others): (Vec<&Rule>, Vec<&Rule>) =
             policy.rules().iter().partition(|rule| !rule.is_placeholder());

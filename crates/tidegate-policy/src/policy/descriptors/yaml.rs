@@ -1,5 +1,5 @@
-//! Policies in YAML: the files of envoyproxy/ratelimit and of Limitador. They become rules like any
-//! other, and appear nowhere else.
+//! Policies in YAML: the files of envoyproxy/ratelimit, which become rules like any other, and those of
+//! Limitador, which are converted once. They appear nowhere else.
 
 use std::collections::HashMap;
 
@@ -56,35 +56,63 @@ impl Policy {
     pub fn from_envoy_yaml(files: &[PolicyFile]) -> Result<Parsed, PolicyErrors> {
         let files: Vec<_> = files.iter().collect();
         let options = YamlOptions::default();
-        let read = parse_as(&files, Some(YamlDialect::Envoy), FileScope::Whole, options);
-        read.map(|it| it.parsed)
+        let read = parse_as(&files, YamlDialect::Envoy, FileScope::Whole, options);
+        read.map(|it| it.rules.parsed)
     }
 
-    /// The policy of a file of Limitador. Conditions and variables may refer to the values of
-    /// descriptors: equality, comparison, and several of them joined by `&&`.
-    pub fn from_limitador_yaml(file_name: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
+    /// A file of Limitador as a policy in TOML that decides the same. A comment before each rule has
+    /// the position of its limit in the file.
+    ///
+    /// Conditions and variables may refer to the values of descriptors: equality, comparison, and
+    /// several of them joined by `&&`. A limit that cannot be expressed is an error.
+    ///
+    /// ```
+    /// use tidegate::policy::Policy;
+    ///
+    /// let limits = b"- {namespace: shop, max_value: 10, seconds: 60, variables: [user]}";
+    /// let policy = Policy::from_toml(&Policy::limitador_to_toml("limits.yaml", limits)?)?;
+    /// assert!(policy.rules().iter().all(|rule| rule.domain() == "shop"));
+    /// # Ok::<(), tidegate::policy::PolicyErrors>(())
+    /// ```
+    pub fn limitador_to_toml(file_name: &str, bytes: &[u8]) -> Result<String, PolicyErrors> {
         let file = PolicyFile { name: file_name.into(), bytes: bytes.into() };
         let options = YamlOptions::default();
-        let read = parse_as(&[&file], Some(YamlDialect::Limitador), FileScope::Whole, options);
-        read.map(|it| it.parsed)
+        let read = parse_as(&[&file], YamlDialect::Limitador, FileScope::Whole, options)?;
+        let rules = read.rules.parsed.policy.rules;
+        let tables = rules.iter().zip(&read.origins).map(|(rule, origin)| {
+            let what = match rule.is_placeholder() {
+                true if rule.excludes_later_descriptors() => "only the first descriptor of a call",
+                true => "requests that the limit leaves out",
+                false => "the limit",
+            };
+            format!("# {origin}: {what}\n{}", rule.to_toml())
+        });
+        Ok(tables.collect::<Vec<_>>().join("\n"))
     }
 }
 
-/// Parses files of either format.
+/// Parses files of envoyproxy/ratelimit.
 pub(in crate::policy) fn parse(
     files: &[&PolicyFile],
     extent: FileScope,
     options: YamlOptions,
 ) -> Result<FileRules, PolicyErrors> {
-    parse_as(files, None, extent, options)
+    parse_as(files, YamlDialect::Envoy, extent, options).map(|it| it.rules)
+}
+
+/// The rules of files, and where each of them comes from.
+struct ImportedFiles {
+    rules: FileRules,
+    /// The position of each rule of Limitador's files.
+    origins: Vec<String>,
 }
 
 fn parse_as(
     files: &[&PolicyFile],
-    wanted: Option<YamlDialect>,
+    dialect: YamlDialect,
     extent: FileScope,
     options: YamlOptions,
-) -> Result<FileRules, PolicyErrors> {
+) -> Result<ImportedFiles, PolicyErrors> {
     let mut reading = Reading::new(options);
     let (mut sources, mut unreadable) = (Sources::default(), Vec::new());
     for file in files {
@@ -96,7 +124,7 @@ fn parse_as(
                     Err(error) => {
                         reading.report.error(error.span, error.message).hint = error.hint;
                     }
-                    Ok(documents) => reading.read_documents(&documents, wanted),
+                    Ok(documents) => reading.read_documents(&documents, dialect),
                 }
             }
         }
@@ -119,12 +147,20 @@ fn parse_as(
         (domain.into(), place)
     });
     let domains = if extent == FileScope::Part { domains.collect() } else { HashMap::new() };
+    let origin = |found: &ImportedRule| {
+        let (base, source) = sources.file(found.span.start)?;
+        Some(source.position(found.span.start - base))
+    };
+    let origins = match dialect {
+        YamlDialect::Envoy => Vec::new(),
+        YamlDialect::Limitador => found.iter().map(|it| origin(it).unwrap_or_default()).collect(),
+    };
     let rules = found.into_iter().map(|found| found.rule).collect();
     let settings = EngineSettings::default();
     let policy = Policy { settings, rules, takes_own_limits: false, found: None };
     let parsed = Parsed::new(policy, ServerSettings::default(), (diagnostics, left_out));
     let file = files.first().map_or("", |file| &*file.name).into();
-    Ok(FileRules { file, parsed, domains })
+    Ok(ImportedFiles { rules: FileRules { file, parsed, domains }, origins })
 }
 
 /// The text of a file, and how many bytes in front of it are not part of it.
@@ -193,23 +229,28 @@ impl Reading {
         }
     }
 
-    /// Reads all documents of a file, each in one of the formats.
-    fn read_documents(&mut self, documents: &[Node], wanted: Option<YamlDialect>) {
+    /// Reads all documents of a file, which has to be in this format.
+    fn read_documents(&mut self, documents: &[Node], dialect: YamlDialect) {
         for document in documents {
-            match wanted.or_else(|| dialect_of(document)) {
-                Some(YamlDialect::Envoy) => self.trees.read(document, &mut self.report),
-                Some(YamlDialect::Limitador) => {
+            let (message, hint) = match (dialect_of(document), dialect) {
+                (Some(YamlDialect::Envoy), YamlDialect::Envoy) => {
+                    self.trees.read(document, &mut self.report);
+                    continue;
+                }
+                (_, YamlDialect::Limitador) => {
                     limitador::read(document, &mut self.names, &mut self.report, &mut self.found);
+                    continue;
                 }
-                None => {
-                    let problem = self.report.error(document.span.clone(), "this is not a policy");
-                    problem.hint = Some(
-                        "a file of envoyproxy/ratelimit has `domain:` and `descriptors:`, a file of \
-                         Limitador is a list of limits, or has one under `limits:`"
-                            .into(),
-                    );
-                }
-            }
+                (Some(YamlDialect::Limitador), YamlDialect::Envoy) => (
+                    "this is a file of Limitador",
+                    "convert it once: `tidegate import limitador FILE > policy.toml`",
+                ),
+                (None, YamlDialect::Envoy) => (
+                    "this is not a policy",
+                    "a file of envoyproxy/ratelimit has `domain:` and `descriptors:`",
+                ),
+            };
+            self.report.error(document.span.clone(), message).hint = Some(hint.into());
         }
     }
 }

@@ -9,7 +9,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::diagnostic_sink::DiagnosticSink;
 use crate::policy::diagnostic::Origin;
-use crate::policy::fields::{Field, MOST, Presence, Section, ValueKind};
+use crate::policy::fields::{Field, MOST, Presence, REMOVED, Section, ValueKind};
 use crate::policy::text::{self, TextError, quoted};
 
 /// Reads one table. Absent values, and invalid ones that have been reported, are `None`.
@@ -52,9 +52,11 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
             }
             let message = format!("unknown field {} in {}", quoted(name), self.section.name);
             let names = self.section.fields.iter().map(|field| field.name);
-            let hint = match similar(name, names.clone()) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => format!("the fields are {}", listed(names)),
+            let removed = REMOVED.iter().find(|(field, _)| *field == name);
+            let hint = match (removed, similar(name, names.clone())) {
+                (Some((_, instead)), _) => (*instead).to_owned(),
+                (None, Some(meant)) => format!("did you mean `{meant}`?"),
+                (None, None) => format!("the fields are {}", listed(names)),
             };
             self.report.error(key.span(), message).hint = Some(hint);
         }

@@ -45,11 +45,6 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerSettings {
         store_cert: table.text("store_cert").map(Into::into),
         store_key: table.text("store_key").map(Into::into),
         store_deadline: table.duration("store_deadline"),
-        // Without the default, so that it is the same as none.
-        store_cluster: table
-            .choice("store_cluster")
-            .filter(|mode| *mode != "spread")
-            .map(Into::into),
         store_replicas: table.integer("store_replicas").and_then(|it| u32::try_from(it).ok()),
         trusted_proxies: Vec::new(),
     };

@@ -19,7 +19,6 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> EngineSettings {
             .unwrap_or(usual.max_idempotency_keys),
         when_full: match table.choice("when_full") {
             Some("deny") => WhenFull::Deny,
-            Some("allow") => WhenFull::Allow,
             _ => WhenFull::Share,
         },
         unmatched: match table.choice("unmatched") {

@@ -74,7 +74,6 @@ pub(super) fn add_server(server: &ServerSettings, lines: &mut TableWriter) {
     for (name, value) in texts {
         lines.add_some(name, value.as_deref().map(text));
     }
-    lines.add_some("store_cluster", server.store_cluster.as_deref().map(word));
     lines.add_some("store_replicas", server.store_replicas.map(|count| count.to_string()));
     lines.add_some("store_deadline", server.store_deadline.map(values::duration));
     lines.add_unless(server.trusted_proxies.is_empty(), "trusted_proxies", || {
@@ -120,7 +119,6 @@ pub(super) fn add_engine(engine: &EngineSettings, lines: &mut TableWriter) {
     match engine.when_full {
         WhenFull::Share => {}
         WhenFull::Deny => lines.add("when_full", word("deny")),
-        WhenFull::Allow => lines.add("when_full", word("allow")),
     }
     match engine.unmatched {
         Unmatched::Allow => {}

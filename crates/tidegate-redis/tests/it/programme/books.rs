@@ -30,10 +30,10 @@ struct Held {
 
 /// Units that were admitted at some time in between.
 #[derive(Clone, Copy, Debug)]
-struct Admitted {
-    begin_us: u64,
-    end_us: u64,
-    units: u64,
+pub(crate) struct Admitted {
+    pub(crate) begin_us: u64,
+    pub(crate) end_us: u64,
+    pub(crate) units: u64,
 }
 
 impl Books {
@@ -78,11 +78,11 @@ impl Books {
         sums + self.rates.values().map(Vec::len).sum::<usize>() + self.slots.len()
     }
 
-    pub(super) fn check(&self, node: &Node) {
+    pub(super) fn check(&self, node: &Node, clock_set_us: &[u64]) {
         for (user, admitted) in &self.rates {
             check_rate(user, admitted, (20, 40));
         }
-        self.check_slots(2);
+        self.check_slots(2, clock_set_us);
         for user in 0..USERS {
             self.check_sum(node, &format!("u{user}"));
         }
@@ -117,11 +117,18 @@ impl Books {
     ///
     /// Where the clock was set back, the server shows the same times once more, and a node that
     /// was started since goes by them. So slots count that were held at once by the machine's clock, too.
-    fn check_slots(&self, max: usize) {
+    ///
+    /// Where it is set ahead, leases end at once, and neither their holders nor nodes that have not asked the
+    /// server since know it: they still write down times from before. What was held then is not compared.
+    fn check_slots(&self, max: usize, clock_set_us: &[u64]) {
+        let is_known = |held: &&Held| {
+            let (got, until) = held.machine_us;
+            clock_set_us.iter().all(|set| until < *set || *set + NOTICED_AFTER_US < got)
+        };
+        let slots: Vec<&Held> = self.slots.iter().filter(is_known).collect();
         let is_in = |at: u64, (got, until): (u64, u64)| got <= at && at < until;
-        for Held { server_us: (at, _), .. } in &self.slots {
-            let here = self.slots.iter().filter(|it| is_in(*at, it.server_us));
-            let here: Vec<&Held> = here.collect();
+        for Held { server_us: (at, _), .. } in &slots {
+            let here: Vec<&&Held> = slots.iter().filter(|it| is_in(*at, it.server_us)).collect();
             // Of those that overlap, one began last.
             for last in &here {
                 let at_once = here.iter().filter(|it| is_in(last.machine_us.0, it.machine_us));
@@ -133,17 +140,24 @@ impl Books {
     }
 
     /// Nothing stays on hold, and only what has to stay has no expiry.
-    pub(super) fn check_keys<'s>(&self, servers: impl Iterator<Item = &'s Server>) {
+    pub(super) fn check_keys<'s>(
+        &self,
+        servers: impl Iterator<Item = &'s Server>,
+        namespace: &str,
+    ) {
         let mut for_good = Vec::new();
         for server in servers {
-            let keys = server.command(&["KEYS", "tidegate:*"]);
+            let keys = server.command(&["KEYS", &format!("{namespace}:*")]);
             let names = keys.array().iter().map(|it| it.text());
             for_good.extend(names.filter(|name| server.command(&["PTTL", name]).integer() == -1));
         }
-        assert_eq!(for_good, ["tidegate:control"]);
+        assert_eq!(for_good, [format!("{namespace}:control")]);
         assert!(self.operations() > 200, "{} operations", self.operations());
     }
 }
+
+/// After this long every node has asked the server for its time, in microseconds.
+const NOTICED_AFTER_US: u64 = 3_000_000;
 
 /// What a rule has charged for a user, once the store answers.
 fn charged(node: &Node, user: &str, rule: &str) -> u64 {
@@ -157,7 +171,7 @@ fn charged(node: &Node, user: &str, rule: &str) -> u64 {
 }
 
 /// In every interval, what was admitted in it for certain is within the burst and what refilled.
-fn check_rate(user: &str, admitted: &[Admitted], (burst, rate): (u64, u64)) {
+pub(crate) fn check_rate(user: &str, admitted: &[Admitted], (burst, rate): (u64, u64)) {
     let mut by_end = admitted.to_vec();
     by_end.sort_unstable_by_key(|it| it.end_us);
     for first in &by_end {

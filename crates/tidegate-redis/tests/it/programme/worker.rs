@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tidegate::{Clock, Commit, MonotonicClock, Request, SettleError};
+use tidegate::{Clock, Commit, Request, SettleError};
 
-use super::{POLICY, USERS};
+use super::{POLICY, USERS, machine_us};
 use crate::support::{Node, builder};
 
 /// The variable with the address of the server, and the one with the file for what was done.
@@ -68,11 +68,6 @@ impl Worker {
 
     fn latest(&self) -> u64 {
         self.node.redis.clock().latest().as_nanos().div_ceil(1_000)
-    }
-
-    /// The machine's time, in microseconds, which no fault sets.
-    fn machine() -> u64 {
-        MonotonicClock.wall().as_nanos() / 1_000
     }
 
     /// Charges a bucket: when it began, when it was over, how much was allowed.
@@ -147,9 +142,9 @@ impl Worker {
             return;
         };
         let Some(expires) = lease.expires() else { return };
-        let (got, machine_got) = (self.latest(), Self::machine());
+        let (got, machine_got) = (self.latest(), machine_us());
         thread::park_timeout(Duration::from_millis(20));
-        let machine_until = Self::machine();
+        let machine_until = machine_us();
         let until = self.earliest().min(expires.as_nanos() / 1_000);
         let _ = lease.release().block();
         self.write(&format!("slot {got} {until} {machine_got} {machine_until}"));

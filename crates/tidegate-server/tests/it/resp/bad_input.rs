@@ -108,7 +108,7 @@ impl Random {
 fn mutated(random: &mut Random) -> Vec<u8> {
     let commands = [
         array(&["CL.THROTTLE", "key", "15", "30", "60"]),
-        array(&["THROTTLE", "key", "15", "30", "60", "2"]),
+        array(&["CL.THROTTLE", "key", "15", "30", "60", "2"]),
         array(&["TG.CHECK", "default", "ATTR", "user", "ada", "COST", "2"]),
         array(&["TG.RESERVE", "tokens", "ATTR", "team", "a", "IDEMPOTENCY", "x"]),
         array(&["HELLO", "3", "SETNAME", "x"]),

@@ -15,7 +15,6 @@ fn traffic() -> (Vec<u8>, Vec<String>) {
         let left = (39 - round).to_string();
         add(&["CL.THROTTLE", "k", "39", "1", "86400"], &format!("0 40 {left}"));
         add(&["CL.THROTTLE", "k", "-1", "1", "86400"], "ERR");
-        add(&["THROTTLE", "k", "40", "1", "86400"], &format!("1 40 {left}"));
         add(&["PING"], "PONG");
         let is_allowed = round < 3;
         add(&["TG.CHECK", "default", "ATTR", "user", "ada"], if is_allowed { "1" } else { "0" });

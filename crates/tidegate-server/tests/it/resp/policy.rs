@@ -130,8 +130,8 @@ async fn every_command_about_limits_is_measured_also_in_pipelines() {
     let metrics = String::from_utf8(metrics.body).unwrap();
     for line in [
         "tidegate_request_duration_seconds_count{listener=\"resp\"} 6",
-        "tidegate_throttle_keys{command=\"CL.THROTTLE\"} 1",
-        "tidegate_throttle_keys{command=\"THROTTLE\"} 0",
+        "tidegate_throttle_keys 1",
+        "tidegate_throttle_total{outcome=\"allow\"} 3",
     ] {
         assert!(metrics.lines().any(|it| it == line), "{line} in {metrics}");
     }

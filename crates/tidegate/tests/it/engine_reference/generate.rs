@@ -187,6 +187,7 @@ pub(super) enum Step {
     ToMinute(bool),
     ByMinutes(u64),
     ToHour,
+    ByHours(u64),
 }
 
 #[derive(Clone, Debug)]
@@ -194,6 +195,12 @@ pub(super) enum Act {
     Decide(ModelRequest),
     /// Looks at all keys.
     LookAtAll(u64),
+    /// Looks at all keys as of so many milliseconds later.
+    LookAhead(u64, u64),
+    /// On disk: all states are written, and the log before is not needed any more.
+    Snapshot,
+    /// To extend a hold.
+    Renew(usize),
     /// Under an idempotency key.
     DecideOnce(ModelRequest, u8),
     Commit(usize, Option<u64>),
@@ -309,17 +316,24 @@ fn begin() -> impl Strategy<Value = Vec<Begin>> {
         |feature: &str, share: f64| prop::bool::weighted(if is_on(feature) { share } else { 0.0 });
     let flags = (share("shadow", 0.15), share("charge_refused", 0.2), share("no_key", 0.2));
     let domains = if is_on("two_domains") { 2 } else { 1_usize };
-    let rule = (kind(), 0..domains, flags, 1_u64..90, rule_numbers()).prop_map(
-        |(kind, domain, (is_shadow, charges_refused, is_common), reserve_s, numbers)| Begin {
-            kind,
-            domain,
-            is_by_user: !is_common,
-            is_shadow,
-            charges_refused,
-            reserve_s,
-            numbers,
-        },
-    );
+    let rule = (
+        kind(),
+        0..domains,
+        flags,
+        prop_oneof![9 => 1_u64..90, 1 => Just(48 * 3_600)],
+        rule_numbers(),
+    )
+        .prop_map(
+            |(kind, domain, (is_shadow, charges_refused, is_common), reserve_s, numbers)| Begin {
+                kind,
+                domain,
+                is_by_user: !is_common,
+                is_shadow,
+                charges_refused,
+                reserve_s,
+                numbers,
+            },
+        );
     prop::collection::vec(rule, 1..if is_on("several_rules") { 4 } else { 2 })
 }
 
@@ -333,6 +347,7 @@ fn step() -> impl Strategy<Value = Step> {
         (2, any::<bool>().prop_map(Step::ToMinute).boxed()),
         (1, (1_u64..4).prop_map(Step::ByMinutes).boxed()),
         (weight("calendars", 1), Just(Step::ToHour).boxed()),
+        (weight("days", 1), (23_u64..26).prop_map(Step::ByHours).boxed()),
     ])
 }
 
@@ -355,6 +370,14 @@ fn act() -> impl Strategy<Value = Act> {
     one_of(vec![
         (30, request().prop_map(Act::Decide).boxed()),
         (weight("looks", 2), (0_u64..6).prop_map(Act::LookAtAll).boxed()),
+        (
+            weight("looks_ahead", 2),
+            (0_u64..6, prop_oneof![1_u64..9_000, 9_000_u64..200_000])
+                .prop_map(|(cost, ms)| Act::LookAhead(cost, ms))
+                .boxed(),
+        ),
+        (weight("snapshot", 2), Just(Act::Snapshot).boxed()),
+        (weight("renew", 2), any_hold().prop_map(Act::Renew).boxed()),
         (
             weight("idempotency", 2),
             (request(), 0..3_u8).prop_map(|(request, name)| Act::DecideOnce(request, name)).boxed(),

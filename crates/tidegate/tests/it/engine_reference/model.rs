@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use tidegate::Wait;
+
 use super::is_on;
 use super::limits::{Cycle, Decision, Held, Limit, State, When};
 use super::rules::{DOMAINS, FileRule, InForce, KeyEntry, ModelRule, OtherLimit, USERS, Version};
@@ -28,7 +30,7 @@ pub(super) struct ModelRequest {
 pub(super) struct ExpectedRule {
     pub(super) name: String,
     pub(super) decision: Decision,
-    /// Whether the limit changes by itself, so that the wait is open to interpretation.
+    /// Whether the limit changes by itself or holds expire, so that more than its own wait counts.
     pub(super) changes_by_itself: bool,
 }
 
@@ -38,6 +40,8 @@ pub(super) struct Expected {
     pub(super) rules: Vec<ExpectedRule>,
     /// The index of the new hold.
     pub(super) hold: Option<usize>,
+    /// Whether a rule was charged: a denial may be, too.
+    pub(super) has_charged: bool,
 }
 
 /// Units that a hold has at one rule.
@@ -69,7 +73,10 @@ pub(super) enum Settlement {
 struct ModelHold {
     items: Vec<HoldItem>,
     expires: u64,
+    length_ns: u64,
     stage: HoldStage,
+    /// When it was settled.
+    ended: u64,
     /// Whether its request had an idempotency key.
     is_named: bool,
     /// How it was ended, and the units that this returned.
@@ -80,6 +87,8 @@ struct ModelHold {
 #[derive(Clone, Copy, Debug)]
 struct CachedResult {
     request: ModelRequest,
+    at: u64,
+    is_allowed: bool,
     hold: Option<usize>,
 }
 
@@ -257,7 +266,8 @@ impl Model {
             is_allowed &= decision.is_allowed() || rule.is_shadow;
             decided.push((id, limit, decision, when));
         }
-        let mut expected = Expected { is_allowed, rules: Vec::new(), hold: None };
+        let (rules, hold, has_charged) = (Vec::new(), None, false);
+        let mut expected = Expected { is_allowed, rules, hold, has_charged };
         let mut items = Vec::new();
         for (id, limit, decision, when) in decided {
             let charges_refused = self.rules[id.0].rule.charges_refused && verb == Verb::Check;
@@ -266,9 +276,16 @@ impl Model {
             let is_extended = matches!(limit, Limit::Cooldown { is_extended: true, .. });
             let changes_by_itself = entry.waiting.is_some()
                 || entry.version.next_end(at).is_some()
+                || entry.state.held() > 0
                 || (is_extended && verb == Verb::Reserve && !is_on("held_cooldowns"));
-            let fits = decision.is_allowed();
+            let (fits, before) = (decision.is_allowed(), entry.state.clone());
             let decision = match verb {
+                // Nothing carries over to a key that no request has made known.
+                Verb::Peek if !fits && !entry.is_known && limit.carries() => {
+                    let is_never = decision.wait == Some(Wait::Never);
+                    let wait = Some(if is_never { Wait::Never } else { Wait::Unknown });
+                    Decision { wait, ..decision }
+                }
                 Verb::Peek => decision,
                 _ if fits && (is_allowed || charges_refused) => {
                     match verb {
@@ -285,6 +302,7 @@ impl Model {
                 _ => decision,
             };
             entry.is_known |= verb != Verb::Peek;
+            expected.has_charged |= entry.state != before;
             if fits {
                 let held = Held { units: cost, is_lapsed: false };
                 items.push(HoldItem { rule: id.0, key: id.1, held, refundable: 0 });
@@ -297,15 +315,38 @@ impl Model {
         expected
     }
 
+    /// When a request that is denied now is allowed, if nothing else comes; `None` if it is not, for as
+    /// many changes as are followed.
+    pub(super) fn allowed_from(&self, request: ModelRequest) -> Option<u64> {
+        let mut model = self.clone();
+        for _ in 0..MOST_CHANGES {
+            // A look charges nothing, as a rule may do that charges denied requests.
+            let expected = model.clone().decide(request, model.now);
+            if expected.is_allowed {
+                return Some(model.now);
+            }
+            let waits = expected.rules.iter().filter_map(|rule| match rule.decision.wait {
+                Some(Wait::After(wait)) => u64::try_from(wait.as_nanos()).ok(),
+                _ => None,
+            });
+            let waits = waits.filter(|wait| *wait > 0).map(|wait| model.now + wait).min();
+            let next = waits.into_iter().chain(model.next_event()).min()?;
+            model.advance(next);
+        }
+        None
+    }
+
     fn add_hold(&mut self, domain: usize, user: usize, items: Vec<HoldItem>, at: u64) -> usize {
         let limited = self.limited(domain, user);
         let length_s =
             limited.iter().map(|id| self.rules[id.0].rule.reserve_s).min().unwrap_or(600);
-        let expires = at + length_s * 1_000_000_000;
+        let length_ns = length_s * 1_000_000_000;
         self.holds.push(ModelHold {
             is_named: false,
             items,
-            expires,
+            expires: at + length_ns,
+            length_ns,
+            ended: 0,
             stage: HoldStage::Open,
             settled: None,
         });
@@ -323,16 +364,20 @@ impl Model {
             // There is nothing to decide, so nothing is looked up.
             return Ok(self.decide(request, at));
         }
-        if let Some(before) = self.cached.get(&(request.domain, name)) {
-            let repeated = Expected { is_allowed: true, rules: Vec::new(), hold: before.hold };
+        let is_young = |cached: &&CachedResult| at - cached.at <= DAY_NS;
+        if let Some(before) = self.cached.get(&(request.domain, name)).filter(is_young) {
+            let CachedResult { is_allowed, hold, .. } = *before;
+            let repeated = Expected { is_allowed, rules: Vec::new(), hold, has_charged: false };
             return if before.request == request { Ok(repeated) } else { Err(()) };
         }
         let expected = self.decide(request, at);
         if let Some(hold) = expected.hold {
             self.holds[hold].is_named = true;
         }
-        if expected.is_allowed && (!expected.rules.is_empty() || expected.hold.is_some()) {
-            let result = CachedResult { request, hold: expected.hold };
+        let is_remembered = expected.is_allowed || expected.has_charged;
+        if is_remembered && (!expected.rules.is_empty() || expected.hold.is_some()) {
+            let Expected { is_allowed, hold, .. } = expected;
+            let result = CachedResult { request, at, is_allowed, hold };
             self.cached.insert((request.domain, name), result);
         }
         Ok(expected)
@@ -379,10 +424,25 @@ impl Model {
                 }
             };
             self.holds[hold].settled = Some((settlement, units));
+            self.holds[hold].ended = self.now;
             return Some(units);
+        }
+        if self.now - self.holds[hold].ended > DAY_NS {
+            return None;
         }
         let settled = self.holds[hold].settled.filter(|_| is_on("repeated_settlements"));
         settled.filter(|(first, _)| *first == settlement).map(|(_, units)| units)
+    }
+
+    /// Extends a hold; false if it has ended.
+    pub(super) fn renew(&mut self, hold: usize) -> bool {
+        let now = self.now;
+        let ModelHold { items, is_named, stage, expires, length_ns, .. } = &mut self.holds[hold];
+        // The id of a hold that no rule limits says when it ends.
+        if *stage == HoldStage::Open && (*is_named || !items.is_empty()) {
+            *expires = now + *length_ns;
+        }
+        *stage == HoldStage::Open
     }
 
     fn commit(&mut self, hold: usize, actual: Option<u64>) -> u64 {
@@ -418,7 +478,8 @@ impl Model {
     }
 
     pub(super) fn refund_hold(&mut self, hold: usize, units: u64) -> Option<u64> {
-        if self.holds[hold].stage != HoldStage::Committed {
+        let is_old = self.now - self.holds[hold].ended > DAY_NS;
+        if self.holds[hold].stage != HoldStage::Committed || is_old {
             return None;
         }
         let mut most = 0;
@@ -477,15 +538,6 @@ impl Model {
         self.rounds[domain] += 1;
         self.rounds[domain]
     }
-
-    /// A store in memory is restored from a snapshot: settled holds and idempotency keys are lost,
-    /// and the edits over the policy are made again.
-    pub(super) fn restore(&mut self) {
-        let (over, set) = (self.over.clone(), self.set.clone());
-        self.drop_overlay();
-        (self.over, self.set) = (over, set);
-        (0..self.rules.len()).for_each(|number| self.apply(number));
-    }
 }
 
 /// Edits.
@@ -543,3 +595,9 @@ impl Model {
         self.rules[number].edit(rule, version, self.now);
     }
 }
+
+/// How many changes ahead are followed; the engine follows fewer.
+const MOST_CHANGES: usize = 200;
+
+/// How long idempotency keys and settled holds are remembered.
+const DAY_NS: u64 = 24 * 3_600_000_000_000;

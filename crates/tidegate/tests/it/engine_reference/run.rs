@@ -1,6 +1,7 @@
 //! Runs operations on the engine and on the model, and compares.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::durable::{FileOptions, FileStore};
@@ -8,7 +9,7 @@ use tidegate::policy::{Durability, Limit, Policy, Rule, RuleId};
 use tidegate::testing::CrashDisk;
 use tidegate::{
     Bucket, CheckError, Engine, HoldId, ManualClock, MemoryStore, Rate, Report, Request, Sliding,
-    Timestamp, WhenFull,
+    Timestamp, Wait, WhenFull,
 };
 
 use super::generate::{Act, Begin, Kind, Op, OtherNumbers, RuleNumbers, Step};
@@ -90,6 +91,11 @@ impl Run {
             Step::ToMinute(before) => to_minute - u64::from(before),
             Step::ByMinutes(minutes) => now + minutes * MINUTE_NS,
             Step::ToHour => (now / HOUR_NS + 1) * HOUR_NS,
+            // A rule that is gone for a day may be forgotten.
+            Step::ByHours(hours) if self.model.rules.iter().all(|rule| rule.is_present) => {
+                now + hours * HOUR_NS
+            }
+            Step::ByHours(_) => now,
         }
         .max(now);
         self.clock.set(Timestamp::from_nanos(now));
@@ -152,26 +158,13 @@ impl Run {
                 let expected = self.model.decide(*request, at);
                 let report = self.send(*request, None, at).unwrap();
                 self.compare(&report, &expected)?;
+                if at == self.model.now {
+                    self.compare_wait(&report, *request)?;
+                }
             }
             Act::DecideOnce(request, name) => self.decide_once(*request, *name, at)?,
-            Act::Commit(hold, actual) => {
-                let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
-                let expected = self.model.settle(hold, Settlement::Commit(*actual));
-                let given = with_engine!(&self.subject, it => it.commit(id, *actual).block().ok().map(|done| done.charged));
-                prop_assert_eq!(given, expected, "commit");
-            }
-            Act::Cancel(hold) => {
-                let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
-                let expected = self.model.settle(hold, Settlement::Cancel);
-                let given = with_engine!(&self.subject, it => it.cancel(id, None).block().ok());
-                prop_assert_eq!(given, expected, "cancel");
-            }
-            Act::RefundHold(hold, units) => {
-                let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
-                let expected = self.model.refund_hold(hold, *units);
-                let given =
-                    with_engine!(&self.subject, it => it.refund_hold(id, *units).block().ok());
-                prop_assert_eq!(given, expected, "refund of a hold");
+            Act::Commit(..) | Act::Cancel(_) | Act::Renew(_) | Act::RefundHold(..) => {
+                self.settle(&op.act)?;
             }
             Act::Refund(domain, user, units) => {
                 let expected = self.model.refund(*domain, *user, *units);
@@ -193,8 +186,47 @@ impl Run {
                 prop_assert_eq!(given, expected, "rounds closed");
             }
             Act::LookAtAll(cost) => self.look_at_all(*cost, at)?,
+            Act::LookAhead(cost, ms) => self.look_ahead(*cost, at + ms * 1_000_000)?,
+            Act::Snapshot => {
+                if let Subject::Disk(engine, _) = &self.subject {
+                    engine.file_store().take_snapshot().unwrap();
+                }
+            }
             Act::Others(count) => self.send_others(*count),
             _ => self.edit(&op.act),
+        }
+        Ok(())
+    }
+
+    /// Ends or extends a hold, or refunds what it charged.
+    fn settle(&mut self, act: &Act) -> Result<(), TestCaseError> {
+        match act {
+            Act::Commit(hold, actual) => {
+                let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
+                let expected = self.model.settle(hold, Settlement::Commit(*actual));
+                let given = with_engine!(&self.subject, it => it.commit(id, *actual).block().ok().map(|done| done.charged));
+                prop_assert_eq!(given, expected, "commit");
+            }
+            Act::Cancel(hold) => {
+                let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
+                let expected = self.model.settle(hold, Settlement::Cancel);
+                let given = with_engine!(&self.subject, it => it.cancel(id, None).block().ok());
+                prop_assert_eq!(given, expected, "cancel");
+            }
+            Act::RefundHold(hold, units) => {
+                let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
+                let expected = self.model.refund_hold(hold, *units);
+                let given =
+                    with_engine!(&self.subject, it => it.refund_hold(id, *units).block().ok());
+                prop_assert_eq!(given, expected, "refund of a hold");
+            }
+            Act::Renew(hold) => {
+                let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
+                let expected = self.model.renew(hold);
+                let given = with_engine!(&self.subject, it => it.renew(id).block().is_ok());
+                prop_assert_eq!(given, expected, "renewal");
+            }
+            other => panic!("{other:?} settles nothing"),
         }
         Ok(())
     }
@@ -207,6 +239,24 @@ impl Run {
             let request = ModelRequest { verb: Verb::Peek, domain, user, cost };
             let expected = self.model.decide(request, at);
             let report = self.send(request, None, at).unwrap();
+            self.compare(&report, &expected)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at every key as of a later time, as it would be if nothing came until then.
+    fn look_ahead(&mut self, cost: u64, at: u64) -> Result<(), TestCaseError> {
+        let mut model = self.model.clone();
+        model.advance(at);
+        for (domain, user) in
+            (0..DOMAINS.len()).flat_map(|it| (0..USERS.len()).map(move |u| (it, u)))
+        {
+            let expected = model.decide(ModelRequest { verb: Verb::Peek, domain, user, cost }, at);
+            let attributes = [("user", USERS[user])];
+            let request = Request::new(DOMAINS[domain], &attributes).cost(cost);
+            let later = Timestamp::from_nanos(at);
+            let report =
+                with_engine!(&self.subject, it => it.at(later).peek(&request).block().unwrap());
             self.compare(&report, &expected)?;
         }
         Ok(())
@@ -260,7 +310,7 @@ impl Run {
                     return Ok(());
                 }
                 if expected.rules.is_empty() {
-                    prop_assert!(report.is_allowed(), "repeated: {:?}", report);
+                    prop_assert_eq!(report.is_allowed(), expected.is_allowed, "{:?}", report);
                     self.holds.extend(report.hold());
                     return Ok(());
                 }
@@ -300,6 +350,40 @@ impl Run {
         if let (Some(id), Some(hold)) = (report.hold(), expected.hold) {
             assert_eq!(hold, self.holds.len());
             self.holds.push(id);
+        }
+        Ok(())
+    }
+
+    /// A retry after the wait succeeds if nothing else comes, and one nanosecond earlier it does not.
+    fn compare_wait(&self, report: &Report, request: ModelRequest) -> Result<(), TestCaseError> {
+        if report.is_allowed() || !is_on("honest_waits") {
+            return Ok(());
+        }
+        let look = ModelRequest { verb: Verb::Peek, ..request };
+        let is_allowed_after = |wait_ns: u64| {
+            let mut model = self.model.clone();
+            model.advance(self.model.now + wait_ns);
+            model.decide(look, model.now).is_allowed
+        };
+        let from = self.model.allowed_from(look);
+        let wait = from.map(|from| Duration::from_nanos(from - self.model.now));
+        match (report.retry_after(), wait) {
+            (Some(Wait::After(given)), Some(wait)) => prop_assert_eq!(given, wait, "{:?}", report),
+            // Further than the model looks for it.
+            (Some(Wait::After(given)), None) => {
+                let given_ns = u64::try_from(given.as_nanos()).unwrap();
+                prop_assert!(is_allowed_after(given_ns), "denied after {:?}: {:?}", given, report);
+                prop_assert!(!is_allowed_after(given_ns - 1), "too long: {:?}", report);
+            }
+            (Some(Wait::Never), Some(wait)) => {
+                return Err(TestCaseError::fail(format!("never, and not {wait:?}: {report:?}")));
+            }
+            // The engine follows fewer changes than the model.
+            (Some(Wait::Unknown), Some(wait)) if wait < Duration::from_secs(8 * 60) => {
+                return Err(TestCaseError::fail(format!("unknown, and not {wait:?}: {report:?}")));
+            }
+            (None, _) => return Err(TestCaseError::fail(format!("no wait: {report:?}"))),
+            (Some(Wait::Never | Wait::Unknown), _) => {}
         }
         Ok(())
     }
@@ -387,17 +471,8 @@ impl Run {
         let policy = policy(&self.model);
         match std::mem::replace(&mut self.subject, Subject::Stopped) {
             Subject::Memory(engine) => {
-                let (snapshot, overlay) = (engine.snapshot(), engine.overlay());
-                drop(engine);
+                // It has nothing to start from, and goes on.
                 self.move_time(op);
-                self.model.restore();
-                let clock = self.clock.clone();
-                let engine = Engine::builder(policy)
-                    .snapshot(&snapshot)
-                    .clock(clock)
-                    .build()
-                    .map_err(|error| TestCaseError::fail(format!("restore: {error}")))?;
-                engine.replace_overlay("test", overlay).block().unwrap();
                 self.subject = Subject::Memory(engine);
             }
             Subject::Disk(engine, disk) => {
@@ -421,7 +496,7 @@ fn open(policy: Policy, disk: CrashDisk, clock: &ManualClock) -> Subject {
 /// The rules of the file, and two for other keys.
 fn policy(model: &Model) -> Policy {
     let bucket = Bucket::new(Rate::per_second(100).unwrap(), 100).unwrap();
-    let sliding = Sliding::new(8, std::time::Duration::from_millis(100), 10).unwrap();
+    let sliding = Sliding::new(8, Duration::from_millis(100), 10).unwrap();
     let others = [
         Rule::builder("narrow", Limit::Bucket(bucket)),
         Rule::builder("wide", Limit::Sliding(sliding)),

@@ -36,7 +36,9 @@ impl LoadingKeys {
 
     /// The keys, when all are there.
     pub(in crate::store::file) fn finish(self) -> Keys {
-        Keys { by_hash: self.by_hash.finish(), ..self.keys }
+        let mut keys = Keys { by_hash: self.by_hash.finish(), ..self.keys };
+        keys.begin_snapshot();
+        keys
     }
 }
 

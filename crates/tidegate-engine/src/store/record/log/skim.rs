@@ -8,17 +8,12 @@ use super::{ByteReader, ENTRIES, KINDS, Malformed, read_pair, read_time};
 pub(in crate::store) const ACTS: u8 = 4;
 
 /// The first bytes of other records.
-#[cfg(feature = "durable")]
 pub(in crate::store) const KEY: u8 = 2;
-#[cfg(feature = "durable")]
 pub(in crate::store) const END: u8 = 10;
-#[cfg(feature = "durable")]
 pub(in crate::store) const KEYS: u8 = 11;
-#[cfg(feature = "durable")]
 pub(in crate::store) const STATES: u8 = 13;
 
 /// A record of a key, without the parts of its name.
-#[cfg(feature = "durable")]
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) struct KeyHead<'a> {
     pub(in crate::store) number: u64,
@@ -28,7 +23,6 @@ pub(in crate::store) struct KeyHead<'a> {
     pub(in crate::store) rule: &'a str,
 }
 
-#[cfg(feature = "durable")]
 impl<'a> KeyHead<'a> {
     /// Reads all of a record after its first byte.
     pub(in crate::store) fn read(from: &mut ByteReader<'a>) -> Result<Self, Malformed> {
