@@ -29,6 +29,31 @@ pub trait Algorithm: Copy + fmt::Debug + PartialEq + Send + Sync + 'static {
         decision.uncharged(&self.check(&mut { *state }, 0, now))
     }
 
+    /// Charges `cost` in full, whatever is left, and allows it if a whole unit was left before: for
+    /// costs that are known only afterwards. A cost of 0 is allowed if one is left now.
+    ///
+    /// A denial is charged as well, so its wait is the time until a unit is left again.
+    fn check_postpaid(&self, state: &mut Self::State, cost: u64, now: Timestamp) -> Decision {
+        let before = self.peek(state, 1, now);
+        self.count(state, cost, now);
+        if before.is_allowed() {
+            before.uncharged(&self.peek(state, 0, now))
+        } else {
+            self.peek(state, 1, now)
+        }
+    }
+
+    /// Charges `cost` whether or not it fits, and returns how much of it was charged: as much as the
+    /// state can count and the limit's debt allows.
+    fn count(&self, state: &mut Self::State, cost: u64, now: Timestamp) -> u64 {
+        let mut counting = *state;
+        let counted = self.commit(&mut counting, 0, cost, now);
+        if counted > 0 {
+            *state = counting;
+        }
+        counted
+    }
+
     /// Units that were charged and still count, rounded up, without those on hold.
     fn used(&self, state: &Self::State, now: Timestamp) -> u64;
 

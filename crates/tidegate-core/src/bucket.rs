@@ -1,7 +1,7 @@
 use crate::decision::{Outcome, Span};
 use crate::error::{LimitError, LimitErrorKind, nonzero, valid};
 use crate::rate::gcd;
-use crate::{Algorithm, Decision, Rate, Timestamp};
+use crate::{Algorithm, Debt, Decision, Rate, Timestamp};
 
 mod unit;
 
@@ -19,6 +19,7 @@ pub use unit::charge_unit;
 pub struct Bucket {
     rate: Rate,
     burst: u64,
+    /// Units that commits may overdraw, or [`ALL_DEBT`].
     debt: u64,
     ticks: Ticks,
     /// `burst` in ticks.
@@ -86,11 +87,16 @@ impl Bucket {
         Self::with_ticks(rate, nonzero("burst", burst)?, 0, ticks)
     }
 
-    /// The same bucket, whose commits may overdraw it by `debt` units.
+    /// The same bucket, whose commits may overdraw it this far; [`Debt::Nothing`] unless set.
     ///
     /// Checks and holds never overdraw; debt is for costs that are known only afterwards.
-    pub const fn with_debt(self, debt: u64) -> Result<Self, LimitError> {
-        Self::with_ticks(self.rate, self.burst, debt, self.ticks)
+    pub const fn with_debt(self, debt: Debt) -> Result<Self, LimitError> {
+        let units = match debt {
+            Debt::All => ALL_DEBT,
+            Debt::UpTo(units) => valid!(nonzero("debt", units)),
+            Debt::Nothing => 0,
+        };
+        Self::with_ticks(self.rate, self.burst, units, self.ticks)
     }
 
     const fn with_ticks(
@@ -107,10 +113,12 @@ impl Bucket {
             let hint = "its period must be at most 2^63 ticks; use a rounder count or period";
             return Err(LimitError::new("rate", LimitErrorKind::NotExact { hint }));
         }
+        // What is owed without a bound is cut to what a state can express.
+        let bounded = if debt == ALL_DEBT { 0 } else { debt };
         // At most 2^65 · 2^63: no overflow.
         let (capacity_ticks, overdrawn_ticks) = (
             burst as u128 * ticks.per_unit as u128,
-            (burst as u128 + debt as u128) * ticks.per_unit as u128,
+            (burst as u128 + bounded as u128) * ticks.per_unit as u128,
         );
         if overdrawn_ticks >= MAX_CAPACITY_TICKS {
             let field = if capacity_ticks >= MAX_CAPACITY_TICKS { "burst" } else { "debt" };
@@ -134,8 +142,12 @@ impl Bucket {
 
     /// How far commits may overdraw.
     #[must_use]
-    pub const fn debt(&self) -> u64 {
-        self.debt
+    pub const fn debt(&self) -> Debt {
+        match self.debt {
+            0 => Debt::Nothing,
+            ALL_DEBT => Debt::All,
+            units => Debt::UpTo(units),
+        }
     }
 
     /// Whether a state of `old` can be expressed in this bucket's ticks, so that
@@ -311,7 +323,8 @@ impl Algorithm for Bucket {
         let level_ticks = self.level_ticks(state, now) - self.cost_ticks(units);
         state.held -= units;
         let overdrawn_ticks = self.capacity_ticks + self.cost_ticks(self.debt);
-        let room_ticks = overdrawn_ticks.saturating_sub(level_ticks);
+        let most_ticks = overdrawn_ticks.min(MAX_FULL_AT_TICKS - self.now_ticks(now));
+        let room_ticks = most_ticks.saturating_sub(level_ticks);
         let room = u64::try_from(room_ticks / u128::from(self.ticks.per_unit)).unwrap_or(u64::MAX);
         // Held units can always be charged, even where an edit has lowered the burst.
         let charged = actual.min(room.max(units));
@@ -395,6 +408,8 @@ fn scale_down(value: u128, multiplier: u64, divisor: u64) -> u128 {
 /// A power of two, as small as the rounding of common rates allows: the longest time per unit is
 /// 2^63 ticks.
 const COMMON_TICKS_PER_NS: u64 = 1 << 8;
+/// A debt without a bound, and one of as many units as there can be.
+const ALL_DEBT: u64 = u64::MAX;
 const MAX_TICKS_PER_NS: u64 = (1 << 32) - 1;
 const MAX_TICKS_PER_UNIT: u64 = u64::MAX >> 1;
 const MAX_CAPACITY_TICKS: u128 = 1 << 95;

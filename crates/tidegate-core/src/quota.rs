@@ -43,6 +43,17 @@ pub enum Debt {
     Nothing,
 }
 
+impl Debt {
+    /// Up to this many units; 0 is [`Debt::Nothing`].
+    #[must_use]
+    pub const fn up_to(units: u64) -> Self {
+        match units {
+            0 => Self::Nothing,
+            units => Self::UpTo(units),
+        }
+    }
+}
+
 /// The open period: its number, and when it ends if that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
@@ -133,6 +144,26 @@ impl Quota {
         let current = self.current(state, period);
         let decision = self.decide(&current, cost, period, now);
         decision.uncharged(&self.decide(&current, 0, period, now))
+    }
+
+    /// Charges `cost` in full, whatever is left, and allows it if a whole unit was left before: for
+    /// costs that are known only afterwards. A cost of 0 is allowed if one is left now.
+    ///
+    /// A denial is charged as well, so its wait is the time until a unit is left again.
+    pub fn check_postpaid(
+        &self,
+        state: &mut QuotaState,
+        cost: u64,
+        period: Period,
+        now: Timestamp,
+    ) -> Decision {
+        let before = self.peek(state, 1, period, now);
+        let _ = self.count(state, cost, period);
+        if before.is_allowed() {
+            before.uncharged(&self.peek(state, 0, period, now))
+        } else {
+            self.peek(state, 1, period, now)
+        }
     }
 
     /// Units that the open period was charged or owes, without those on hold; more than it has where

@@ -137,12 +137,23 @@ impl Algorithm for Sliding {
         decision
     }
 
-    /// Removes the oldest units from the record: the others may only leave later than the
-    /// refunded ones would have, never earlier.
+    /// A count stays below 2^32.
+    fn count(&self, state: &mut SlidingState, cost: u64, now: Timestamp) -> u64 {
+        let mut record = state.record.current(self, now);
+        let counted = cost.min(countable(&record));
+        if counted > 0 {
+            record.add(self, counted, now);
+            state.record = record;
+        }
+        counted
+    }
+
     fn used(&self, state: &SlidingState, now: Timestamp) -> u64 {
         state.record.current(self, now).units()
     }
 
+    /// Removes the oldest units from the record: the others may only leave later than the
+    /// refunded ones would have, never earlier.
     fn refund(&self, state: &mut SlidingState, units: u64, now: Timestamp) -> u64 {
         let mut record = state.record.current(self, now);
         let given = units.min(record.units());
@@ -167,7 +178,7 @@ impl Algorithm for Sliding {
         let units = units.min(state.held);
         let held = state.held - units;
         let room = self.max.saturating_sub(record.units().saturating_add(held));
-        let charged = actual.min(room.max(units));
+        let charged = actual.min(room.max(units)).min(countable(&record));
         if charged > 0 {
             record.add(self, charged, now);
             state.record = record;
@@ -219,6 +230,11 @@ impl Sliding {
         let scaled = u128::from(part) * u128::from(self.per_ns);
         u64::try_from(scaled.div_ceil(u128::from(self.parts))).unwrap_or(u64::MAX)
     }
+}
+
+/// Units that can be counted beside those in a record, which has 32 bits for their sum.
+fn countable(record: &SlidingRecord) -> u64 {
+    u64::from(u32::MAX).saturating_sub(record.units())
 }
 
 #[cfg(test)]

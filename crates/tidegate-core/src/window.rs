@@ -65,20 +65,6 @@ impl Window {
         self.aligned
     }
 
-    /// Counts `cost` whether or not it fits, and returns how much of it was counted: a count stays
-    /// below 2^32.
-    ///
-    /// For limits that also count what they deny. Nothing fits any more once the count is past the
-    /// maximum, not even a cost of 0.
-    pub fn count(&self, state: &mut WindowState, cost: u64, now: Timestamp) -> u64 {
-        let current = self.current(state, now);
-        let counted = cost.min(u64::from(u32::MAX).saturating_sub(current.used));
-        if counted > 0 {
-            *state = WindowState { used: current.used + counted, ..current };
-        }
-        counted
-    }
-
     /// When a window ends that opens at `now`, in nanoseconds.
     #[must_use]
     pub fn end_of_window_at(&self, now: Timestamp) -> u64 {
@@ -161,6 +147,17 @@ impl Algorithm for Window {
         decision
     }
 
+    /// A count stays below 2^32. Nothing fits any more once it is past the maximum, not even a cost
+    /// of 0.
+    fn count(&self, state: &mut WindowState, cost: u64, now: Timestamp) -> u64 {
+        let current = self.current(state, now);
+        let counted = cost.min(countable(current.used));
+        if counted > 0 {
+            *state = WindowState { used: current.used + counted, ..current };
+        }
+        counted
+    }
+
     fn used(&self, state: &WindowState, now: Timestamp) -> u64 {
         self.current(state, now).used
     }
@@ -190,9 +187,9 @@ impl Algorithm for Window {
         let units = units.min(current.held);
         current.held -= units;
         let room = self.max.saturating_sub(current.used.saturating_add(current.held));
-        let charged = actual.min(room.max(units));
+        let charged = actual.min(room.max(units)).min(countable(current.used));
         if charged > 0 {
-            current.used = current.used.saturating_add(charged);
+            current.used += charged;
             *state = current;
         }
         state.held = current.held;
@@ -226,6 +223,11 @@ impl Algorithm for Window {
             held: a.held.max(b.held),
         }
     }
+}
+
+/// Units that can be counted beside those in a window: a slot of a table has 32 bits for them.
+const fn countable(used: u64) -> u64 {
+    (u32::MAX as u64).saturating_sub(used)
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! Any limit and any state, and the one pure decision over several of them.
 
+use std::ops::{Deref, DerefMut};
+
 use smallvec::SmallVec;
 use tidegate_core::{
     Algorithm, Bucket, BucketState, Carry, Committed, Cooldown, CooldownState, Debt, Decision,
     HeldUnits, Period, Quota, QuotaCharge, QuotaState, Sliding, SlidingState, Timestamp, Window,
     WindowState,
 };
-use tidegate_policy::policy::Mode;
+use tidegate_policy::policy::{Charging, Mode};
 
 /// A limit as a decision needs it: an algorithm and its numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,39 +84,123 @@ pub(crate) struct LimitRequest<'a> {
     pub(crate) cost: u64,
     /// In shadow mode its denial is not enforced.
     pub(crate) mode: Mode,
-    /// Whether a denied request is charged as well; see [`AnyLimit::charge_refused`].
-    pub(crate) charge_refused: bool,
+    pub(crate) charging: Charging,
     /// Whether the state can be stored at all; if not, the request is denied.
     pub(crate) has_room: bool,
     pub(crate) decided_at: DecisionTime,
 }
 
-/// The decisions of all limits, in their order. They are large, and their buffer is used again.
-pub(crate) type Decisions = Vec<Decision>;
+/// The decisions of all limits, in their order, and what postpaid ones booked. They are large, and
+/// their buffer is used again.
+#[derive(Clone, Debug, Default)]
+pub struct Decisions {
+    each: Vec<Decision>,
+    pub(crate) bookings: Vec<Booking>,
+}
+
+/// What a postpaid limit did with a cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Booking {
+    /// The index of the limit's decision.
+    pub(crate) index: usize,
+    /// Units that were charged.
+    pub(crate) units: u64,
+    /// Of these, units beyond what was left.
+    pub(crate) overdrawn: u64,
+    /// Units beyond what the state can count or the debt allows.
+    pub(crate) forgiven: u64,
+    /// Units that were not booked: a prepaid limit denied the request, or the state has no room.
+    pub(crate) unbooked: u64,
+}
+
+impl Decisions {
+    pub(crate) const fn new() -> Self {
+        Self { each: Vec::new(), bookings: Vec::new() }
+    }
+
+    pub(crate) fn with_capacity(limits: usize) -> Self {
+        Self { each: Vec::with_capacity(limits), bookings: Vec::new() }
+    }
+
+    /// Empties it, bookings included.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        self.each.clear();
+        self.bookings.clear();
+    }
+
+    /// Forgives what the limit with this index booked: its state could not take it.
+    pub(crate) fn forgive_booking_of(&mut self, index: usize) {
+        for booking in self.bookings.iter_mut().filter(|booking| booking.index == index) {
+            let Booking { units, forgiven, .. } = *booking;
+            *booking = Booking { units: 0, overdrawn: 0, forgiven: units + forgiven, ..*booking };
+        }
+    }
+
+    /// What the limit with this index booked, if it is postpaid and was charged.
+    pub(crate) fn booking_of(&self, index: usize) -> Option<&Booking> {
+        self.bookings.iter().find(|booking| booking.index == index)
+    }
+}
+
+impl Deref for Decisions {
+    type Target = Vec<Decision>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Vec<Decision> {
+        &self.each
+    }
+}
+
+impl DerefMut for Decisions {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Vec<Decision> {
+        &mut self.each
+    }
+}
+
+impl FromIterator<Decision> for Decisions {
+    fn from_iter<I: IntoIterator<Item = Decision>>(decisions: I) -> Self {
+        Self { each: decisions.into_iter().collect(), bookings: Vec::new() }
+    }
+}
+
+impl<'a> IntoIterator for &'a Decisions {
+    type Item = &'a Decision;
+    type IntoIter = std::slice::Iter<'a, Decision>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.each.iter()
+    }
+}
 
 /// How many limits a decision can have without an allocation.
 pub(crate) const INLINE: usize = 3;
 
 /// Decides over several limits: all are charged, or none. Returns whether it is allowed.
 ///
-/// `states` are the current ones on entry, and the new ones on return. Decisions are written into
-/// the caller's buffer, because they are larger than the work of making them.
+/// Postpaid limits are charged unless a prepaid one denies. `states` are the current ones on entry,
+/// and the new ones on return. Decisions are written into the caller's buffer, because they are
+/// larger than the work of making them.
 pub(crate) fn decide(
     act: Operation,
     requests: &[LimitRequest<'_>],
     states: &mut [AnyState],
     decisions: &mut Decisions,
 ) -> bool {
-    let (mut is_allowed, mut all_fit) = (true, true);
+    let (mut is_allowed, mut is_payable, mut all_fit) = (true, true, true);
     decisions.clear();
     let mut after: SmallVec<[AnyState; INLINE]> = SmallVec::from_slice(states);
     for (request, state) in requests.iter().zip(&mut after) {
-        let mut decision = request.limit.act(act, state, request.cost, request.decided_at);
+        let mut decision = request.act(act, state);
         if !request.has_room {
             decision = decision.denied_for_unknown_time();
         }
-        all_fit &= decision.is_allowed();
-        is_allowed &= decision.is_allowed() || request.mode == Mode::Shadow;
+        let is_permitted = decision.is_allowed() || request.mode == Mode::Shadow;
+        is_allowed &= is_permitted;
+        is_payable &= is_permitted || request.books(act);
+        // A booking is noted below.
+        all_fit &= decision.is_allowed() && !request.books(act);
         decisions.push(decision);
     }
     if all_fit {
@@ -122,21 +208,71 @@ pub(crate) fn decide(
         return true;
     }
     for (index, request) in requests.iter().enumerate() {
+        let (before, after) = (&mut states[index], after[index]);
+        if request.books(act) {
+            let is_booked = is_payable && request.has_room;
+            decisions.bookings.push(request.booking(index, before, is_booked));
+            if is_booked {
+                *before = after;
+            } else if request.has_room {
+                decisions[index] = request.act(Operation::Look, before);
+            }
+            continue;
+        }
         let fits = decisions[index].is_allowed();
         let is_charged_anyway =
-            request.charge_refused && act == Operation::Charge && request.has_room;
+            request.charging == Charging::Refused && act == Operation::Charge && request.has_room;
         if is_allowed || is_charged_anyway {
-            states[index] = after[index];
+            *before = after;
         }
         if is_charged_anyway && !fits {
-            request.limit.charge_refused(&mut states[index], request.cost, request.decided_at);
-        } else if is_allowed || is_charged_anyway || (!fits && after[index] == states[index]) {
+            request.limit.charge_refused(before, request.cost, request.decided_at);
+        } else if is_allowed || is_charged_anyway || (!fits && after == *before) {
             continue;
         }
         // What remains differs from what remained when it was decided.
-        decisions[index] = request.limit.peek(&states[index], request.cost, request.decided_at);
+        decisions[index] = request.act(Operation::Look, before);
     }
     is_allowed
+}
+
+impl LimitRequest<'_> {
+    /// Whether its cost is booked whatever is left.
+    #[inline(always)]
+    fn books(&self, act: Operation) -> bool {
+        self.charging == Charging::Postpaid && act == Operation::Charge && self.cost > 0
+    }
+
+    /// Decides alone. Reservations of a postpaid limit have to fit, as those of any other.
+    #[inline(always)]
+    pub(crate) fn act(&self, act: Operation, state: &mut AnyState) -> Decision {
+        match (self.charging, act) {
+            (Charging::Postpaid, Operation::Charge) => {
+                self.limit.check_postpaid(state, self.cost, self.decided_at)
+            }
+            (Charging::Postpaid, Operation::Look | Operation::Enrol) => {
+                self.limit.check_postpaid(state, 0, self.decided_at)
+            }
+            _ => self.limit.act(act, state, self.cost, self.decided_at),
+        }
+    }
+
+    /// The cost that a denied request waits for: any unit will do for a postpaid limit.
+    pub(crate) fn awaited_cost(&self, act: Operation) -> u64 {
+        match (self.charging, act) {
+            (Charging::Postpaid, Operation::Charge | Operation::Look) => 1,
+            _ => self.cost,
+        }
+    }
+
+    fn booking(&self, index: usize, before: &AnyState, is_booked: bool) -> Booking {
+        if !is_booked {
+            return Booking { index, units: 0, overdrawn: 0, forgiven: 0, unbooked: self.cost };
+        }
+        let done = self.limit.count(&mut before.clone(), self.cost, self.decided_at);
+        let Committed { charged: units, debt: overdrawn, forgiven, .. } = done;
+        Booking { index, units, overdrawn, forgiven, unbooked: 0 }
+    }
 }
 
 /// Dispatches on the algorithm of both the limit and the state.
@@ -300,6 +436,28 @@ impl AnyLimit {
         self.peek(state, 0, at).measured(used, held)
     }
 
+    /// Charges `cost` whatever is left; see [`Algorithm::check_postpaid`].
+    fn check_postpaid(&self, state: &mut AnyState, cost: u64, at: DecisionTime) -> Decision {
+        dispatch!(
+            (self, state), limit, state => limit.check_postpaid(state, cost, at.now),
+            quota => limit.check_postpaid(state, cost, at.period, at.now),
+            // No policy has postpaid slots.
+            slots(max, held) => take_slots(*max, held, cost, at.now),
+        )
+    }
+
+    /// Charges `cost` whether or not it fits.
+    fn count(&self, state: &mut AnyState, cost: u64, at: DecisionTime) -> Committed {
+        let overdrawn = self.overdrawn(state, at.now);
+        let charged = dispatch!(
+            (self, &mut *state), limit, state => limit.count(state, cost, at.now),
+            quota => return limit.count(state, cost, at.period),
+            slots(_max, _held) => 0,
+        );
+        let debt = self.overdrawn(state, at.now).saturating_sub(overdrawn).min(charged);
+        Committed { charged, debt, closed: 0, forgiven: cost - charged }
+    }
+
     fn hold(&self, state: &mut AnyState, cost: u64, at: DecisionTime) -> Decision {
         dispatch!(
             (self, state), limit, state => limit.hold(state, cost, at.now),
@@ -311,8 +469,8 @@ impl AnyLimit {
     /// Charges a cost that does not fit, and returns how much: a window counts all of it, any other
     /// limit what remains.
     pub(crate) fn charge_refused(&self, state: &mut AnyState, cost: u64, at: DecisionTime) -> u64 {
-        if let (Self::Window(limit), AnyState::Window(state)) = (self, &mut *state) {
-            return limit.count(state, cost, at.now);
+        if let Self::Window(_) = self {
+            return self.count(state, cost, at).charged;
         }
         let left = self.peek(state, 0, at).remaining();
         let _ = self.check(state, left, at);
@@ -396,10 +554,36 @@ impl AnyLimit {
         Committed { charged, debt, closed: 0, forgiven: actual.saturating_sub(charged) }
     }
 
-    /// Units by which a bucket is overdrawn.
+    /// Turns a hold into a charge of `actual`, and books what was not on hold whatever is left.
+    pub(crate) fn commit_postpaid(
+        &self,
+        state: &mut AnyState,
+        held: HeldUnits,
+        actual: u64,
+        at: DecisionTime,
+    ) -> Committed {
+        let within = actual.min(held.units);
+        let held = self.commit(state, held, within, at);
+        let beyond = self.count(state, actual - within, at);
+        Committed {
+            charged: held.charged + beyond.charged,
+            debt: held.debt + beyond.debt,
+            closed: held.closed,
+            forgiven: held.forgiven + beyond.forgiven,
+        }
+    }
+
+    /// Units by which a limit is overdrawn that is no quota.
     fn overdrawn(&self, state: &AnyState, now: Timestamp) -> u64 {
+        let beyond = |used: u64, held: u64, max: u64| used.saturating_add(held).saturating_sub(max);
         match (self, state) {
             (Self::Bucket(limit), AnyState::Bucket(state)) => limit.overdrawn(state, now),
+            (Self::Window(limit), AnyState::Window(state)) => {
+                beyond(limit.used(state, now), state.held, limit.max())
+            }
+            (Self::Sliding(limit), AnyState::Sliding(state)) => {
+                beyond(limit.used(state, now), state.held, limit.max())
+            }
             _ => 0,
         }
     }
@@ -447,7 +631,13 @@ impl AnyLimit {
         let mut used = self.fresh(at.period);
         match (self, state) {
             (Self::Bucket(limit), AnyState::Bucket(_)) => {
-                let most = limit.burst().saturating_add(limit.debt());
+                let debt = match limit.debt() {
+                    Debt::Nothing => 0,
+                    Debt::UpTo(units) => units,
+                    // More is possible; a key without debt must not be denied for ever.
+                    Debt::All => limit.burst(),
+                };
+                let most = limit.burst().saturating_add(debt);
                 let _ = self.commit(&mut used, HeldUnits { units: 0, period }, most, at);
             }
             (Self::Sliding(limit), AnyState::Sliding(_)) => {

@@ -20,7 +20,7 @@ pub use options::{Commit, Note, Refund};
 pub use report::{Report, RuleReport};
 pub use rule_keys::RuleKey;
 pub use settle::CommitReport;
-pub use tally::RuleTally;
+pub use tally::{BookingTally, RuleTally};
 pub use usage::RuleUsage;
 
 #[cfg(feature = "durable")]

@@ -28,9 +28,10 @@ mod transition;
 
 pub use edits::{Ban, Change, Changed, Overlay};
 pub use engine::{
-    Applies, CheckError, Commit, CommitReport, EditError, Edited, Engine, EngineAt, EngineBuilder,
-    Enrolment, Explanation, Lease, NoMemory, NoSuchRule, Note, PreparedDomain, Refund, Report,
-    RuleExplanation, RuleKey, RuleReport, RuleTally, RuleUsage, SettleError, WaitError, Waiting,
+    Applies, BookingTally, CheckError, Commit, CommitReport, EditError, Edited, Engine, EngineAt,
+    EngineBuilder, Enrolment, Explanation, Lease, NoMemory, NoSuchRule, Note, PreparedDomain,
+    Refund, Report, RuleExplanation, RuleKey, RuleReport, RuleTally, RuleUsage, SettleError,
+    WaitError, Waiting,
 };
 pub use hold_id::{HoldId, HoldIdError, Owner};
 pub use plan::KeyName;

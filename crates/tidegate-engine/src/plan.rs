@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{Decision, Period, Timestamp};
-use tidegate_policy::policy::{Condition, Durability, Mode, RuleId};
+use tidegate_policy::policy::{Charging, Condition, Durability, Mode, RuleId};
 
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime, INLINE, LimitRequest, Operation};
 use crate::hold_id::Owner;
@@ -105,8 +105,8 @@ pub(crate) struct Charge<'a> {
     /// The number of the limit: a new one for every edit.
     pub(crate) tag: u32,
     pub(crate) mode: Mode,
-    /// Whether a denied request is charged as well.
-    pub(crate) charge_refused: bool,
+    /// Which requests are charged.
+    pub(crate) charging: Charging,
     pub(crate) durability: Durability,
     /// The rule that the state belongs to, as long as its key and algorithm are unchanged.
     pub(crate) family: u64,
@@ -250,17 +250,15 @@ impl<'a> Charge<'a> {
 
     /// What the limit would decide for a new key.
     pub(crate) fn peek_fresh(&self, now: Timestamp) -> Decision {
-        let LimitRequest { limit, cost, decided_at, .. } = self.limit_request(now);
-        limit.peek(&limit.fresh(self.period), cost, decided_at)
+        self.limit_request(now).act(Operation::Look, &mut self.limit.fresh(self.period))
     }
 
     /// A state that counts this charge and `after`, which it changed the estimate of the overflow
     /// counters to: a window that another key opened ends earlier than the key's own would.
     pub(crate) fn with_own_window(&self, after: &AnyState, now: Timestamp) -> AnyState {
-        let LimitRequest { limit, cost, decided_at, .. } = self.limit_request(now);
-        let mut alone = limit.fresh(self.period);
-        let _ = limit.check(&mut alone, cost, decided_at);
-        limit.join(after, &alone)
+        let mut alone = self.limit.fresh(self.period);
+        let _ = self.limit_request(now).act(Operation::Charge, &mut alone);
+        self.limit.join(after, &alone)
     }
 
     pub(crate) fn limit_request(&self, now: Timestamp) -> LimitRequest<'a> {
@@ -268,7 +266,7 @@ impl<'a> Charge<'a> {
             limit: self.limit,
             cost: self.cost,
             mode: self.mode,
-            charge_refused: self.charge_refused,
+            charging: self.charging,
             has_room: true,
             decided_at: DecisionTime { now, period: self.period },
         }

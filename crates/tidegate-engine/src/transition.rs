@@ -9,7 +9,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate_core::{Committed, Decision, HeldUnits, Period, Timestamp, Wait};
 use tidegate_policy::Attributes;
-use tidegate_policy::policy::{Condition, Durability};
+use tidegate_policy::policy::{Charging, Condition, Durability};
 
 use crate::any_limit::decide as decide_limits;
 use crate::any_limit::{
@@ -58,6 +58,8 @@ pub(crate) struct HoldItem {
     pub(crate) period: u64,
     /// Whether the rule charges the request's cost, and not its own.
     pub(crate) is_by_request: bool,
+    /// Whether a commit of more is booked whatever is left.
+    pub(crate) charging: Charging,
     pub(crate) durability: Durability,
     /// The state after the charge, from which follows how much of it still counts; of a cooldown
     /// the one that the hold began.
@@ -157,8 +159,17 @@ pub(crate) fn decide<'h, H: Iterator<Item = EndingHold<'h>>>(
             outcome.items.push(HoldItem { period: after.period(), charged: begun, ..item });
         }
         outcome.has_charged |= !plan.act.is_look() && after != before.state;
-        let decided = (&decisions[index], is_allowed);
-        outcome.units.push(charged_units(plan.act, request, &before.state, decided));
+        if before.stuck.is_some() {
+            decisions.forgive_booking_of(index);
+        }
+        let units = match decisions.booking_of(index) {
+            Some(booking) => booking.units,
+            None => {
+                let decided = (&decisions[index], is_allowed);
+                charged_units(plan.act, request, &before.state, decided)
+            }
+        };
+        outcome.units.push(units);
         let decision = &mut decisions[index];
         if decision.is_allowed() || before.stuck.is_some() || !request.has_room {
             continue;
@@ -168,7 +179,9 @@ pub(crate) fn decide<'h, H: Iterator<Item = EndingHold<'h>>>(
             *decision = decision.with_unknown_wait();
         } else if after.held() > 0 && !matches!(after, AnyState::Slots { .. }) {
             let state = StoredState { tag: before.tag, state: after };
-            *decision = wait_for_holds(view.history, request, (*decision, state), holds(index));
+            let cost = request.awaited_cost(plan.act);
+            let request = LimitRequest { cost, ..*request };
+            *decision = wait_for_holds(view.history, &request, (*decision, state), holds(index));
         }
     }
     outcome
@@ -238,7 +251,7 @@ fn charged_units(
     before: &AnyState,
     (decision, is_allowed): (&Decision, bool),
 ) -> u64 {
-    let charges_refused = request.charge_refused && act == Operation::Charge;
+    let charges_refused = request.charging == Charging::Refused && act == Operation::Charge;
     match (decision.is_allowed(), is_allowed) {
         (true, true) => request.cost,
         (true, false) if charges_refused => request.cost,
@@ -261,12 +274,17 @@ pub(crate) fn settle_item(
     let (mut left, mut debt) = (item.units, item.debt);
     let mut done = Committed::default();
     let begun = item.charged.as_deref().map(|charged| charged.state);
-    let is_by_request = item.is_by_request;
+    let (is_by_request, charging) = (item.is_by_request, item.charging);
     let change = |limit: &AnyLimit, state: &mut AnyState, (held, decided_at)| match settlement {
         Settlement::Commit { actual } => {
             let HeldUnits { units, .. } = held;
             let actual = actual.filter(|_| is_by_request).unwrap_or(units);
-            done = limit.commit(state, held, actual, decided_at);
+            done = match charging {
+                Charging::Postpaid => limit.commit_postpaid(state, held, actual, decided_at),
+                Charging::Allowed | Charging::Refused => {
+                    limit.commit(state, held, actual, decided_at)
+                }
+            };
             (left, debt) = (done.charged - done.closed, done.debt);
             done.charged
         }
@@ -476,10 +494,10 @@ impl Current {
 impl HoldItem {
     /// A charge's part of a hold.
     pub(crate) fn new(plan: &Plan<'_>, charge: &Charge<'_>, tag: u32) -> Self {
-        let Charge { hash, cost: units, is_by_request, durability, .. } = *charge;
+        let Charge { hash, cost: units, is_by_request, charging, durability, .. } = *charge;
         let key = plan.requests.map_or_else(|| Arc::new([]) as _, |it| it.key_attributes(charge));
         let (debt, period, charged) = (0, charge.period.index, None);
-        Self { tag, hash, units, debt, period, is_by_request, durability, charged, key }
+        Self { tag, hash, units, debt, period, is_by_request, charging, durability, charged, key }
     }
 
     /// What it has on hold, with its period as a version numbers them.

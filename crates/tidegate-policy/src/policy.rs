@@ -62,7 +62,7 @@ pub use matcher::{Matcher, Matches, WorstCase};
 pub use metadata::{Metadata, MetadataNumber, MetadataValue};
 pub use overrides::{Grant, Override};
 pub use pattern::{Condition, Network, Pattern};
-pub use rule::{Durability, Effective, Empty, Missing, Mode, OnError, Rule, RuleError};
+pub use rule::{Charging, Durability, Effective, Empty, Missing, Mode, OnError, Rule, RuleError};
 pub use rule_builder::RuleBuilder;
 pub use rule_id::RuleId;
 pub use schema::schema;

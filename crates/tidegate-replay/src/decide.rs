@@ -1,7 +1,7 @@
 //! Decides the records of a log with a real engine.
 
 use smallvec::SmallVec;
-use tidegate::policy::{DescriptorNames, Policy, Rule};
+use tidegate::policy::{Charging, DescriptorNames, Policy};
 use tidegate::{
     CheckError, Engine, Explanation, ManualClock, MemoryStore, NoMemory, Request, Timestamp,
 };
@@ -84,7 +84,7 @@ impl Replay {
         let policy = policy.without_slots();
         let requests = RequestMaker::new(&policy, domain, plan, options.cost_index);
         let mut of_domain = policy.rules().iter().filter(|rule| rule.domain() == domain);
-        let explains_before = of_domain.any(Rule::charges_refused);
+        let explains_before = of_domain.any(|rule| rule.charging() != Charging::Allowed);
         let mut bounds = policy.settings().bounds();
         bounds.max_keys = options.max_keys;
         let clock = ManualClock::new(Timestamp::ZERO);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::policy::RuleId;
 use tidegate::{Report, Request, Timestamp};
+use tidegate_listen::Warnings;
 use tidegate_proto::times::RetryFields;
 
 use crate::listener::Listener;
@@ -40,6 +41,8 @@ pub(crate) struct Metrics {
     local_decisions: Counter,
     /// Buckets outside the policy, by command: allowed and denied.
     pub(crate) throttle: Verdicts,
+    /// Bounds the log lines about costs that were not booked.
+    unbooked: Warnings,
     /// The busiest and the most denied keys.
     pub(crate) top: Top,
 }
@@ -107,6 +110,7 @@ impl Metrics {
             outages: Counter::default(),
             local_decisions: Counter::default(),
             throttle: Verdicts::default(),
+            unbooked: Warnings::new(),
             top: Top::new(hides_keys),
         }
     }
@@ -140,6 +144,16 @@ impl Metrics {
         }
         if !report.is_allowed() {
             self.log_denial(listener, request, report);
+        }
+        for (rule, units) in report.unbooked() {
+            if let Some(left_out) = self.unbooked.next() {
+                let (domain, rule) = (rule.domain(), rule.name());
+                let by = report.rule().map(RuleId::name);
+                tracing::warn!(
+                    %listener, domain, rule, units, by, left_out,
+                    "a postpaid cost is not booked, because another rule denied the request"
+                );
+            }
         }
     }
 

@@ -256,11 +256,12 @@ pub use tidegate_engine::testing;
 pub use tidegate_engine::{AnyStore, durable};
 #[cfg(feature = "engine")]
 pub use tidegate_engine::{
-    Applies, Ban, Change, Changed, CheckError, Commit, CommitReport, EditError, Edited, Engine,
-    EngineAt, EngineBuilder, Enrolment, Explanation, HoldBound, HoldId, HoldIdError, KeyName,
-    Lease, MemoryStore, NoClock, NoMemory, NoSuchRule, Note, NowOrLater, NowOrLaterFuture, Outage,
-    Overlay, Owner, PreparedDomain, Refund, Report, Request, RequestLimit, RuleExplanation,
-    RuleKey, RuleReport, RuleTally, RuleUsage, SettleError, Store, WaitError, Waiting, shared,
+    Applies, Ban, BookingTally, Change, Changed, CheckError, Commit, CommitReport, EditError,
+    Edited, Engine, EngineAt, EngineBuilder, Enrolment, Explanation, HoldBound, HoldId,
+    HoldIdError, KeyName, Lease, MemoryStore, NoClock, NoMemory, NoSuchRule, Note, NowOrLater,
+    NowOrLaterFuture, Outage, Overlay, Owner, PreparedDomain, Refund, Report, Request,
+    RequestLimit, RuleExplanation, RuleKey, RuleReport, RuleTally, RuleUsage, SettleError, Store,
+    WaitError, Waiting, shared,
 };
 #[cfg(feature = "engine")]
 pub use tidegate_policy::{

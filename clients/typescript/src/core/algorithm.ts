@@ -24,6 +24,8 @@ export interface Algorithm<Self, State> {
   hold(state: State, amount: bigint, nowNs: bigint): Step<State>;
   /** Turns a hold of `amount` units into a charge of `actual`. */
   commit(state: State, amount: bigint, actual: bigint, nowNs: bigint): Committed<State>;
+  /** Charges `cost` whether or not it fits: as much as the state can count and the debt allows. */
+  count(state: State, cost: bigint, nowNs: bigint): Committed<State>;
   /** Releases a hold of `amount` units. */
   cancel(state: State, amount: bigint, nowNs: bigint): State;
   /** This limit, ready to take over states of `old` without losing precision. */
@@ -42,6 +44,24 @@ export interface Committed<State> {
   /** How much of the actual cost was charged. */
   readonly charged: bigint;
   readonly state: State;
+}
+
+/**
+ * Charges `cost` in full, whatever is left, and allows it if a whole unit was left before: for costs
+ * that are known only afterwards. A cost of 0 is allowed if one is left now.
+ *
+ * A denial is charged as well, so its wait is the time until a unit is left again.
+ */
+export function checkPostpaid<Self, State>(
+  limit: Algorithm<Self, State>,
+  state: State,
+  cost: bigint,
+  nowNs: bigint,
+): Step<State> {
+  const before = limit.peek(state, 1n, nowNs);
+  const after = cost === 0n ? state : limit.count(state, cost, nowNs).state;
+  const look = limit.peek(after, before.allowed ? 0n : 1n, nowNs);
+  return { decision: before.allowed ? uncharged(before, look) : look, state: after };
 }
 
 /** The peek that corresponds to a check. */

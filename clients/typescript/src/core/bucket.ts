@@ -20,8 +20,8 @@ export interface BucketNumbers {
   readonly periodNs: bigint;
   /** The whole capacity. */
   readonly burst: bigint;
-  /** How far commits may overdraw; default: not at all. */
-  readonly debt?: bigint;
+  /** How far commits may overdraw, or `"all"`: as far as a state can express; default: not at all. */
+  readonly debt?: bigint | "all";
 }
 
 /** How many ticks make a nanosecond, and how many a unit of cost. */
@@ -46,11 +46,11 @@ export interface BucketState {
  */
 export class Bucket implements Algorithm<Bucket, BucketState> {
   readonly burst: bigint;
-  readonly debt: bigint;
+  readonly debt: bigint | "all";
   readonly ticks: Ticks;
   readonly #capacityTicks: bigint;
 
-  private constructor(burst: bigint, debt: bigint, ticks: Ticks) {
+  private constructor(burst: bigint, debt: bigint | "all", ticks: Ticks) {
     this.burst = burst;
     this.debt = debt;
     this.ticks = ticks;
@@ -64,7 +64,7 @@ export class Bucket implements Algorithm<Bucket, BucketState> {
     within("burst", burst, U64_MAX);
     const divisor = gcd(count, periodNs);
     const ticks = { perNs: count / divisor, perUnit: periodNs / divisor };
-    const problem = misfit(burst, units(debt), ticks);
+    const problem = misfit(burst, debt, ticks);
     if (problem !== undefined) throw problem;
     return new Bucket(burst, debt, ticks);
   }
@@ -129,12 +129,20 @@ export class Bucket implements Algorithm<Bucket, BucketState> {
   ): Committed<BucketState> {
     const settled = least(units(amount), state.held);
     const levelTicks = this.#levelTicks(state, clamped(nowNs)) - this.#costTicks(settled);
-    const overdrawnTicks = this.#capacityTicks + this.#costTicks(this.debt);
-    const room = least(less(overdrawnTicks, levelTicks) / this.ticks.perUnit, U64_MAX);
+    const mostTicks = FULL_AT_TICKS_MAX - this.#nowTicks(clamped(nowNs));
+    const overdrawnTicks =
+      this.debt === "all" ? mostTicks : this.#capacityTicks + this.#costTicks(this.debt);
+    const roomTicks = less(least(overdrawnTicks, mostTicks), levelTicks);
+    const room = least(roomTicks / this.ticks.perUnit, U64_MAX);
     // Held units can always be charged, even where an edit has lowered the burst.
     const charged = least(units(actual), most(room, settled));
     const fullAtTicks = this.#fullAtTicks(levelTicks + this.#costTicks(charged), clamped(nowNs));
     return { charged, state: { fullAtTicks, held: state.held - settled } };
+  }
+
+  count(state: BucketState, cost: bigint, nowNs: bigint): Committed<BucketState> {
+    const counted = this.commit(state, 0n, cost, nowNs);
+    return counted.charged > 0n ? counted : { charged: 0n, state };
   }
 
   cancel(state: BucketState, amount: bigint, nowNs: bigint): BucketState {
@@ -188,14 +196,16 @@ export class Bucket implements Algorithm<Bucket, BucketState> {
 }
 
 /** Why these numbers have no exact arithmetic within the bounds of the Rust library. */
-function misfit(burst: bigint, debt: bigint, ticks: Ticks): LimitError | undefined {
+function misfit(burst: bigint, debt: bigint | "all", ticks: Ticks): LimitError | undefined {
   if (ticks.perNs > PER_NS_MAX) {
     return new LimitError("rate", "is not exact: its reduced count must be below 2^32");
   }
   if (ticks.perUnit > CLOCK_END_NS) {
     return new LimitError("rate", "is not exact: its reduced period must be below 2^63 ns");
   }
-  if ((burst + debt) * ticks.perUnit < CAPACITY_TICKS_MAX) return undefined;
+  // A debt without a bound is cut to what a state can express.
+  const bounded = debt === "all" ? 0n : units(debt);
+  if ((burst + bounded) * ticks.perUnit < CAPACITY_TICKS_MAX) return undefined;
   const field = burst * ticks.perUnit >= CAPACITY_TICKS_MAX ? "burst" : "debt";
   return new LimitError(field, "is not exact: it takes too long to refill at this rate");
 }

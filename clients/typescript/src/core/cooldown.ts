@@ -82,6 +82,10 @@ export class Cooldown implements Algorithm<Cooldown, CooldownState> {
     return { charged: actual, state };
   }
 
+  count(state: CooldownState, cost: bigint, nowNs: bigint): Committed<CooldownState> {
+    return this.commit(state, 0n, cost, nowNs);
+  }
+
   cancel(state: CooldownState, _amount: bigint, _nowNs: bigint): CooldownState {
     return state;
   }

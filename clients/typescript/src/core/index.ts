@@ -3,7 +3,7 @@
  * The results are those of the Rust library, to the nanosecond.
  */
 
-export type { Algorithm, Committed, Refunded } from "./algorithm.js";
+export { checkPostpaid, type Algorithm, type Committed, type Refunded } from "./algorithm.js";
 export { Bucket, type BucketNumbers, type BucketState, type Ticks } from "./bucket.js";
 export { Cooldown, type CooldownNumbers, type CooldownState } from "./cooldown.js";
 export type { Decision, Step, Wait } from "./decision.js";

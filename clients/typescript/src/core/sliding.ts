@@ -98,9 +98,18 @@ export class Sliding implements Algorithm<Sliding, SlidingState> {
     const released = least(units(amount), state.held);
     const held = state.held - released;
     const room = less(this.max, unitsIn(record) + held);
-    const charged = least(units(actual), most(room, released));
+    const fitting = least(units(actual), most(room, released));
+    const charged = least(fitting, less(U32_MAX, unitsIn(record)));
     if (charged === 0n) return { charged, state: { ...state, held } };
     return { charged, state: { record: added(record, this, charged, clamped(nowNs)), held } };
+  }
+
+  /** A count stays below 2^32. */
+  count(state: SlidingState, cost: bigint, nowNs: bigint): Committed<SlidingState> {
+    const record = current(state.record, this, clamped(nowNs));
+    const charged = least(units(cost), less(U32_MAX, unitsIn(record)));
+    if (charged === 0n) return { charged, state };
+    return { charged, state: { ...state, record: added(record, this, charged, clamped(nowNs)) } };
   }
 
   cancel(state: SlidingState, amount: bigint, nowNs: bigint): SlidingState {

@@ -83,9 +83,18 @@ export class Window implements Algorithm<Window, WindowState> {
     const released = least(units(amount), current.held);
     const held = current.held - released;
     const room = less(this.max, current.used + held);
-    const charged = least(units(actual), most(room, released));
+    const fitting = least(units(actual), most(room, released));
+    const charged = least(fitting, less(U32_MAX, current.used));
     const after = charged > 0n ? { ...current, used: current.used + charged } : state;
     return { charged, state: settled({ ...after, held }) };
+  }
+
+  /** A count stays below 2^32. */
+  count(state: WindowState, cost: bigint, nowNs: bigint): Committed<WindowState> {
+    const current = this.#current(state, clamped(nowNs));
+    const charged = least(units(cost), less(U32_MAX, current.used));
+    if (charged === 0n) return { charged, state };
+    return { charged, state: { ...current, used: current.used + charged } };
   }
 
   cancel(state: WindowState, amount: bigint, nowNs: bigint): WindowState {

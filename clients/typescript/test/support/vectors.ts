@@ -15,7 +15,8 @@ export type Given = Readonly<Record<string, string | boolean>>;
 
 export interface VectorStep {
   readonly at_ns: string;
-  readonly op: "check" | "peek" | "hold" | "commit" | "cancel" | "refund" | "edit";
+  readonly op:
+    "check" | "check_postpaid" | "peek" | "hold" | "commit" | "cancel" | "refund" | "edit";
   readonly cost?: string;
   readonly units?: string;
   readonly actual?: string;

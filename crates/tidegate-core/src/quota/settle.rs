@@ -81,6 +81,19 @@ impl Quota {
         Committed { charged, debt, closed, forgiven: actual - charged }
     }
 
+    /// Charges `cost` whether or not it fits, as far as [`Debt`] allows.
+    pub fn count(&self, state: &mut QuotaState, cost: u64, period: Period) -> Committed {
+        if cost == 0 {
+            return Committed::default();
+        }
+        self.commit(
+            state,
+            HeldUnits { units: 0, period: period.index.max(state.period) },
+            cost,
+            period,
+        )
+    }
+
     /// Releases a hold.
     pub fn cancel(&self, state: &mut QuotaState, held: HeldUnits, period: Period) {
         let mut current = self.current(state, period);

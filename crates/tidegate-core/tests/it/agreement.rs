@@ -3,7 +3,7 @@
 //! On the way, promises that hold for every single decision are checked on each state reached.
 
 use proptest::prelude::*;
-use tidegate_core::{Decision, Timestamp, Wait};
+use tidegate_core::{Algorithm, Debt, Decision, Timestamp, Wait};
 
 use crate::model::{Model, Summary, summary};
 use crate::strategies::{self, Op, Step, Subject};
@@ -14,7 +14,7 @@ proptest! {
     #[test]
     fn bucket_agrees_with_its_model(
         limit in strategies::bucket(),
-        steps in strategies::steps(strategies::anywhere(), 1),
+        steps in strategies::steps_with_postpaid(strategies::anywhere(), 1),
     ) {
         follow(&[limit], &steps)?;
     }
@@ -22,15 +22,37 @@ proptest! {
     #[test]
     fn bucket_agrees_with_its_model_across_edits(
         limits in prop::collection::vec(strategies::related_bucket(), 3),
-        steps in strategies::steps(strategies::forward(), 3),
+        steps in strategies::steps_with_postpaid(strategies::forward(), 3),
     ) {
         follow(&limits, &steps)?;
+    }
+
+    /// Where no bound of the debt is reached, it might as well be none.
+    #[test]
+    fn bucket_with_all_debt_is_one_with_enough(
+        limit in strategies::related_bucket(),
+        steps in strategies::steps_with_postpaid(strategies::forward(), 1),
+    ) {
+        let [all, enough] =
+            [Debt::All, Debt::UpTo(1 << 32)].map(|debt| limit.with_debt(debt).unwrap());
+        let (mut ours, mut theirs) = (all.fresh(), enough.fresh());
+        let mut now = 0;
+        for Step { time, op } in steps {
+            now = time.from(now, limit.scales());
+            let at = Timestamp::from_nanos(now);
+            if let Op::CheckPostpaid(amount) | Op::Check(amount) = op {
+                let cost = amount.of(limit.burst()) % (1 << 26);
+                let decision = all.check_postpaid(&mut ours, cost, at);
+                prop_assert_eq!(decision, enough.check_postpaid(&mut theirs, cost, at));
+                prop_assert_eq!(ours, theirs);
+            }
+        }
     }
 
     #[test]
     fn window_agrees_with_its_model(
         limits in prop::collection::vec(strategies::window(), 3),
-        steps in strategies::steps(strategies::anywhere(), 3),
+        steps in strategies::steps_with_postpaid(strategies::anywhere(), 3),
     ) {
         follow(&limits, &steps)?;
     }
@@ -38,7 +60,7 @@ proptest! {
     #[test]
     fn sliding_agrees_with_its_model(
         limit in strategies::sliding(),
-        steps in strategies::steps(strategies::anywhere(), 1),
+        steps in strategies::steps_with_postpaid(strategies::anywhere(), 1),
     ) {
         follow(&[limit], &steps)?;
     }
@@ -46,7 +68,7 @@ proptest! {
     #[test]
     fn sliding_agrees_with_its_model_across_edits(
         limits in prop::collection::vec(strategies::sliding(), 3),
-        steps in strategies::steps(strategies::forward(), 3),
+        steps in strategies::steps_with_postpaid(strategies::forward(), 3),
     ) {
         follow(&limits, &steps)?;
     }
@@ -81,6 +103,13 @@ fn follow<S: Subject>(limits: &[S], steps: &[Step]) -> Result<(), TestCaseError>
                     prop_assert!(before == state || is_extended, "{:?} is now {:?}", before, state);
                 }
                 keeps_its_word(&limit, &state, (cost, at), &decision)?;
+            }
+            Op::CheckPostpaid(amount) => {
+                let cost = amount.of(capacity);
+                let decision = limit.check_postpaid(&mut state, cost, at);
+                prop_assert_eq!(summary(&decision), model.check_postpaid(cost, now));
+                prop_assert!(cost > 0 || before == state, "{:?} is now {:?}", before, state);
+                waits_honestly(&limit, &state, (1, at), &decision)?;
             }
             Op::Peek(amount) => {
                 let cost = amount.of(capacity);

@@ -60,7 +60,7 @@ fn constructors_name_the_field_that_is_wrong() {
         (Bucket::new(per_day, 0).map(|_| ()), "burst"),
         (Bucket::new(per_day, u64::MAX).map(|_| ()), "burst"),
         (Bucket::new(rate(1, LONGEST), 1 << 33).map(|_| ()), "burst"),
-        (Bucket::new(per_day, 1).unwrap().with_debt(u64::MAX).map(|_| ()), "debt"),
+        (Bucket::new(per_day, 1).unwrap().with_debt(Debt::UpTo(u64::MAX - 1)).map(|_| ()), "debt"),
         (Window::new(0, second).map(|_| ()), "max"),
         (Window::new(1, Duration::ZERO).map(|_| ()), "per"),
         (Window::new(1, too_long).map(|_| ()), "per"),
@@ -124,7 +124,9 @@ fn nothing_panics_at_the_ends_of_time_and_cost() {
         Bucket::new(rate(1, LONGEST), u32::MAX.into()),
         Bucket::new(Rate::per_day(1).unwrap(), 1_000_000),
         Bucket::new(Rate::per_second(1_000_000_000).unwrap(), u64::MAX),
-        Bucket::new(rate(1, SHORTEST), u64::MAX).and_then(|bucket| bucket.with_debt(u64::MAX)),
+        Bucket::new(rate(1, SHORTEST), u64::MAX)
+            .and_then(|bucket| bucket.with_debt(Debt::UpTo(u64::MAX - 1))),
+        Bucket::new(Rate::per_day(1).unwrap(), 1_000_000).and_then(|it| it.with_debt(Debt::All)),
         Bucket::new(rate(65_537, Duration::from_nanos(999_999_937)), 97),
     ];
     buckets.into_iter().for_each(|bucket| survives(bucket.unwrap()));
@@ -186,7 +188,7 @@ fn nothing_panics_in_edits_between_extremes() {
         .collect();
     buckets.push(Bucket::new(rate(1, SHORTEST), u64::MAX).unwrap());
     buckets.push(Bucket::new(rate(u32::MAX.into(), SHORTEST), u64::MAX).unwrap());
-    buckets.push(Bucket::new(rate(1, SHORTEST), 1).unwrap().with_debt(u64::MAX).unwrap());
+    buckets.push(Bucket::new(rate(1, SHORTEST), 1).unwrap().with_debt(Debt::All).unwrap());
     survives_edits(&buckets);
     survives_edits(&[
         Window::new(u32::MAX.into(), LONGEST).unwrap(),
@@ -216,10 +218,14 @@ fn cost_does_not_wrap_in_the_finest_ticks() {
         assert_eq!(edited.check(&mut state, cost, now).retry_after(), Some(Wait::Never), "{cost}");
     }
     assert_eq!(edited.peek(&state, 0, now).remaining(), 1);
-    assert_eq!(edited.with_debt(u64::MAX).map_err(|error| error.field()), Err("debt"));
+    assert_eq!(
+        edited.with_debt(Debt::UpTo(u64::MAX - 1)).map_err(|error| error.field()),
+        Err("debt")
+    );
 }
 
-/// Two keys may come together with everything used in one and everything held in the other.
+/// Two keys may come together with everything used in one and everything held in the other. A slot of
+/// a table cannot count both.
 #[test]
 fn joined_extremes_do_not_overflow() {
     const MOST: u64 = u32::MAX as u64;
@@ -230,7 +236,7 @@ fn joined_extremes_do_not_overflow() {
     assert!(limit.hold(&mut held, MOST, now).is_allowed());
     let mut joined = limit.join(&used, &held);
     assert_eq!(limit.check(&mut joined, 1, now).retry_after(), Some(Wait::Unknown));
-    assert_eq!(limit.commit(&mut joined, MOST, MOST, now), MOST);
+    assert_eq!(limit.commit(&mut joined, MOST, MOST, now), 0);
     assert_eq!(limit.refund(&mut joined, MOST, now), MOST);
 }
 

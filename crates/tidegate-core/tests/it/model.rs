@@ -13,7 +13,7 @@ mod quota;
 mod sliding;
 mod window;
 
-pub(crate) use bucket::{BucketPicture, most_in};
+pub(crate) use bucket::{BucketPicture, debt, most_in};
 pub(crate) use cooldown::CooldownPicture;
 pub(crate) use quota::QuotaModel;
 pub(crate) use sliding::SlidingPicture;
@@ -69,6 +69,11 @@ pub(crate) trait Picture: Sized {
 
     /// How much of `actual` is charged when a hold of `units` is committed at `now`.
     fn chargeable(&self, units: u64, actual: u64, now: u64) -> u64;
+
+    /// How much of `cost` is charged at `now` where it is booked whatever is left.
+    fn countable(&self, cost: u64, now: u64) -> u64 {
+        self.chargeable(0, cost, now)
+    }
 }
 
 /// The list of all events of a key.
@@ -98,6 +103,16 @@ impl<P: Picture> Model<P> {
 
     pub(crate) fn check(&mut self, cost: u64, now: u64) -> Summary {
         self.take(cost, now, Event::Charge(cost))
+    }
+
+    pub(crate) fn check_postpaid(&mut self, cost: u64, now: u64) -> Summary {
+        let before = self.peek(1, now);
+        let counted = self.picture().countable(cost, now);
+        if counted > 0 {
+            self.events.push((now, Event::Charge(counted)));
+        }
+        let after = self.peek(1, now);
+        if before.allowed { before.uncharged(after) } else { after }
     }
 
     pub(crate) fn hold(&mut self, units: u64, now: u64) -> Summary {

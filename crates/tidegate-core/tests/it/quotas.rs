@@ -56,7 +56,7 @@ proptest! {
     #[test]
     fn quota_agrees_with_its_model(
         limit in quota(),
-        steps in prop::collection::vec((when(), strategies::op(1)), 1..40),
+        steps in prop::collection::vec((when(), strategies::op_with_postpaid(1)), 1..40),
     ) {
         let mut index = 3;
         let first = Period { index, ends: None };
@@ -79,6 +79,12 @@ proptest! {
                         let next = Period { index: period.index + 1, ends: None };
                         prop_assert!(limit.peek(&state, cost, next, at).is_allowed());
                     }
+                }
+                Op::CheckPostpaid(amount) => {
+                    let cost = amount.of(max);
+                    let decision = limit.check_postpaid(&mut state, cost, period, at);
+                    prop_assert_eq!(summary(&decision), model.check_postpaid(cost, period, now));
+                    prop_assert!(cost > 0 || state == before);
                 }
                 Op::Peek(amount) => {
                     let cost = amount.of(max);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use tidegate_core::{Algorithm, Bucket, Cooldown, Rate, Sliding, Timestamp, Window};
+use tidegate_core::{Algorithm, Bucket, Cooldown, Debt, Rate, Sliding, Timestamp, Window};
 
 use crate::model::{BucketPicture, CooldownPicture, Picture, SlidingPicture, WindowPicture, nanos};
 
@@ -138,6 +138,7 @@ impl Move {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Check(Amount),
+    CheckPostpaid(Amount),
     Peek(Amount),
     Refund(Amount),
     Hold(Amount),
@@ -201,6 +202,20 @@ pub(crate) fn op(limits: usize) -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Operations, also with costs that are booked whatever is left.
+pub(crate) fn op_with_postpaid(limits: usize) -> impl Strategy<Value = Op> {
+    prop_oneof![5 => op(limits), 1 => amount().prop_map(Op::CheckPostpaid)]
+}
+
+/// Steps, also with costs that are booked whatever is left.
+pub(crate) fn steps_with_postpaid(
+    time: impl Strategy<Value = Move>,
+    limits: usize,
+) -> impl Strategy<Value = Vec<Step>> {
+    let step = (time, op_with_postpaid(limits)).prop_map(|(time, op)| Step { time, op });
+    prop::collection::vec(step, 1..40)
+}
+
 pub(crate) fn steps(
     time: impl Strategy<Value = Move>,
     limits: usize,
@@ -249,7 +264,10 @@ fn count() -> impl Strategy<Value = u64> {
 pub(crate) fn bucket() -> impl Strategy<Value = Bucket> {
     let debt = prop_oneof![3 => Just(0), 1 => 1..=10_u64, 1 => count()];
     (count(), length(), count(), debt).prop_filter_map("not exact", |(n, period, burst, debt)| {
-        Bucket::new(Rate::new(n, period).ok()?, burst).ok()?.with_debt(debt).ok()
+        Bucket::new(Rate::new(n, period).ok()?, burst)
+            .ok()?
+            .with_debt(Debt::up_to(debt.min(u64::MAX - 1)))
+            .ok()
     })
 }
 
@@ -259,7 +277,7 @@ pub(crate) fn related_bucket() -> impl Strategy<Value = Bucket> {
     (1..=50_u64, period, prop_oneof![1..=20_u64, 1..=1_000_000_u64], 0..=3_u64).prop_map(
         |(n, period, burst, debt)| {
             let rate = Rate::new(n, Duration::from_nanos(period)).unwrap();
-            Bucket::new(rate, burst).unwrap().with_debt(debt).unwrap()
+            Bucket::new(rate, burst).unwrap().with_debt(Debt::up_to(debt)).unwrap()
         },
     )
 }

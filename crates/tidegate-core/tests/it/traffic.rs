@@ -6,7 +6,7 @@ use num_bigint::BigInt;
 use proptest::prelude::*;
 use tidegate_core::{Algorithm, Sliding, Timestamp};
 
-use crate::model::{most_in, nanos};
+use crate::model::{debt, most_in, nanos};
 use crate::strategies::{self, Amount, Move, Subject};
 
 fn arrivals() -> impl Strategy<Value = Vec<(Move, Amount)>> {
@@ -34,7 +34,7 @@ proptest! {
         let (mut state, mut admitted) = (limit.fresh(), Vec::<(u64, u64)>::new());
         for (now, cost) in resolve(&limit, &arrivals) {
             // Checks never use the debt.
-            let most = |length| most_in(&limit, length) - BigInt::from(limit.debt());
+            let most = |length| most_in(&limit, length) - BigInt::from(debt(&limit));
             let mut sum = BigInt::from(cost);
             let mut fits = sum <= most(0);
             for (at, units) in admitted.iter().rev() {

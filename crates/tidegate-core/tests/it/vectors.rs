@@ -57,6 +57,7 @@ fn vectors_cover_every_operation_in_many_cases() {
         assert!(whole_us >= 8, "{whole_us} cases of {name} in whole microseconds");
         let mut ops = vec!["check", "peek", "refund", "hold", "commit", "cancel"];
         ops.extend((name != "quota").then_some("edit"));
+        ops.extend((name != "cooldown").then_some("check_postpaid"));
         for op in ops {
             let has_op = |case: &Value| steps(case).iter().any(|step| step["op"] == op);
             assert!(cases.iter().any(has_op), "no {op} of {name}");
@@ -75,7 +76,11 @@ fn crate_passes_the_bucket_vectors() {
     replay("bucket.json", |limit| {
         let rate = Rate::new(number(&limit["count"]), nanos(&limit["period_ns"])).unwrap();
         let bucket = Bucket::new(rate, number(&limit["burst"])).unwrap();
-        bucket.with_debt(number(&limit["debt"])).unwrap()
+        let debt = match limit["debt"].as_str().unwrap() {
+            "all" => Debt::All,
+            units => Debt::up_to(units.parse().unwrap()),
+        };
+        bucket.with_debt(debt).unwrap()
     });
 }
 
@@ -115,6 +120,10 @@ fn crate_passes_the_quota_vectors() {
             let held = || HeldUnits { units: amount("units"), period: amount("held_in") };
             let found = match step["op"].as_str().unwrap() {
                 "check" => Found::Decision(limit.check(&mut state, amount("cost"), period, now)),
+                "check_postpaid" => {
+                    let cost = amount("cost");
+                    Found::Decision(limit.check_postpaid(&mut state, cost, period, now))
+                }
                 "peek" => Found::Decision(limit.peek(&state, amount("cost"), period, now)),
                 "hold" => Found::Decision(limit.hold(&mut state, amount("units"), period, now)),
                 "refund" => Found::Given(limit.refund(&mut state, amount("units"), period)),
@@ -140,13 +149,16 @@ fn quota(limit: &Value) -> Quota {
         "all" => Carry::All,
         other => panic!("no such carry: {other}"),
     };
-    let debt = match limit["debt"].as_str().unwrap() {
+    Quota::new(number(&limit["max"]), carry).unwrap().with_debt(debt_of(limit)).unwrap()
+}
+
+fn debt_of(limit: &Value) -> Debt {
+    match limit["debt"].as_str().unwrap() {
         "nothing" => Debt::Nothing,
         "up_to" => Debt::UpTo(number(&limit["debt_bound"])),
         "all" => Debt::All,
         other => panic!("no such debt: {other}"),
-    };
-    Quota::new(number(&limit["max"]), carry).unwrap().with_debt(debt).unwrap()
+    }
 }
 
 /// What a step came to.
@@ -198,6 +210,9 @@ fn replay<L: Algorithm>(name: &str, build: impl Fn(&Value) -> L) {
             let amount = |field: &str| number(&step[field]);
             let found = match step["op"].as_str().unwrap() {
                 "check" => Found::Decision(limit.check(&mut state, amount("cost"), now)),
+                "check_postpaid" => {
+                    Found::Decision(limit.check_postpaid(&mut state, amount("cost"), now))
+                }
                 "peek" => Found::Decision(limit.peek(&state, amount("cost"), now)),
                 "hold" => Found::Decision(limit.hold(&mut state, amount("units"), now)),
                 "refund" => Found::Given(limit.refund(&mut state, amount("units"), now)),

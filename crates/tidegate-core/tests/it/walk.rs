@@ -51,6 +51,12 @@ impl<S: Subject> Walk<S> {
                 let charged = if decision.is_allowed() { cost.into() } else { 0 };
                 (Report::Decided(summary(&decision)), charged)
             }
+            Op::CheckPostpaid(amount) => {
+                let (cost, before) = (amount.of(capacity), limit.used(state, now));
+                let decision = limit.check_postpaid(state, cost, now);
+                let charged = i128::from(limit.used(state, now)) - i128::from(before);
+                (Report::Decided(summary(&decision)), charged)
+            }
             Op::Peek(amount) => {
                 (Report::Decided(summary(&limit.peek(state, amount.of(capacity), now))), 0)
             }

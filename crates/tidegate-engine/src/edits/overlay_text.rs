@@ -8,7 +8,7 @@ use tidegate_policy::internal::overlay::{self, BanEntry, OverlayEdits};
 use tidegate_policy::internal::values::{
     TableWriter, conditions, conditions_in_tables, text, time,
 };
-use tidegate_policy::policy::{Grant, Override, PolicyErrors, Rule, RuleId};
+use tidegate_policy::policy::{Charging, Grant, Override, PolicyErrors, Rule, RuleId};
 
 use super::overlay::{Ban, Overlay};
 
@@ -83,7 +83,7 @@ fn override_table(rule: &RuleId, given: &Override) -> String {
     match given.grant() {
         Grant::Unlimited => lines.add("unlimited", "true".into()),
         Grant::Limit(limit) => {
-            let (algorithm, limit) = limits::in_full(limit);
+            let (algorithm, limit) = limits::in_full(limit, Charging::Allowed);
             lines.add(algorithm, limit);
         }
     }

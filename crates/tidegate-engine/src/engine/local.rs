@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{Timestamp, Wait};
-use tidegate_policy::policy::{Mode, OnError, Share};
+use tidegate_policy::policy::{Charging, Mode, OnError, Share};
 use tidegate_table::locks::lock;
 use tidegate_table::table::WhenFull;
 
@@ -85,7 +85,7 @@ struct LocalCharge {
     hash: u64,
     cost: u64,
     mode: Mode,
-    charge_refused: bool,
+    charging: Charging,
     /// The whole limit.
     limit: AnyLimit,
     share: Share,
@@ -131,8 +131,8 @@ impl LocalFallback {
 
 impl LocalCharge {
     fn new(index: usize, charge: &Charge<'_>, share: Share) -> Self {
-        let Charge { family, hash, cost, mode, charge_refused, limit, .. } = *charge;
-        Self { index, family, hash, cost, mode, charge_refused, limit: *limit, share }
+        let Charge { family, hash, cost, mode, charging, limit, .. } = *charge;
+        Self { index, family, hash, cost, mode, charging, limit: *limit, share }
     }
 
     /// The state that it shares when there is no room for one of its own.
@@ -203,7 +203,7 @@ impl LocalTable {
                 limit,
                 cost: charge.cost,
                 mode: charge.mode,
-                charge_refused: charge.charge_refused,
+                charging: charge.charging,
                 has_room: *slot != LocalSlot::Full,
                 decided_at,
             })

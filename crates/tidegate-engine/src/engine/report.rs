@@ -3,7 +3,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{Decision, Timestamp, Wait, Window};
-use tidegate_policy::policy::{Cycle, Limit, Metadata, Mode, OnError, RuleId, duration_to_text};
+use tidegate_policy::policy::{
+    Charging, Cycle, Limit, Metadata, Mode, OnError, RuleId, duration_to_text,
+};
 
 use super::current_rules::CurrentRules;
 use super::error::CheckError;
@@ -67,6 +69,8 @@ pub struct RuleReport<'a> {
     pub mode: Mode,
     /// Whether it is in [quota mode](tidegate_policy::policy::RuleBuilder::quota_mode).
     pub is_quota: bool,
+    /// Which requests it charges.
+    pub charging: Charging,
     /// Its decision.
     pub decision: &'a Decision,
     /// The time over which the limit's whole capacity returns; `None` where that varies or is
@@ -249,6 +253,7 @@ impl Report {
         RuleReport {
             rule: rule.id(),
             mode: evaluated.mode,
+            charging: rule.charging(),
             is_quota: rule.is_in_quota_mode() && self.ruleset().settings.enforce_ppm() > 0,
             decision,
             span: decision.span().or_else(by_calendar),

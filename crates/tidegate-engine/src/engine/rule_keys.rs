@@ -1,7 +1,7 @@
 //! The keys that a decision counted for, for samples of traffic.
 
 use tidegate_core::Decision;
-use tidegate_policy::policy::{Mode, RuleId};
+use tidegate_policy::policy::{Charging, Mode, RuleId};
 use tidegate_table::clock::Clock;
 
 use super::Engine;
@@ -34,10 +34,10 @@ impl RuleKey<'_> {
         self.compiled.rule.id()
     }
 
-    /// Whether the rule charges denied requests, too.
+    /// Which requests the rule charges.
     #[must_use]
-    pub fn charges_refused(&self) -> bool {
-        self.compiled.rule.charges_refused()
+    pub fn charging(&self) -> Charging {
+        self.compiled.rule.charging()
     }
 
     /// The name of the key.

@@ -10,8 +10,8 @@ use tidegate_policy::Attributes;
 use tidegate_policy::WindowUnit;
 use tidegate_policy::internal::{CachedCalendar, LimitKind, PATH};
 use tidegate_policy::policy::{
-    Condition, Cycle, DescriptorNames, Durability, Effective, Empty, EngineSettings, Grant,
-    KeyPart, Limit, Matcher, OnError, Override, Policy, Rule, RuleBuilder,
+    Charging, Condition, Cycle, DescriptorNames, Durability, Effective, Empty, EngineSettings,
+    Grant, KeyPart, Limit, Matcher, OnError, Override, Policy, Rule, RuleBuilder,
 };
 use tidegate_table::hash::KeyedHash;
 
@@ -492,7 +492,7 @@ impl CompiledRule {
             && overrides.is_empty()
             && rule.cost().is_none()
             && rule.empty() != Empty::Reject
-            && !rule.charges_refused()
+            && rule.charging() == Charging::Allowed
             && !matches!(rule.limit(), Limit::Slots(_));
         Self {
             finder: ConditionFinder::new(overrides.iter().map(|it| it.rule.key())),
@@ -576,7 +576,7 @@ fn any_limit_of(limit: &Limit, rule: &Rule) -> AnyLimit {
         LimitKind::Bucket(bucket) => AnyLimit::Bucket(*bucket),
         LimitKind::Window(window) => AnyLimit::Window(*window),
         LimitKind::Sliding(sliding) => AnyLimit::Sliding(*sliding),
-        LimitKind::Cooldown(cooldown) if rule.charges_refused() => {
+        LimitKind::Cooldown(cooldown) if rule.charging() == Charging::Refused => {
             AnyLimit::Cooldown(cooldown.extended_by_refusals())
         }
         LimitKind::Cooldown(cooldown) => AnyLimit::Cooldown(*cooldown),

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::Decision;
-use tidegate_policy::policy::{Mode, RuleId};
+use tidegate_policy::policy::{Charging, Mode, RuleId};
 use tidegate_table::clock::Clock;
 
 use super::Engine;
 use super::report::Report;
 use super::ruleset::{CompiledRule, Ruleset};
+use crate::any_limit::Booking;
 use crate::store::Store;
 
 /// What a rule has decided so far, over all [counted reports](Report::count).
@@ -27,16 +28,42 @@ pub struct RuleTally {
     pub denied: u64,
 }
 
+/// What a postpaid rule has booked so far, over all [counted reports](Report::count), in units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BookingTally {
+    /// The rule.
+    pub rule: RuleId,
+    /// Units that were charged.
+    pub booked: u64,
+    /// Of these, units beyond what was left.
+    pub overdrawn: u64,
+    /// Units that were not charged, because the state cannot count them or the debt does not allow them.
+    pub forgiven: u64,
+    /// Units that were not charged, because another rule denied the request or there was no room.
+    pub unbooked: u64,
+}
+
 /// The counters of one rule. They continue when the rule is edited.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     /// Allowed and denied when enforced, then in shadow mode.
     counts: [AtomicU64; 4],
+    /// Units booked, overdrawn, forgiven and not booked.
+    units: [AtomicU64; 4],
 }
 
 impl Tally {
     fn add(&self, mode: Mode, is_allowed: bool) {
         self.counts[counter_index(mode, is_allowed)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn book(&self, booking: &Booking) {
+        let Booking { units, overdrawn, forgiven, unbooked, .. } = *booking;
+        for (counter, units) in self.units.iter().zip([units, overdrawn, forgiven, unbooked]) {
+            // Wraps after 2^64 units.
+            counter.fetch_add(units, Ordering::Relaxed);
+        }
     }
 
     fn count(&self, mode: Mode, is_allowed: bool) -> u64 {
@@ -74,6 +101,11 @@ impl Report {
                 .tally
                 .add(evaluated.mode, Decision::is_allowed(decision));
         }
+        for booking in &self.body.decisions.bookings {
+            if let Some(evaluated) = self.body.evaluated.get(booking.index) {
+                self.ruleset().rule(evaluated.rule).tally.book(booking);
+            }
+        }
         if let Some(rule) = self.body.denial.as_ref().and_then(|denial| denial.rule) {
             self.ruleset().rule(rule).tally.add(Mode::Enforce, false);
         }
@@ -87,6 +119,16 @@ impl Report {
                 rule.tally.add(evaluated.mode, false);
             }
         }
+    }
+
+    /// The postpaid rules that booked nothing of their cost, with the units: another rule denied the
+    /// request, or the rule's state has no room.
+    pub fn unbooked(&self) -> impl Iterator<Item = (&RuleId, u64)> {
+        let unbooked = self.body.decisions.bookings.iter().filter(|it| it.unbooked > 0);
+        unbooked.filter_map(|it| {
+            let evaluated = self.body.evaluated.get(it.index)?;
+            Some((self.ruleset().rule(evaluated.rule).rule.id(), it.unbooked))
+        })
     }
 
     /// Whether a rule in shadow mode denied.
@@ -128,5 +170,18 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             }
         }
         tallies
+    }
+
+    /// What every postpaid rule in force has booked so far, in the order of the policy.
+    #[must_use]
+    pub fn bookings(&self) -> Vec<BookingTally> {
+        let rules = self.shared.rules.load();
+        let postpaid = rules.rules.iter().filter(|it| it.rule.charging() == Charging::Postpaid);
+        let tally = |CompiledRule { rule, tally, .. }: &CompiledRule| {
+            let [booked, overdrawn, forgiven, unbooked] =
+                [0, 1, 2, 3].map(|index| tally.units[index].load(Ordering::Relaxed));
+            BookingTally { rule: rule.id().clone(), booked, overdrawn, forgiven, unbooked }
+        };
+        postpaid.map(tally).collect()
     }
 }

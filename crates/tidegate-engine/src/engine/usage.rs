@@ -42,6 +42,8 @@ pub struct RuleUsage {
     pub limit: Option<u64>,
     /// Units left for the next request.
     pub remaining: Option<u64>,
+    /// Units used or held beyond the limit, which later time or periods pay.
+    pub debt: u64,
     /// The time until the limit is as good as fresh; [`Duration::MAX`] if it is unknown.
     pub reset: Duration,
 }
@@ -65,6 +67,7 @@ impl RuleUsage {
             held: 0,
             limit: None,
             remaining: None,
+            debt: 0,
             reset: Duration::ZERO,
         }
     }
@@ -73,6 +76,7 @@ impl RuleUsage {
         (self.used, self.held) = (decision.measured_used(), decision.measured_held());
         self.limit = Some(decision.limit());
         self.remaining = Some(decision.remaining());
+        self.debt = self.used.saturating_add(self.held).saturating_sub(decision.limit());
         self.reset = decision.reset();
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{Decision, Timestamp, Wait};
-use tidegate_policy::policy::{Condition, Effective, Mode};
+use tidegate_policy::policy::{Charging, Condition, Effective, Mode};
 use tidegate_table::clock::Clock;
 
 use super::domain::FindDomain;
@@ -304,7 +304,8 @@ impl Report {
     fn waits_for_others(&self) -> bool {
         let is_ban = self.body.denial.as_ref().is_some_and(|denial| denial.is_ban);
         let is_charged = |(evaluated, decision): (&EvaluatedRule, &Decision)| {
-            decision.is_allowed() && self.ruleset().rule(evaluated.rule).rule.charges_refused()
+            let charging = self.ruleset().rule(evaluated.rule).rule.charging();
+            decision.is_allowed() && charging != Charging::Allowed
         };
         is_ban || self.body.evaluated.iter().zip(&self.body.decisions).any(is_charged)
     }

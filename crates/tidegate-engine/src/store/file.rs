@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use tidegate_core::Timestamp;
-use tidegate_policy::policy::Durability;
+use tidegate_policy::policy::{Charging, Durability};
 use tidegate_table::hash::KeyedHash;
 use tidegate_table::locks::lock;
 
@@ -219,7 +219,7 @@ impl FileStore {
         let Recorded { decided, record } =
             match self.shared.memory.decide_with_holds(plan, times, decisions) {
                 Ok(it) if it.decided.is_allowed => it,
-                Ok(it) if plan.charges.iter().any(|charge| charge.charge_refused) => it,
+                Ok(it) if plan.charges.iter().any(|it| it.charging != Charging::Allowed) => it,
                 // Nothing was charged, so nothing has to be durable.
                 other => return Deciding::Now(other.map(|it| it.decided)),
             };
@@ -235,14 +235,26 @@ impl FileStore {
     }
 
     fn undo_of(&self, plan: &Plan<'_>, decided: &Decided, decisions: &Decisions) -> Undo {
-        let items = plan.charges.iter().zip(decisions).filter(|(_, it)| it.is_allowed());
-        let item = |charge: &Charge<'_>| HoldItem::new(plan, charge, charge.tag);
         // A repeated request has charged nothing, so there is nothing to undo.
         let is_new = !decided.is_repeat;
-        let is_charged = plan.act == Operation::Charge && decided.is_allowed && is_new;
+        let is_charged = plan.act == Operation::Charge && is_new;
+        let item = |(index, charge): (usize, &Charge<'_>)| {
+            let units = match decisions.booking_of(index) {
+                Some(booking) => booking.units,
+                None if decided.is_allowed && decisions[index].is_allowed() => charge.cost,
+                None => 0,
+            };
+            (units > 0).then(|| HoldItem { units, ..HoldItem::new(plan, charge, charge.tag) })
+        };
         Undo {
             hold: decided.hold.filter(|_| is_new).map(|hold| hold.id),
-            items: items.filter(|_| is_charged).map(|(charge, _)| item(charge)).collect(),
+            items: plan
+                .charges
+                .iter()
+                .enumerate()
+                .filter(|_| is_charged)
+                .filter_map(item)
+                .collect(),
             name: plan.name.filter(|_| is_new).map(|named| named.name),
         }
     }

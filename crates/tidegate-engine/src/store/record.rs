@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{BucketState, CooldownState, Decision, QuotaState, Timestamp, WindowState};
-use tidegate_policy::policy::{Durability, RuleId};
+use tidegate_policy::policy::{Charging, Durability, RuleId};
 use tidegate_table::table::WIDE_WORDS;
 use tidegate_table::table::keyed::{pack_sliding, unpack_sliding};
 
@@ -148,7 +148,8 @@ pub(in crate::store) fn write_item(out: &mut ByteWriter, item: &HoldItem) {
     out.number(item.units);
     out.number(item.debt);
     out.number(item.period);
-    out.byte(u8::from(item.is_by_request));
+    let is_postpaid = item.charging == Charging::Postpaid;
+    out.byte(u8::from(item.is_by_request) | (u8::from(is_postpaid) << 1));
     out.byte(durability_byte(item.durability));
     out.option(item.charged.as_deref(), |out, StoredState { tag, state }| {
         out.number((*tag).into());
@@ -170,13 +171,16 @@ pub(in crate::store) fn read_hold(from: &mut ByteReader<'_>) -> Result<Hold, Mal
 
 /// An item without the attributes of its key: they are in a record of their own.
 pub(in crate::store) fn read_item(from: &mut ByteReader<'_>) -> Result<HoldItem, Malformed> {
+    let (tag, hash, units) = (from.small()?, from.word()?, from.number()?);
+    let (debt, period, flags) = (from.number()?, from.number()?, from.byte()?);
     Ok(HoldItem {
-        tag: from.small()?,
-        hash: from.word()?,
-        units: from.number()?,
-        debt: from.number()?,
-        period: from.number()?,
-        is_by_request: from.byte()? == 1,
+        tag,
+        hash,
+        units,
+        debt,
+        period,
+        is_by_request: flags & 1 != 0,
+        charging: if flags & 2 != 0 { Charging::Postpaid } else { Charging::Allowed },
         durability: read_durability(from)?,
         charged: from.option(|from| {
             let (tag, state) = (from.small()?, read_state(from)?);

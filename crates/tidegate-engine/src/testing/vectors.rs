@@ -35,12 +35,14 @@ fn first_round(case: &Value) -> Option<u64> {
 
 fn replay<S: Store>(store: S, case: &Value) {
     let clock = ManualClock::default();
-    let policy = |limit: &Value| Policy::new([rule(limit)]).unwrap();
+    let steps = case["steps"].as_array().unwrap();
+    let is_postpaid = steps.iter().any(|step| step["op"] == "check_postpaid");
+    let policy = |limit: &Value| Policy::new([rule(limit, is_postpaid)]).unwrap();
     let engine =
         Engine::builder(policy(&case["limit"])).store(store).clock(clock.clone()).build().unwrap();
     let mut holds: Vec<(u64, HoldId)> = Vec::new();
     let mut rounds = 0;
-    for step in case["steps"].as_array().unwrap() {
+    for step in steps {
         clock.set(Timestamp::from_nanos(number(&step["at_ns"])));
         if !step["period"].is_null() {
             let index = number(&step["period"]["index"]);
@@ -56,9 +58,9 @@ fn replay<S: Store>(store: S, case: &Value) {
         let position = || format!("{step} in {}", case["name"]);
         let (op, expect) = (step["op"].as_str().unwrap(), &step["expect"]);
         match op {
-            "check" | "peek" | "hold" => {
+            "check" | "check_postpaid" | "peek" | "hold" => {
                 let report = match op {
-                    "check" => engine.check(&request("cost")).block(),
+                    "check" | "check_postpaid" => engine.check(&request("cost")).block(),
                     "peek" => engine.peek(&request("cost")).block(),
                     _ if number(&step["units"]) == 0 => return,
                     _ => engine.reserve(&request("units")).block(),
@@ -109,7 +111,7 @@ fn meets(decision: &Decision, expect: &Value, position: &str) {
     assert_eq!((&expect["wait"], &expect["reset_ns"]), (&wait, &reset), "{position}");
 }
 
-fn rule(limit: &Value) -> Rule {
+fn rule(limit: &Value, is_postpaid: bool) -> Rule {
     let field = |name: &str| number(&limit[name]);
     let length = |name: &str| Duration::from_nanos(field(name));
     let is_set = |name: &str| limit[name] == true;
@@ -117,7 +119,11 @@ fn rule(limit: &Value) -> Rule {
         "bucket" => {
             let rate = Rate::new(field("count"), length("period_ns")).unwrap();
             let bucket = Bucket::new(rate, field("burst")).unwrap();
-            Limit::Bucket(bucket.with_debt(field("debt")).unwrap())
+            let debt = match limit["debt"].as_str().unwrap() {
+                "all" => Debt::All,
+                units => Debt::up_to(units.parse().unwrap()),
+            };
+            Limit::Bucket(bucket.with_debt(debt).unwrap())
         }
         "window" => {
             let window = Window::new(field("max"), length("per_ns")).unwrap();
@@ -146,6 +152,7 @@ fn rule(limit: &Value) -> Rule {
     };
     let rule = Rule::builder("r", built).reserve_for(Duration::MAX);
     let rule = if is_set("extended_by_refusals") { rule.charge_refused() } else { rule };
+    let rule = if is_postpaid { rule.postpaid() } else { rule };
     rule.build().unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::mem::discriminant;
 
 use super::diagnostic::Severity;
 use super::text::quoted;
-use super::{Condition, CostTable, Grant, Limit, Mode, OnError, Pattern, Rule};
+use super::{Charging, Condition, CostTable, Grant, Limit, Mode, OnError, Pattern, Rule};
 
 /// A finding about a rule: in which field, and what.
 #[derive(Clone, Debug)]
@@ -120,6 +120,12 @@ fn check_rule(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
     if rule.reserve_for.is_zero() {
         findings.push(error(index, "reserve_for", "`reserve_for` must be above zero".into()));
     }
+    if let (Charging::Postpaid, Limit::Cooldown(_) | Limit::Slots(_)) = (rule.charging, &rule.limit)
+    {
+        let message = format!("a `{}` has nothing to book afterwards", rule.limit.algorithm());
+        let hint = "only `bucket`, `window`, `sliding` and `quota` can be postpaid";
+        findings.push(error(index, "postpaid", message).hint(hint));
+    }
     if rule.quota_mode && rule.mode == Mode::Enforce {
         let message = "a rule in quota mode cannot be enforced".into();
         findings.push(error(index, "quota_mode", message).hint("add `mode = \"shadow\"`"));
@@ -181,6 +187,10 @@ fn check_overrides(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
         } else if !limit.is_like(&rule.limit) {
             let message = "an override cannot change `align`, a quota's `per` or `priority`".into();
             let hint = "use the rule's value";
+            findings.push(error(index, "override", message).element(at).hint(hint));
+        } else if rule.loses_debt_to(limit) {
+            let message = "an override cannot take the debt of a postpaid rule away".into();
+            let hint = "give it a `debt` of at least 1, or leave it out";
             findings.push(error(index, "override", message).element(at).hint(hint));
         }
     }

@@ -8,7 +8,9 @@ use tidegate_core::{Bucket, Carry, Debt, Quota};
 mod descriptor;
 
 use super::text::format_duration;
-use super::{Condition, CostTable, Cycle, Grant, Limit, Mode, Override, Pattern, Rule, Slots};
+use super::{
+    Charging, Condition, CostTable, Cycle, Grant, Limit, Mode, Override, Pattern, Rule, Slots,
+};
 
 impl Rule {
     /// A description of the rule: what it applies to, how much it allows, what happens beyond.
@@ -23,6 +25,7 @@ impl Rule {
         if let Some(table) = &self.cost {
             let _ = write!(text, " {}.", cost(table));
         }
+        text += charging(self.charging);
         for override_rule in self.overrides.iter().take(MOST_OVERRIDES) {
             let _ = write!(text, " {}", override_text(override_rule));
         }
@@ -40,6 +43,17 @@ impl Rule {
             let _ = write!(text, " It replaces `{}`.", self.replaces.join("`, `"));
         }
         text + mode(self)
+    }
+}
+
+fn charging(charging: Charging) -> &'static str {
+    match charging {
+        Charging::Allowed => "",
+        Charging::Refused => " Denied requests are charged as well.",
+        Charging::Postpaid => {
+            " It is postpaid: costs are booked in full, whatever is left, and a request is allowed if at \
+             least one unit was left before."
+        }
     }
 }
 
@@ -144,9 +158,11 @@ fn bucket(bucket: &Bucket) -> String {
         format_duration(window),
         format_duration(nanos(full_ns)),
     );
-    if bucket.debt() > 0 {
-        let _ = write!(text, " Commits may overdraw it by {}.", bucket.debt());
-    }
+    let _ = match bucket.debt() {
+        Debt::Nothing => Ok(()),
+        Debt::UpTo(most) => write!(text, " Commits may overdraw it by {most}."),
+        Debt::All => write!(text, " Commits may overdraw it; refilling pays."),
+    };
     text
 }
 

@@ -177,6 +177,12 @@ pub(crate) static RULE: Section = Section {
         ),
         optional("charge_refused", ValueKind::Bool, "Also charge denied requests."),
         optional(
+            "postpaid",
+            ValueKind::Bool,
+            "Book costs in full, whatever is left, because they are known only afterwards; allow a \
+             request if at least one unit was left before.",
+        ),
+        optional(
             "quota_mode",
             ValueKind::Bool,
             "Envoy's quota mode: a call is denied only if all of its descriptors with such rules are.",
@@ -204,7 +210,11 @@ pub(crate) static BUCKET: Section = Section {
     fields: &[
         required("rate", ValueKind::Rate, "How fast it refills."),
         optional("burst", COUNT, "The whole capacity. Default: the count of the rate."),
-        optional("debt", COUNT, "How far commits may overdraw it. Default: not at all."),
+        optional(
+            "debt",
+            LIMIT_DEBT,
+            "How far commits may overdraw it. Default: \"none\"; \"all\" for a postpaid rule.",
+        ),
     ],
 };
 
@@ -232,7 +242,7 @@ pub(crate) static QUOTA: Section = Section {
         required("max", COUNT, "Units per period."),
         required("per", ValueKind::Text, "\"day\", \"month in Europe/Helsinki\", … or \"round\"."),
         optional("carry", CARRY, "What happens to unused units. Default: \"none\"."),
-        optional("debt", QUOTA_DEBT, "How far commits may overdraw it. Default: \"all\"."),
+        optional("debt", LIMIT_DEBT, "How far commits may overdraw it. Default: \"all\"."),
     ],
 };
 
@@ -249,7 +259,7 @@ pub(crate) static LOCAL: Section = Section {
 
 const CARRY: ValueKind = ValueKind::IntegerOr { min: 1, words: &["none", "all"] };
 
-const QUOTA_DEBT: ValueKind = ValueKind::IntegerOr { min: 1, words: &["all", "none"] };
+const LIMIT_DEBT: ValueKind = ValueKind::IntegerOr { min: 1, words: &["all", "none"] };
 
 const WAIT: ValueKind = ValueKind::DurationOr(&["none"]);
 
@@ -279,11 +289,7 @@ pub(crate) static OVERRIDE: Section = Section {
         optional("until", ValueKind::Time, "When the override ends."),
         optional("rate", ValueKind::Rate, "For a bucket."),
         optional("burst", COUNT, "For a bucket."),
-        optional(
-            "debt",
-            DEBT,
-            "For a bucket, where 0 is none, or for a quota, where it may be \"all\" or \"none\".",
-        ),
+        optional("debt", DEBT, "For a bucket, where 0 is none, or for a quota."),
         optional("max", COUNT, "For a window, sliding window, quota or slots."),
         optional("per", ValueKind::Duration, "For a window or sliding window."),
         optional("parts", PARTS, "For a sliding window."),

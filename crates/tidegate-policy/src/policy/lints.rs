@@ -7,7 +7,7 @@ use super::diagnostic::Severity;
 use super::paths::PATH;
 use super::subsumption::{Subsumption, WorkBudget};
 use super::text::quoted;
-use super::{Condition, Effective, Limit, Rule};
+use super::{Charging, Condition, Effective, Limit, Pattern, Rule};
 use crate::request_path::EncodedSlash;
 
 /// All warnings. When there are too many rules to compare, some warnings are left out. Paths have one
@@ -19,6 +19,7 @@ pub(crate) fn lint(rules: &[Rule], forms: &[EncodedSlash]) -> Vec<Finding> {
     duplicates(rules, &mut findings);
     unknown_replaced(rules, &mut findings);
     below_a_key(rules, &mut effort, &mut findings);
+    postpaid_beside_prepaid(rules, &mut effort, &mut findings);
     for (index, rule) in rules.iter().enumerate() {
         shadowed_overrides(index, rule, &mut effort, &mut findings);
         without_effect(index, rule, &mut findings);
@@ -64,8 +65,9 @@ fn shadowed_in_groups(rules: &[Rule], effort: &mut WorkBudget, findings: &mut Ve
 fn duplicates(rules: &[Rule], findings: &mut Vec<Finding>) {
     let mut seen = HashMap::new();
     for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.group.is_none()) {
-        let Rule { id, conditions, key, limit, cost, mode, overrides, .. } = rule;
-        let all = format!("{:?}", (&id.domain, conditions, key, limit, cost, mode, overrides));
+        let Rule { id, conditions, key, limit, cost, mode, charging, overrides, .. } = rule;
+        let limit = (limit, cost, mode, charging);
+        let all = format!("{:?}", (&id.domain, conditions, key, limit, overrides));
         let first = *seen.entry(all).or_insert(index);
         if first != index {
             let names = (quoted(&rule.id.name), quoted(&rules[first].id.name));
@@ -90,6 +92,78 @@ fn unknown_replaced(rules: &[Rule], findings: &mut Vec<Finding>) {
             findings.push(warning(index, "replaces", message));
         }
     }
+}
+
+/// Postpaid rules whose bookings another rule can prevent: where that one denies a request, nothing is
+/// booked.
+fn postpaid_beside_prepaid(rules: &[Rule], effort: &mut WorkBudget, findings: &mut Vec<Finding>) {
+    let mut domains = BTreeMap::<_, Vec<usize>>::new();
+    for (index, rule) in rules.iter().enumerate() {
+        domains.entry(&rule.id.domain).or_default().push(index);
+    }
+    let is_postpaid = |index: &usize| rules[*index].charging == Charging::Postpaid;
+    for members in domains.into_values() {
+        let denies = |index: &usize| !is_postpaid(index) && !rules[*index].is_shadow();
+        for &index in members.iter().filter(|index| is_postpaid(index)) {
+            let rule = &rules[index];
+            let both_apply = |other: &usize| {
+                let other = &rules[*other];
+                (rule.group.is_none() || rule.group != other.group)
+                    && effort.spend(1)
+                    && may_both_hold(&rule.conditions, &other.conditions)
+            };
+            let mut others = members.iter().copied().filter(denies);
+            let Some(other) = others.find(both_apply) else { continue };
+            let names = (quoted(&rule.id.name), quoted(&rules[other].id.name));
+            let message = format!(
+                "{} is postpaid and {} is not: the cost of a request that {} denies is not booked",
+                names.0, names.1, names.1,
+            );
+            let other = RelatedKey { rule: other, element: None, text: "the other rule is" };
+            findings.push(
+                warning(index, "postpaid", message)
+                    .hint("match them with different requests, or put them into different domains")
+                    .other(other),
+            );
+        }
+    }
+}
+
+/// Whether a request may meet both, as far as exact values tell.
+fn may_both_hold(one: &[Condition], other: &[Condition]) -> bool {
+    let is_exact = |it: &Condition| it.any_of.iter().all(|it| matches!(it, Pattern::Equals(_)));
+    one.iter().filter(|it| is_exact(it)).all(|one| {
+        let other = other.iter().find(|it| it.attribute == one.attribute && is_exact(it));
+        other.is_none_or(|other| other.any_of.iter().any(|it| one.any_of.contains(it)))
+    })
+}
+
+/// Limits of tokens where Envoy is served: it sends their number when a stream is done, and a query
+/// of 0 before.
+pub(crate) fn lint_for_envoy(rules: &[Rule]) -> Vec<Finding> {
+    let speaks_of_tokens = |rule: &Rule| {
+        let texts = [Some(&*rule.id.name), Some(&*rule.id.domain), rule.deny.as_deref()];
+        texts.into_iter().flatten().any(|text| text.to_ascii_lowercase().contains("token"))
+    };
+    let is_prepaid = |rule: &Rule| {
+        rule.charging != Charging::Postpaid
+            && rule.cost.is_none()
+            && !matches!(rule.limit, Limit::Cooldown(_) | Limit::Slots(_))
+    };
+    let found = rules.iter().enumerate().filter(|(_, it)| is_prepaid(it) && speaks_of_tokens(it));
+    found
+        .map(|(index, rule)| {
+            let message = format!(
+                "{} counts tokens and is not postpaid: Envoy sends their number when a stream is done, \
+                 and what is left may be less",
+                quoted(&rule.id.name),
+            );
+            warning(index, "name", message).hint(
+                "add `postpaid = true`, so that they are booked in full; or use reservations; a rule \
+                 that counts requests has `cost = 1`",
+            )
+        })
+        .collect()
 }
 
 /// Limits for all keys that allow less than a limit for one key does.
@@ -209,7 +283,13 @@ fn without_effect(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
         findings.push(warning(index, "effective", message).hint(hint));
     }
     let Some(capacity) = capacity(&rule.limit) else { return };
-    let dear = rule.cost.iter().flat_map(|table| &table.rows).find(|(_, cost)| *cost > capacity);
+    let is_prepaid = rule.charging != Charging::Postpaid;
+    let dear = rule
+        .cost
+        .iter()
+        .filter(|_| is_prepaid)
+        .flat_map(|table| &table.rows)
+        .find(|(_, cost)| *cost > capacity);
     if let Some((_, cost)) = dear {
         let message = format!("a request of cost {cost} is never allowed: the limit is {capacity}");
         findings.push(warning(index, "cost", message).hint("raise the limit, or lower the cost"));

@@ -11,7 +11,7 @@ use super::diagnostic::{
     Diagnostic, Origin, PolicyErrors, RawDiagnostic, RelatedSpan, Severity, Source,
 };
 use super::load::{FileRules, domain_twice};
-use super::{Parsed, Policy, Rule, fields, lints};
+use super::{Listen, Parsed, Policy, Rule, fields, lints};
 use crate::request_path::EncodedSlash;
 use diagnostic_sink::DiagnosticSink;
 use reader::TableReader;
@@ -126,7 +126,11 @@ fn parse_text(
             FileScope::Whole => &[policy.settings.encoded_slash],
             FileScope::Part => &[EncodedSlash::Decode, EncodedSlash::Keep],
         };
-        for finding in lints::lint(&policy.rules, forms) {
+        let mut findings = lints::lint(&policy.rules, forms);
+        if server.grpc().is_some_and(|it| !matches!(it, Listen::Off)) {
+            findings.extend(lints::lint_for_envoy(&policy.rules));
+        }
+        for finding in findings {
             report.push(located(finding, &spans));
         }
     }

@@ -3,6 +3,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::Debt;
+
 use super::rule_builder::RuleBuilder;
 use super::text::TextError;
 use super::{Condition, CostTable, Grant, Key, Limit, Metadata, Override, RuleId, Share};
@@ -28,7 +30,7 @@ pub struct Rule {
     /// `None`: the store's default for the limit.
     pub(crate) durability: Option<Durability>,
     pub(crate) reserve_for: Duration,
-    pub(crate) charge_refused: bool,
+    pub(crate) charging: Charging,
     pub(crate) quota_mode: bool,
     /// Names of rules of its domain.
     pub(crate) replaces: Vec<Box<str>>,
@@ -81,7 +83,7 @@ impl Rule {
             empty: Empty::default(),
             durability: None,
             reserve_for: Self::DEFAULT_RESERVE_FOR,
-            charge_refused: false,
+            charging: Charging::default(),
             quota_mode: false,
             replaces: Vec::new(),
             effective: Effective::default(),
@@ -106,9 +108,20 @@ impl Rule {
         };
         let is_alike = match &given.grant {
             Grant::Unlimited => true,
-            Grant::Limit(given) => given.is_like(&self.limit),
+            Grant::Limit(given) => given.is_like(&self.limit) && !self.loses_debt_to(given),
         };
         is_alike && given.key.iter().all(is_in_key)
+    }
+
+    /// Whether the limit of an override would forgive what the rule books: it is postpaid, and the limit
+    /// is a bucket without the debt that the rule's has.
+    pub(crate) fn loses_debt_to(&self, given: &Limit) -> bool {
+        let debts = match (&self.limit, given) {
+            (Limit::Bucket(own), Limit::Bucket(given)) => Some((own.debt(), given.debt())),
+            _ => None,
+        };
+        self.charging == Charging::Postpaid
+            && debts.is_some_and(|(own, given)| own != Debt::Nothing && given == Debt::Nothing)
     }
 
     /// Whether it uses an attribute: in its conditions, its key or its costs.
@@ -246,10 +259,10 @@ impl Rule {
         self.reserve_for
     }
 
-    /// Whether it also charges denied requests.
+    /// Which requests it charges.
     #[must_use]
-    pub const fn charges_refused(&self) -> bool {
-        self.charge_refused
+    pub const fn charging(&self) -> Charging {
+        self.charging
     }
 
     /// Whether it is in Envoy's quota mode.
@@ -350,6 +363,30 @@ pub enum OnError {
     /// The process decides by itself, with this share of the limit. For buckets, windows and sliding
     /// windows.
     Local(Share),
+}
+
+/// Which requests a rule charges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Charging {
+    /// Those that are allowed.
+    #[default]
+    Allowed,
+    /// Denied ones as well: a window counts all of their cost, past its maximum, and other limits
+    /// what remains.
+    Refused,
+    /// All, and in full, whatever is left: for costs that are known only afterwards. A request is
+    /// allowed if at least one whole unit was left before.
+    Postpaid,
+}
+
+impl Charging {
+    /// How far a bucket may be overdrawn where its rule does not say.
+    pub(crate) const fn default_debt_of_buckets(self) -> Debt {
+        match self {
+            Self::Postpaid => Debt::All,
+            Self::Allowed | Self::Refused => Debt::Nothing,
+        }
+    }
 }
 
 /// What happens to a request without an attribute that the key needs.

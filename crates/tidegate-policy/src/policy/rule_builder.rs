@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use super::rule::{Durability, Effective, Empty, Missing, Mode, OnError, Rule, RuleError};
+use tidegate_core::Debt;
+
+use super::rule::{
+    Charging, Durability, Effective, Empty, Missing, Mode, OnError, Rule, RuleError,
+};
 use super::text::LONGEST;
-use super::{Condition, CostTable, Key, Limit, Override};
+use super::{Condition, CostTable, Grant, Key, Limit, Override};
 
 /// Builds a [`Rule`], as a policy file would have it. Every setting has a default.
 ///
@@ -131,7 +135,17 @@ impl RuleBuilder {
     /// Also charges requests that it or another rule denies: a window counts all of their cost,
     /// past its maximum, and other limits what remains.
     pub fn charge_refused(mut self) -> Self {
-        self.rule.charge_refused = true;
+        self.rule.charging = Charging::Refused;
+        self
+    }
+
+    /// Books costs in full, whatever is left, because they are known only afterwards: a request is
+    /// allowed if at least one whole unit was left before, and a cost of 0 if one is left.
+    ///
+    /// A bucket without a debt may be overdrawn by any amount then, as quotas and windows may; those
+    /// of overrides as well.
+    pub fn postpaid(mut self) -> Self {
+        self.rule.charging = Charging::Postpaid;
         self
     }
 
@@ -161,11 +175,32 @@ impl RuleBuilder {
     pub fn build(self) -> Result<Rule, RuleError> {
         match self.error {
             Some(error) => Err(error),
-            None => Ok(self.rule),
+            None => Ok(self.rule.with_debt_of_postpaid()),
         }
     }
 
     fn fail(&mut self, error: impl Into<RuleError>) {
         self.error.get_or_insert(error.into());
+    }
+}
+
+impl Rule {
+    /// Gives the buckets of a postpaid rule a debt, where they have none.
+    fn with_debt_of_postpaid(mut self) -> Self {
+        if self.charging == Charging::Postpaid {
+            let overrides = self.overrides.iter_mut().filter_map(|given| match &mut given.grant {
+                Grant::Limit(limit) => Some(limit),
+                Grant::Unlimited => None,
+            });
+            for limit in overrides.chain([&mut self.limit]) {
+                if let Limit::Bucket(bucket) = limit
+                    && bucket.debt() == Debt::Nothing
+                {
+                    // A debt without a bound fits every bucket.
+                    *bucket = bucket.with_debt(Debt::All).unwrap_or(*bucket);
+                }
+            }
+        }
+        self
     }
 }

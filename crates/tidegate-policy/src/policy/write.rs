@@ -1,7 +1,7 @@
 //! Policies as text, which parses as the same policy again.
 
 use super::{
-    Durability, Effective, Empty, Grant, Missing, Mode, OnError, Override, Policy, Rule,
+    Charging, Durability, Effective, Empty, Grant, Missing, Mode, OnError, Override, Policy, Rule,
     ServerSettings,
 };
 use values::TableWriter;
@@ -67,7 +67,7 @@ impl Rule {
         lines.add_unless(self.key.parts.is_empty(), "key", || {
             values::list(values::key_parts(&self.key).iter().map(|part| text(part)))
         });
-        let (algorithm, limit) = limits::in_full(&self.limit);
+        let (algorithm, limit) = limits::in_full(&self.limit, self.charging);
         lines.add(algorithm, limit);
         lines.add_some("cost", self.cost.as_ref().map(values::costs));
         lines.add_some("deny", self.deny.as_deref().map(text));
@@ -109,7 +109,11 @@ impl Rule {
         lines.add_unless(self.reserve_for == Self::DEFAULT_RESERVE_FOR, "reserve_for", || {
             values::duration(self.reserve_for)
         });
-        lines.add_unless(!self.charge_refused, "charge_refused", || "true".into());
+        match self.charging {
+            Charging::Allowed => {}
+            Charging::Refused => lines.add("charge_refused", "true".into()),
+            Charging::Postpaid => lines.add("postpaid", "true".into()),
+        }
         lines.add_unless(!self.quota_mode, "quota_mode", || "true".into());
         lines.add_unless(self.replaces.is_empty(), "replaces", || {
             values::list(self.replaces.iter().map(|name| text(name)))
@@ -129,7 +133,7 @@ pub fn override_table(rule: &Rule, given: &Override) -> String {
     let mut entries = vec![("key", conditions(&given.key))];
     match &given.grant {
         Grant::Unlimited => entries.push(("unlimited", "true".into())),
-        Grant::Limit(limit) => entries.extend(limits::over(&rule.limit, limit)),
+        Grant::Limit(limit) => entries.extend(limits::over(rule, limit)),
     }
     entries.extend(given.until_ns.map(|until_ns| ("until", time(until_ns))));
     values::table(entries)

@@ -23,6 +23,9 @@ pub(crate) struct RuleUsageBody<'a> {
     /// `None` where an override lifts the limit.
     pub(crate) limit: Option<u64>,
     pub(crate) remaining: Option<u64>,
+    /// Units used or held beyond the limit; absent where there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) debt: u64,
     pub(crate) share: Option<ShareNumber>,
     /// `None` if it is unknown.
     pub(crate) reset_after_ms: Option<u64>,
@@ -47,10 +50,16 @@ impl<'a> RuleUsageBody<'a> {
             held: usage.held,
             limit: usage.limit,
             remaining: usage.remaining,
+            debt: usage.debt,
             share: usage.share_ppm().map(ShareNumber),
             reset_after_ms: reset_after_ms(usage.reset),
         }
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(units: &u64) -> bool {
+    *units == 0
 }
 
 impl ShareNumber {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate::policy::{Mode, RuleId};
+use tidegate::policy::{Charging, Mode, RuleId};
 use tidegate::{Report, RuleReport, Wait, WindowUnit};
 use tidegate_proto::headers::LimitFields;
 use tidegate_proto::rls::rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit};
@@ -82,10 +82,12 @@ fn limit(rule: &RuleReport<'_>) -> RateLimit {
     RateLimit { requests_per_unit, unit: unit.into(), name: rule.rule.name().into() }
 }
 
-/// The capacity of a limit: 0 if it is below the cost of every request.
+/// The capacity of a limit: 0 if it is below the cost of every request, which a postpaid rule books
+/// all the same.
 fn capacity(rule: &RuleReport<'_>) -> u64 {
     let max = rule.decision.limit();
-    if rule.price.is_some_and(|price| price > max) { 0 } else { max }
+    let is_prepaid = rule.charging != Charging::Postpaid;
+    if is_prepaid && rule.price.is_some_and(|price| price > max) { 0 } else { max }
 }
 
 /// The headers for the client: `retry-after`, and those of the configured dialect, of the enforced

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tidegate::Timestamp;
 use tidegate::redis::Redis;
+use tidegate::{BookingTally, Timestamp};
 
 use super::process::write_process;
 use super::tls::write_tls;
@@ -75,6 +75,7 @@ impl MetricsSources<'_> {
                 text.sample(name, &labels, count);
             }
         }
+        self.write_bookings(text);
         self.metrics.write_unmatched(&self.engine.policy(), text);
         let single = [
             ("tidegate_banned_total", "Number of requests denied by a ban.", &self.metrics.banned),
@@ -98,6 +99,40 @@ impl MetricsSources<'_> {
         let Verdicts { allowed, denied } = &self.metrics.throttle;
         for (outcome, counter) in [("allow", allowed), ("deny", denied)] {
             text.sample(name, &[("outcome", outcome)], counter.get());
+        }
+    }
+
+    /// What postpaid rules have booked. Without one the families are empty.
+    fn write_bookings(&self, text: &mut Exposition) {
+        let bookings = self.engine.bookings();
+        let families: [(&str, &str, fn(&BookingTally) -> u64); 4] = [
+            (
+                "tidegate_booked_units_total",
+                "Units that checks of postpaid rules have charged.",
+                |it| it.booked,
+            ),
+            (
+                "tidegate_overdrawn_units_total",
+                "Of the booked units, those beyond what was left.",
+                |it| it.overdrawn,
+            ),
+            (
+                "tidegate_forgiven_units_total",
+                "Units that checks of postpaid rules did not charge, because of the debt or the size of a state.",
+                |it| it.forgiven,
+            ),
+            (
+                "tidegate_unbooked_units_total",
+                "Units that checks of postpaid rules did not charge, because another rule denied the request.",
+                |it| it.unbooked,
+            ),
+        ];
+        for (name, help, units) in families {
+            text.family(name, "counter", help);
+            for tally in &bookings {
+                let labels = [("domain", tally.rule.domain()), ("rule", tally.rule.name())];
+                text.sample(name, &labels, units(tally));
+            }
         }
     }
 

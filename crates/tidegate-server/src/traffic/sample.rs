@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidegate::policy::{Mode, RuleId};
+use tidegate::policy::{Charging, Mode, RuleId};
 use tidegate::{Clock, KeyName, Report, Request, Timestamp};
 
 use crate::engine::DaemonEngine;
@@ -117,7 +117,11 @@ impl Sample {
             let now = engine.clock().now();
             let Some(weight) = weight(now) else { return };
             let is_denying = !key.decision.is_allowed() && key.mode == Mode::Enforce;
-            let is_denied_by_others = denying > usize::from(is_denying) && !key.charges_refused();
+            let is_denied_by_others = match key.charging() {
+                Charging::Allowed => denying.all > usize::from(is_denying),
+                Charging::Refused => false,
+                Charging::Postpaid => denying.prepaid > 0,
+            };
             let entry = Entry {
                 at: now,
                 key: mixed,
@@ -324,12 +328,24 @@ impl Entry {
     }
 }
 
-/// How many enforced rules denied.
-fn denying_rules(report: &Report) -> usize {
+/// How many rules denied a request, and how many of them are not postpaid.
+#[derive(Clone, Copy, Debug)]
+struct DenyingRules {
+    all: usize,
+    prepaid: usize,
+}
+
+/// The enforced rules that denied.
+fn denying_rules(report: &Report) -> DenyingRules {
+    let mut rules = DenyingRules { all: 0, prepaid: 0 };
     if report.is_allowed() {
-        return 0;
+        return rules;
     }
-    report.rules().filter(|it| it.mode == Mode::Enforce && !it.decision.is_allowed()).count()
+    for rule in report.rules().filter(|it| it.mode == Mode::Enforce && !it.decision.is_allowed()) {
+        rules.all += 1;
+        rules.prepaid += usize::from(rule.charging != Charging::Postpaid);
+    }
+    rules
 }
 
 /// Spreads a hash again: its high bits also decide which keys a share of enforcement is for.

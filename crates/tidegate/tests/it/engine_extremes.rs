@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate::policy::{Limit, Policy, Rule};
 use tidegate::testing::Dice;
 use tidegate::{
-    Bucket, Clock, Engine, ManualClock, MemoryStore, Rate, Request, Timestamp, Wait, WhenFull,
+    Bucket, Clock, Debt, Engine, ManualClock, MemoryStore, Rate, Request, Timestamp, Wait, WhenFull,
 };
 
 /// Every rate gives a whole number of these parts of a unit in a nanosecond.
@@ -57,7 +57,7 @@ impl Model {
 
 fn policy(rate: (u64, u64), burst: u64, debt: u64) -> Option<Policy> {
     let rate = Rate::new(rate.0, Duration::from_nanos(rate.1)).unwrap();
-    let bucket = Bucket::new(rate, burst).ok()?.with_debt(debt).ok()?;
+    let bucket = Bucket::new(rate, burst).ok()?.with_debt(Debt::up_to(debt)).ok()?;
     Some(Policy::new([Rule::builder("r", Limit::Bucket(bucket)).build().unwrap()]).unwrap())
 }
 

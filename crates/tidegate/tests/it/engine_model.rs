@@ -653,7 +653,7 @@ fn limit(algorithm: u8, numbers: Numbers) -> Any {
     match algorithm % 6 {
         0 => {
             let bucket = Bucket::new(Rate::new(count, per).unwrap(), max).unwrap();
-            Any::Bucket(bucket.with_debt(u64::from(flavour % 3)).unwrap())
+            Any::Bucket(bucket.with_debt(Debt::up_to(u64::from(flavour % 3))).unwrap())
         }
         1 => {
             let window = Window::new(max, per).unwrap();

@@ -1,8 +1,8 @@
 //! Policy files: what they contain, and the errors of invalid ones.
 
 use tidegate::policy::{
-    Condition, CostTable, Cycle, Durability, Effective, Grant, KeyPart, Limit, Listen, Missing,
-    Mode, Override, Parsed, Policy, Rule, Slots, Unmatched,
+    Charging, Condition, CostTable, Cycle, Durability, Effective, Grant, KeyPart, Limit, Listen,
+    Missing, Mode, Override, Parsed, Policy, Rule, Slots, Unmatched,
 };
 use tidegate::{Bucket, Carry, Cooldown, Quota, Rate, Request, Sliding, WhenFull, Window};
 
@@ -54,7 +54,7 @@ fn the_sample_parses_into_its_details() {
     assert_eq!(rest.cost().unwrap().cost("anything"), Some(5));
     assert_eq!((rest.missing(), rest.durability()), (Missing::Share, Some(Durability::Flush)));
     assert_eq!((rest.reserve_for(), rest.effective()), (seconds(5_400), Effective::Next));
-    assert!(rest.charges_refused());
+    assert_eq!(rest.charging(), Charging::Refused);
 }
 
 #[test]

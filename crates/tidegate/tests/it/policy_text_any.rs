@@ -165,7 +165,7 @@ fn limit(fixed: Fixed) -> BoxedStrategy<Limit> {
             .prop_filter_map("a bucket", |(count, period, burst, debt)| {
                 let rate = Rate::new(count, period).ok()?;
                 let bucket = Bucket::new(rate, burst.unwrap_or(count)).ok()?;
-                bucket.with_debt(debt.unwrap_or(0)).ok().map(Limit::Bucket)
+                bucket.with_debt(Debt::up_to(debt.unwrap_or(0))).ok().map(Limit::Bucket)
             })
             .boxed(),
         1 => (small(), duration())

@@ -223,7 +223,7 @@ fn any_limit(kind: u64, dice: &mut Dice) -> Limit {
         0 | 1 => {
             let rate = Rate::new(1 + dice.below(9), ms(dice)).unwrap();
             let bucket = Bucket::new(rate, max).unwrap();
-            Limit::Bucket(bucket.with_debt(dice.below(8)).unwrap())
+            Limit::Bucket(bucket.with_debt(Debt::up_to(dice.below(8))).unwrap())
         }
         2 => Limit::Window(Window::new(max, ms(dice) * 7).unwrap()),
         3 => Limit::Sliding(Sliding::new(max, ms(dice) * 7, 10).unwrap()),

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tidegate::policy::{Durability, Grant, Limit, OnError, Policy};
+use tidegate::policy::{Charging, Durability, Grant, Limit, OnError, Policy};
 
 use super::{Algorithm, Limits, UserLimit};
 
@@ -19,7 +19,7 @@ fn default_is_twenty_per_hour_in_windows_since_1970() {
     assert_eq!(rule.domain(), "ratelimit");
     assert_eq!(rule.without_store(), OnError::Allow);
     assert_eq!(rule.durability(), Some(Durability::Flush));
-    assert!(!rule.charges_refused());
+    assert_eq!(rule.charging(), Charging::Allowed);
 }
 
 #[test]

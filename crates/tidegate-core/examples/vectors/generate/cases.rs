@@ -39,7 +39,11 @@ const fn quota_of_10(carry: Carry, debt: Debt) -> Limit {
 }
 
 const fn bucket_of(count: u64, period_ns: u64, burst: u64) -> Limit {
-    Limit::Bucket { count, period_ns, burst, debt: 0 }
+    Limit::Bucket { count, period_ns, burst, debt: Debt::Nothing }
+}
+
+const fn overdrawn_of(count: u64, period_ns: u64, burst: u64) -> Limit {
+    Limit::Bucket { count, period_ns, burst, debt: Debt::All }
 }
 
 const fn window_of(max: u64, per_ns: u64) -> Limit {
@@ -199,7 +203,7 @@ const BUCKET: &[Raw] = &[
     ),
     (
         "commit into debt",
-        &[Limit::Bucket { count: 1, period_ns: SECOND, burst: 5, debt: 10 }],
+        &[Limit::Bucket { count: 1, period_ns: SECOND, burst: 5, debt: Debt::UpTo(10) }],
         "hold 5; commit 5 12; check 0; check 1; @6999ms check 0; @7000ms check 0; check 1; \
          @8000ms check 1; hold 1; @9000ms commit 0 100",
     ),
@@ -258,6 +262,43 @@ const BUCKET: &[Raw] = &[
         "largest burst",
         &[bucket_of(1_000_000_000, SECOND, u64::MAX)],
         "check max; check 1; @7ns check 8; check 7; hold 1; @1us peek 0",
+    ),
+    (
+        "postpaid: booked in full, and paid by refilling",
+        &[overdrawn_of(1, SECOND, 10)],
+        "postpaid 0; postpaid 25; postpaid 0; postpaid 5; @20999ms postpaid 0; @21000ms postpaid 0; \
+         postpaid 1; postpaid 1; @31000ms refund 4; postpaid 0",
+    ),
+    (
+        "postpaid: a part of a unit does not count as left",
+        &[overdrawn_of(1, SECOND, 2)],
+        "postpaid 1; @500ms postpaid 1; postpaid 0; postpaid 1; @1499ms postpaid 0; @2500ms postpaid 3",
+    ),
+    (
+        "postpaid: up to a debt",
+        &[Limit::Bucket { count: 1, period_ns: SECOND, burst: 5, debt: Debt::UpTo(10) }],
+        "postpaid 100; postpaid 0; @10999ms postpaid 0; @11000ms postpaid 100; @22000ms postpaid 1",
+    ),
+    (
+        "postpaid: beside a hold",
+        &[overdrawn_of(1, SECOND, 10)],
+        "hold 4; postpaid 20; postpaid 0; @14999ms postpaid 0; @15000ms postpaid 0; cancel 4; \
+         postpaid 0; postpaid 1",
+    ),
+    (
+        "postpaid: edited there and back",
+        &[overdrawn_of(1, SECOND, 10), overdrawn_of(3, SECOND, 30)],
+        "postpaid 40; edit 1; postpaid 0; edit 0; postpaid 0; @30999ms postpaid 0; @31000ms postpaid 0",
+    ),
+    (
+        "postpaid: a booking without room changes nothing",
+        &[bucket_of(1, SECOND, 2)],
+        "hold 2; @1000ms postpaid 1; @0ms check 0; postpaid 0",
+    ),
+    (
+        "postpaid: as far as a state can count",
+        &[overdrawn_of(1, DAY, 1)],
+        "postpaid max; postpaid max; postpaid 0; @end postpaid 0",
     ),
 ];
 
@@ -345,6 +386,32 @@ const WINDOW: &[Raw] = &[
         "check 4294967294; check max; check 2; check 1; @1000ms hold 4294967295; check 1",
     ),
     ("windows of one nanosecond", &[aligned_of(2, 1)], "check 2; check 1; @1ns check 2; check 1"),
+    (
+        "postpaid: booked in full until the window ends",
+        &[MINUTE],
+        "postpaid 0; postpaid 9; postpaid 25; postpaid 0; postpaid 1; @59999ms postpaid 0; \
+         @60000ms postpaid 0; postpaid 3; refund 2; postpaid 0",
+    ),
+    (
+        "postpaid: on the grid",
+        &[ON_GRID],
+        "@30000ms postpaid 11; postpaid 0; @60000ms postpaid 10; postpaid 0; refund 1; postpaid 0",
+    ),
+    (
+        "postpaid: as far as a window can count",
+        &[MINUTE],
+        "postpaid max; postpaid 1; postpaid 0; refund 4294967290; postpaid 0; @60000ms postpaid 0",
+    ),
+    (
+        "postpaid: beside a hold",
+        &[MINUTE],
+        "hold 9; postpaid 5; postpaid 0; @60000ms postpaid 0; hold 1; postpaid 0; cancel 1; postpaid 2",
+    ),
+    (
+        "postpaid: a hold that a full count has no room for",
+        &[MINUTE],
+        "hold 3; postpaid 4294967294; commit 3 3; postpaid 0; refund max; postpaid 0",
+    ),
 ];
 
 const SLIDING: &[Raw] = &[
@@ -459,6 +526,33 @@ const SLIDING: &[Raw] = &[
         "longer than the clock is left",
         &[sliding_of(1, END, 15)],
         "@1ns check 1; check 1; @end check 1",
+    ),
+    (
+        "postpaid: booked in full until it leaves, from the log",
+        &[LOG],
+        "postpaid 2; @1000ms postpaid 4; postpaid 0; @10000ms postpaid 0; @10999ms postpaid 0; \
+         @11000ms postpaid 0; postpaid 3; postpaid 0",
+    ),
+    (
+        "postpaid: booked in full until it leaves, by sub-windows",
+        &[PARTS],
+        "postpaid 12; @3000ms postpaid 40; postpaid 0; @11000ms postpaid 0; @13999ms postpaid 0; \
+         @14000ms postpaid 0; postpaid 1; refund 1; postpaid 0",
+    ),
+    (
+        "postpaid: as far as a sliding window can count",
+        &[PARTS],
+        "postpaid max; postpaid 1; postpaid 0; refund 4294967285; postpaid 0; @11000ms postpaid 0",
+    ),
+    (
+        "postpaid: beside a hold",
+        &[LOG],
+        "hold 2; postpaid 5; postpaid 0; @10000ms postpaid 0; cancel 2; postpaid 1",
+    ),
+    (
+        "postpaid: a hold that a full count has no room for",
+        &[PARTS],
+        "hold 3; postpaid 4294967294; commit 3 3; postpaid 0; refund max; postpaid 0",
     ),
 ];
 
@@ -707,5 +801,39 @@ const QUOTA: &[Raw] = &[
         &[Limit::Quota { max: u64::MAX, carry: Carry::All, debt: Debt::All }],
         "period 0 host check max; check 1; period 1 host check 1; period max host peek 0; \
          check max; check 1",
+    ),
+    (
+        "postpaid: booked in full, and paid by the next periods",
+        &[LAPSES],
+        "period 0 1000ms postpaid 0; postpaid 4; postpaid 28; postpaid 0; postpaid 3; \
+         @1000ms period 1 2000ms postpaid 0; @2000ms period 2 3000ms postpaid 0; \
+         @3000ms period 3 4000ms postpaid 0; postpaid 5; postpaid 1; refund 2; postpaid 0",
+    ),
+    (
+        "postpaid: rounds, with units carried over",
+        &[ALL],
+        "period 0 host postpaid 3; period 1 host postpaid 0; postpaid 20; postpaid 0; period 2 host \
+         postpaid 7; postpaid 0",
+    ),
+    (
+        "postpaid: up to a debt",
+        &[LAPSES_DEBT_UP_TO_4],
+        "period 0 host postpaid 9; postpaid 50; postpaid 50; period 1 host postpaid 5; postpaid 1; \
+         postpaid 1",
+    ),
+    (
+        "postpaid: no debt",
+        &[LAPSES_NO_DEBT],
+        "period 0 host postpaid 9; postpaid 50; postpaid 0; period 1 host postpaid 0",
+    ),
+    (
+        "postpaid: beside a hold",
+        &[LAPSES],
+        "period 0 1000ms hold 4; postpaid 9; postpaid 0; @1000ms period 1 2000ms postpaid 0",
+    ),
+    (
+        "postpaid: largest numbers",
+        &[Limit::Quota { max: u64::MAX, carry: Carry::All, debt: Debt::All }],
+        "period 0 host postpaid max-1; postpaid max; postpaid max; postpaid 0; period 3 host postpaid 0",
     ),
 ];

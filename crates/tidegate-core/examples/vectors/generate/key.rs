@@ -11,7 +11,7 @@ use super::json::Object;
 /// The numbers of a limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
-    Bucket { count: u64, period_ns: u64, burst: u64, debt: u64 },
+    Bucket { count: u64, period_ns: u64, burst: u64, debt: Debt },
     Window { max: u64, per_ns: u64, aligned: bool },
     Sliding { max: u64, per_ns: u64, parts: u32 },
     Cooldown { gap_ns: u64, extended_by_refusals: bool },
@@ -22,6 +22,7 @@ pub(crate) enum Limit {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Check { cost: u64 },
+    CheckPostpaid { cost: u64 },
     Peek { cost: u64 },
     Refund { units: u64 },
     Hold { units: u64 },
@@ -134,6 +135,7 @@ fn carry_over<L: Algorithm>(old: &mut L, state: &mut L::State, new: L, now: Time
 fn stepped<L: Algorithm>(limit: &L, state: &mut L::State, op: &Op, now: Timestamp) -> Expect {
     match *op {
         Op::Check { cost } => Expect::Decided(limit.check(state, cost, now)),
+        Op::CheckPostpaid { cost } => Expect::Decided(limit.check_postpaid(state, cost, now)),
         Op::Peek { cost } => Expect::Decided(limit.peek(state, cost, now)),
         Op::Hold { units } => Expect::Decided(limit.hold(state, units, now)),
         Op::Refund { units } => Expect::Given(limit.refund(state, units, now)),
@@ -155,6 +157,9 @@ fn quota_stepped(
 ) -> Expect {
     match *op {
         Op::Check { cost } => Expect::Decided(limit.check(state, cost, period, now)),
+        Op::CheckPostpaid { cost } => {
+            Expect::Decided(limit.check_postpaid(state, cost, period, now))
+        }
         Op::Peek { cost } => Expect::Decided(limit.peek(state, cost, period, now)),
         Op::Hold { units } => {
             let decision = limit.hold(state, units, period, now);
@@ -192,7 +197,14 @@ impl Limit {
                 .number("count", count)
                 .number("period_ns", period_ns)
                 .number("burst", burst)
-                .number("debt", debt),
+                .text(
+                    "debt",
+                    &match debt {
+                        Debt::Nothing => "0".to_owned(),
+                        Debt::UpTo(units) => units.to_string(),
+                        Debt::All => "all".to_owned(),
+                    },
+                ),
             Self::Window { max, per_ns, aligned } => object
                 .text("kind", "window")
                 .number("max", max)
@@ -228,6 +240,7 @@ impl Op {
     pub(crate) fn write(&self, line: &mut Object) {
         match self {
             Self::Check { cost } => line.text("op", "check").number("cost", *cost),
+            Self::CheckPostpaid { cost } => line.text("op", "check_postpaid").number("cost", *cost),
             Self::Peek { cost } => line.text("op", "peek").number("cost", *cost),
             Self::Refund { units } => line.text("op", "refund").number("units", *units),
             Self::Hold { units } => line.text("op", "hold").number("units", *units),

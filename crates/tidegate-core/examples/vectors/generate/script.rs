@@ -29,6 +29,7 @@ fn op<'a>(word: &str, limits: &[Limit], words: &mut impl Iterator<Item = &'a str
     let first = next(words);
     match word {
         "check" => Op::Check { cost: first },
+        "postpaid" => Op::CheckPostpaid { cost: first },
         "peek" => Op::Peek { cost: first },
         "refund" => Op::Refund { units: first },
         "hold" => Op::Hold { units: first },

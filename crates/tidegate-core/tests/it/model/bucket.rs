@@ -1,6 +1,6 @@
 use num_bigint::BigInt;
 use num_rational::BigRational;
-use tidegate_core::{Bucket, Wait};
+use tidegate_core::{Bucket, Debt, Wait};
 
 use super::{Event, Picture, Summary, nanos, reset_at, wait_until};
 
@@ -111,7 +111,7 @@ impl Picture for BucketPicture {
 
     fn chargeable(&self, units: u64, actual: u64, now: u64) -> u64 {
         let units = units.min(self.held);
-        let room = self.tokens(now) + whole(units) + whole(self.limit.debt());
+        let room = self.tokens(now) + whole(units) + whole(debt(&self.limit));
         actual.min(floor(&room).max(units))
     }
 }
@@ -119,7 +119,16 @@ impl Picture for BucketPicture {
 /// In any interval of `length` nanoseconds, at most this much: `burst + floor(rate · length)`.
 pub(crate) fn most_in(limit: &Bucket, length: u64) -> BigInt {
     let refilled = BucketPicture::per_ns(limit) * whole(length);
-    BigInt::from(limit.burst()) + BigInt::from(limit.debt()) + refilled.floor().to_integer()
+    BigInt::from(limit.burst()) + BigInt::from(debt(limit)) + refilled.floor().to_integer()
+}
+
+/// The bound of a debt, which every bucket of the model has.
+pub(crate) fn debt(limit: &Bucket) -> u64 {
+    match limit.debt() {
+        Debt::Nothing => 0,
+        Debt::UpTo(units) => units,
+        Debt::All => unreachable!("the model's numbers have no end, unlike those of a state"),
+    }
 }
 
 fn whole(value: impl Into<BigInt>) -> BigRational {

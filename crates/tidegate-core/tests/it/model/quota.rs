@@ -114,6 +114,17 @@ impl QuotaModel {
         summary
     }
 
+    pub(crate) fn check_postpaid(&mut self, cost: u64, period: Period, now: u64) -> Summary {
+        let before = self.peek(1, period, now);
+        if cost > 0 {
+            *self = self.at(period.index);
+            self.holds.push(ModelHold { units: 0, period: self.period, has_ended: false });
+            let _ = self.commit(self.holds.len() - 1, cost, period);
+        }
+        let after = self.peek(1, period, now);
+        if before.allowed { before.uncharged(after) } else { after }
+    }
+
     pub(crate) fn hold(&mut self, units: u64, period: Period, now: u64) -> Summary {
         let summary = self.decide(units, period, now);
         if summary.allowed && units > 0 {

@@ -185,7 +185,12 @@ impl Picture for SlidingPicture {
     fn chargeable(&self, units: u64, actual: u64, now: u64) -> u64 {
         let units = units.min(self.held);
         let taken = self.seen(now).units() + self.held - units;
-        actual.min(self.limit.max().saturating_sub(taken).max(units))
+        let countable = self.countable(actual, now);
+        actual.min(self.limit.max().saturating_sub(taken).max(units)).min(countable)
+    }
+
+    fn countable(&self, cost: u64, now: u64) -> u64 {
+        cost.min(u64::from(u32::MAX).saturating_sub(self.seen(now).units()))
     }
 }
 

@@ -97,6 +97,11 @@ impl Picture for WindowPicture {
         let units = units.min(self.held);
         let taken = u128::from(self.at(now).used) + u128::from(self.held - units);
         let room = u128::from(self.limit.max()).saturating_sub(taken);
-        actual.min(u64::try_from(room).unwrap().max(units))
+        let countable = self.countable(actual, now);
+        actual.min(u64::try_from(room).unwrap().max(units)).min(countable)
+    }
+
+    fn countable(&self, cost: u64, now: u64) -> u64 {
+        cost.min(u64::from(u32::MAX) - self.at(now).used)
     }
 }

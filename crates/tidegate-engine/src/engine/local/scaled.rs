@@ -28,14 +28,14 @@ pub(super) fn scaled(limit: &AnyLimit, share: Share) -> AnyLimit {
     }
 }
 
-/// Commits never reach a local state, so it needs no debt.
+/// A booking may overdraw it as far as the whole bucket.
 fn scaled_bucket(bucket: &Bucket, share: Share) -> Bucket {
     let burst = share.of(bucket.burst());
     let rates = [exact_rate(bucket.rate(), share), lower_rate(bucket.rate(), share)];
     for rate in rates.into_iter().flatten() {
         for burst in [burst, burst.min(SMALL_BURST)] {
-            if let Ok(bucket) = Bucket::new(rate, burst) {
-                return bucket;
+            if let Ok(smaller) = Bucket::new(rate, burst) {
+                return smaller.with_debt(bucket.debt()).unwrap_or(smaller);
             }
         }
     }

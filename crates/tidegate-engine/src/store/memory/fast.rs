@@ -5,7 +5,7 @@
 //! function most values would be moved to the stack and back.
 
 use tidegate_core::Timestamp;
-use tidegate_policy::policy::Mode;
+use tidegate_policy::policy::{Charging, Mode};
 use tidegate_table::table::{Locked, give_way, is_unchanged};
 
 use super::{MemoryStore, Plan, Width};
@@ -45,7 +45,9 @@ impl MemoryStore {
         now: Timestamp,
         decisions: &mut Decisions,
     ) -> Option<bool> {
-        if charges.len() > INLINE || charges.iter().any(|charge| charge.charge_refused) {
+        if charges.len() > INLINE
+            || charges.iter().any(|charge| charge.charging != Charging::Allowed)
+        {
             return None;
         }
         let mut list: FastList<'_> = [const { None }; INLINE];

@@ -17,7 +17,7 @@ use super::{
     Charge, DecideError, Decisions, Fallback, MemoryStore, Operation, Plan, Several, SlotTable,
     Width,
 };
-use crate::any_limit::{AnyLimit, AnyState};
+use crate::any_limit::{AnyLimit, AnyState, Booking};
 use crate::cycle::Times;
 use crate::history::{History, KeyRef, StoredState};
 use crate::transition::{self, EndingHold, KeyState, Outcome, View};
@@ -124,6 +124,12 @@ impl MemoryStore {
             }
             if let (Some((_, entry)), StateLocation::Slot { .. }) = (with.as_mut(), spots[index]) {
                 self.book(entry, plan.act, charge, outcome.units[index]);
+                if let Some(Booking { forgiven, .. }) = decisions.booking_of(index) {
+                    let transfer = JournalTransfer::Forgiven;
+                    let booking =
+                        JournalBooking { hash: charge.hash, entry: transfer, units: *forgiven };
+                    entry.book(self.durability(charge), booking);
+                }
             }
         }
         Ok(outcome)

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
 use tidegate_core::{Bucket, Rate, Timestamp};
-use tidegate_policy::policy::{Mode, Policy};
+use tidegate_policy::policy::{Charging, Mode, Policy};
 use tidegate_table::ManualClock;
 use tidegate_table::table::{Narrow, Tagged};
 
@@ -51,7 +51,7 @@ fn plan_of<'a>(version: u64, limits: &[&'a AnyLimit]) -> Plan<'a> {
         rule: 0,
         tag: 1,
         mode: Mode::Enforce,
-        charge_refused: false,
+        charging: Charging::Allowed,
         durability: Durability::Memory,
         family: hash,
         hash,

@@ -11,7 +11,7 @@ use crate::plan::{
     PlannedTicket,
 };
 use tidegate_policy::Attributes;
-use tidegate_policy::policy::{Condition, Durability, Mode};
+use tidegate_policy::policy::{Charging, Condition, Durability, Mode};
 
 /// A [`Plan`] without borrows.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ struct OwnedCharge {
     rule: u32,
     tag: u32,
     mode: Mode,
-    charge_refused: bool,
+    charging: Charging,
     durability: Durability,
     sets_durability: bool,
     family: u64,
@@ -50,7 +50,7 @@ impl OwnedPlan {
             rule: it.rule,
             tag: it.tag,
             mode: it.mode,
-            charge_refused: it.charge_refused,
+            charging: it.charging,
             durability: it.durability,
             sets_durability: plan.requests.is_some_and(|all| all.sets_durability(it)),
             family: it.family,
@@ -104,7 +104,7 @@ impl OwnedCharge {
             rule: self.rule,
             tag: self.tag,
             mode: self.mode,
-            charge_refused: self.charge_refused,
+            charging: self.charging,
             durability: self.durability,
             family: self.family,
             hash: self.hash,

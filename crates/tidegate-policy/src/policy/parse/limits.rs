@@ -8,12 +8,12 @@ use toml::de::DeValue;
 use super::reader::TableReader;
 use crate::calendar::Calendar;
 use crate::policy::text::{TextError, quoted};
-use crate::policy::{Cycle, Limit, Slots};
+use crate::policy::{Charging, Cycle, Limit, Slots};
 
 /// The numbers known so far.
 #[derive(Clone, Debug)]
 pub(super) enum LimitDraft {
-    Bucket { rate: Option<Rate>, burst: Option<u64>, debt: Option<u64> },
+    Bucket { rate: Option<Rate>, burst: Option<u64>, debt: Debt },
     Window { max: Option<u64>, per: Option<Duration>, align: Option<&'static str> },
     Sliding { max: Option<u64>, per: Option<Duration>, parts: Option<u64> },
     Cooldown { gap: Option<Duration> },
@@ -23,9 +23,15 @@ pub(super) enum LimitDraft {
 
 impl LimitDraft {
     /// The numbers of a rule: `rule` is the table that has the algorithm's field.
-    pub(super) fn of_rule(rule: &mut TableReader<'_, '_, '_>, algorithm: &str) -> Option<Self> {
+    pub(super) fn of_rule(
+        rule: &mut TableReader<'_, '_, '_>,
+        algorithm: &str,
+        charging: Charging,
+    ) -> Option<Self> {
         let mut draft = match algorithm {
-            "bucket" => Self::Bucket { rate: None, burst: None, debt: None },
+            "bucket" => {
+                Self::Bucket { rate: None, burst: None, debt: charging.default_debt_of_buckets() }
+            }
             "window" => Self::Window { max: None, per: None, align: None },
             "sliding" => Self::Sliding { max: None, per: None, parts: None },
             "cooldown" => Self::Cooldown { gap: None },
@@ -51,7 +57,9 @@ impl LimitDraft {
             Self::Bucket { rate, burst, debt } => {
                 replace(rate, table.rate("rate"));
                 replace(burst, table.integer("burst"));
-                replace(debt, table.integer("debt"));
+                if let Some(given) = read_bucket_debt(table) {
+                    *debt = given;
+                }
             }
             Self::Window { max, per, .. } => {
                 replace(max, table.integer("max"));
@@ -102,7 +110,7 @@ impl LimitDraft {
         Some(match self {
             Self::Bucket { rate, burst, debt } => {
                 let bucket = Bucket::new((*rate)?, burst.unwrap_or(rate.as_ref()?.count()));
-                bucket.and_then(|bucket| bucket.with_debt(debt.unwrap_or(0))).map(Limit::Bucket)
+                bucket.and_then(|bucket| bucket.with_debt(*debt)).map(Limit::Bucket)
             }
             Self::Window { max, per, align } => Window::new((*max)?, (*per)?).map(|window| {
                 Limit::Window(if align.is_some() { window.aligned() } else { window })
@@ -179,6 +187,14 @@ fn read_debt(table: &mut TableReader<'_, '_, '_>) -> Option<Debt> {
         Allowance::UpTo(most) => Debt::UpTo(most),
         Allowance::All => Debt::All,
     })
+}
+
+/// As that of a quota, but 0 is a number as well where an override takes the debt away.
+fn read_bucket_debt(table: &mut TableReader<'_, '_, '_>) -> Option<Debt> {
+    match table.value("debt")?.get_ref() {
+        DeValue::Integer(_) => table.integer("debt").map(Debt::up_to),
+        _ => read_debt(table),
+    }
 }
 
 /// The longest wait: a duration, or no deadline.

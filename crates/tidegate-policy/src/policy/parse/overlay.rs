@@ -9,7 +9,7 @@ use super::rule::{self, EmptyPatterns, build, read_conditions, read_override_key
 use super::{BoundedText, TableSpan, located, read_toml, readable, render, tables};
 use crate::policy::diagnostic::{Origin, PolicyErrors, Source};
 use crate::policy::fields::{ALGORITHMS, BAN, OVERLAY, OVERLAY_OVERRIDE, RULE, Section};
-use crate::policy::{Condition, Grant, Override, Rule, RuleId, check};
+use crate::policy::{Charging, Condition, Grant, Override, Rule, RuleId, check};
 
 /// The edits in a text, in its order.
 #[derive(Debug, Default)]
@@ -102,7 +102,7 @@ fn read_grant(table: &mut TableReader<'_, '_, '_>) -> Option<Grant> {
     match (is_unlimited.is_some(), &*limits) {
         (true, []) => Some(Grant::Unlimited),
         (false, [algorithm]) => {
-            let draft = LimitDraft::of_rule(table, algorithm)?;
+            let draft = LimitDraft::of_rule(table, algorithm, Charging::Allowed)?;
             build(table, algorithm, &draft).map(Grant::Limit)
         }
         (false, []) if table.value("unlimited").is_some() => None,

@@ -12,14 +12,15 @@ use crate::policy::diagnostic::Origin;
 use crate::policy::fields::{ALGORITHMS, MOST, OVERRIDE, overridable};
 use crate::policy::text::{TextError, quoted};
 use crate::policy::{
-    Condition, CostTable, Durability, Effective, Empty, Grant, Key, Limit, Missing, Mode, OnError,
-    Override, Pattern, Rule, Share, key,
+    Charging, Condition, CostTable, Durability, Effective, Empty, Grant, Key, Limit, Missing, Mode,
+    OnError, Override, Pattern, Rule, Share, key,
 };
 
 /// The rule in a table. Where something is wrong it has been reported, and the rule only serves to
 /// find more errors.
 pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Rule {
-    let draft = read_algorithm(table);
+    let charging = read_charging(table);
+    let draft = read_algorithm(table, charging);
     let limit = draft.as_ref().and_then(|(algorithm, draft)| build(table, algorithm, draft));
     let has_limit = limit.is_some();
     let mut rule = Rule::new(table.text("name").unwrap_or_default(), limit.unwrap_or_else(nothing));
@@ -39,7 +40,7 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Rule {
     if let Some(reserve_for) = table.duration("reserve_for") {
         rule.reserve_for = reserve_for;
     }
-    rule.charge_refused = table.boolean("charge_refused").unwrap_or(false);
+    rule.charging = charging;
     rule.quota_mode = table.boolean("quota_mode").unwrap_or(false);
     for name in table.list("replaces").unwrap_or_default() {
         rule.replaces.extend(table.text_in("replaces", name).map(Into::into));
@@ -49,6 +50,22 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Rule {
     // Whether it fits the limit is unknown without one.
     rule.on_error = rule.on_error.filter(|_| has_limit);
     rule
+}
+
+fn read_charging(table: &mut TableReader<'_, '_, '_>) -> Charging {
+    let is_postpaid = table.boolean("postpaid").unwrap_or(false);
+    match (table.boolean("charge_refused").unwrap_or(false), is_postpaid) {
+        (false, false) => Charging::Allowed,
+        (true, false) => Charging::Refused,
+        (charge_refused, true) => {
+            if charge_refused {
+                let span = table.span_of("charge_refused");
+                let problem = table.report.error(span, "a postpaid rule charges denied requests");
+                problem.hint = Some("remove `charge_refused`".into());
+            }
+            Charging::Postpaid
+        }
+    }
 }
 
 fn read_choices(table: &mut TableReader<'_, '_, '_>, rule: &mut Rule) {
@@ -101,11 +118,16 @@ fn read_share(table: &mut TableReader<'_, '_, '_>, name: &str) -> Option<Share> 
 }
 
 /// The one algorithm of the rule and its numbers.
-fn read_algorithm(table: &mut TableReader<'_, '_, '_>) -> Option<(&'static str, LimitDraft)> {
+fn read_algorithm(
+    table: &mut TableReader<'_, '_, '_>,
+    charging: Charging,
+) -> Option<(&'static str, LimitDraft)> {
     let given: Vec<_> =
         ALGORITHMS.iter().copied().filter(|name| table.value(name).is_some()).collect();
     match given[..] {
-        [algorithm] => LimitDraft::of_rule(table, algorithm).map(|draft| (algorithm, draft)),
+        [algorithm] => {
+            LimitDraft::of_rule(table, algorithm, charging).map(|draft| (algorithm, draft))
+        }
         [] => {
             let problem = table.report.error(table.span(), "the rule has no limit");
             problem.hint = Some(format!("give it one of `{}`", ALGORITHMS.join("`, `")));

@@ -4,7 +4,7 @@ use tidegate_core::{Carry, Debt, Sliding};
 
 use super::values::{duration, table, text};
 use crate::policy::text::format_rate;
-use crate::policy::{Cycle, Limit, Slots};
+use crate::policy::{Charging, Cycle, Limit, Rule, Slots};
 
 /// A number of a limit that an override can change.
 struct OverridableNumber {
@@ -14,13 +14,14 @@ struct OverridableNumber {
     default: Option<String>,
 }
 
-/// The name of the algorithm and its value, without defaults.
-pub fn in_full(limit: &Limit) -> (&'static str, String) {
+/// The name of the algorithm and its value, without the defaults that a rule has.
+pub fn in_full(limit: &Limit, charging: Charging) -> (&'static str, String) {
     let algorithm = limit.algorithm();
     if let Limit::Cooldown(cooldown) = limit {
         return (algorithm, duration(cooldown.gap()));
     }
-    let written = numbers(limit).into_iter().filter(|it| it.default.as_ref() != Some(&it.value));
+    let written =
+        numbers(limit, charging).into_iter().filter(|it| it.default.as_ref() != Some(&it.value));
     let mut entries: Vec<_> = written.map(|it| (it.name, it.value)).collect();
     match limit {
         Limit::Window(window) if window.is_aligned() => entries.push(("align", text("epoch"))),
@@ -35,8 +36,8 @@ pub fn in_full(limit: &Limit) -> (&'static str, String) {
 
 /// The numbers of an override that differ from its rule's; at least one, because an override
 /// without any is invalid.
-pub(crate) fn over(own: &Limit, given: &Limit) -> Vec<(&'static str, String)> {
-    let own = numbers(own);
+pub(crate) fn over(rule: &Rule, given: &Limit) -> Vec<(&'static str, String)> {
+    let own = numbers(&rule.limit, rule.charging);
     let is_inherited = |number: &OverridableNumber| {
         let own = own.iter().find(|own| own.name == number.name);
         own.is_some_and(|own| {
@@ -48,19 +49,19 @@ pub(crate) fn over(own: &Limit, given: &Limit) -> Vec<(&'static str, String)> {
         })
     };
     let (inherited, mut written): (Vec<_>, Vec<_>) =
-        numbers(given).into_iter().partition(is_inherited);
+        numbers(given, rule.charging).into_iter().partition(is_inherited);
     if written.is_empty() {
         written.extend(inherited.into_iter().next());
     }
     written.into_iter().map(|number| (number.name, number.value)).collect()
 }
 
-fn numbers(limit: &Limit) -> Vec<OverridableNumber> {
+fn numbers(limit: &Limit, charging: Charging) -> Vec<OverridableNumber> {
     match limit {
         Limit::Bucket(bucket) => vec![
             required("rate", text(&format_rate(bucket.rate()))),
             optional("burst", bucket.burst().to_string(), bucket.rate().count().to_string()),
-            optional("debt", bucket.debt().to_string(), "0".into()),
+            optional("debt", debt(bucket.debt()), debt(charging.default_debt_of_buckets())),
         ],
         Limit::Window(window) => {
             vec![required("max", window.max().to_string()), required("per", duration(window.per()))]

@@ -130,6 +130,7 @@ pub(super) struct Begin {
     is_by_user: bool,
     is_shadow: bool,
     charges_refused: bool,
+    is_postpaid: bool,
     reserve_s: u64,
     numbers: RuleNumbers,
 }
@@ -153,12 +154,18 @@ impl Begin {
             is_by_user: self.is_by_user,
             // A denied reservation under both would restart a cooldown, or not.
             is_shadow: self.is_shadow && !is_extended,
-            charges_refused: self.charges_refused,
+            charges_refused: self.charges_refused && !self.is_postpaid(),
+            is_postpaid: self.is_postpaid(),
             is_next: *is_next,
             reserve_s: self.reserve_s,
             limit,
             overrides: given,
         }
+    }
+
+    /// Whether costs are booked whatever is left. A sliding window that has booked many is not exact.
+    fn is_postpaid(&self) -> bool {
+        self.is_postpaid && !matches!(self.kind, Kind::Cooldown | Kind::Sliding)
     }
 
     pub(super) fn first(&self, number: usize, now: u64) -> FileRule {
@@ -171,7 +178,12 @@ impl Begin {
 
     pub(super) fn override_of(&self, given: &OtherNumbers, now: u64) -> OtherLimit {
         let is_extended = self.charges_refused && self.kind == Kind::Cooldown;
-        given.of(self.kind, is_extended, now)
+        let mut given = given.of(self.kind, is_extended, now);
+        if let (true, Some(Limit::Bucket { debt, .. })) = (self.is_postpaid(), &mut given.limit) {
+            // An override of a postpaid rule cannot take the debt away.
+            *debt = (*debt).max(1);
+        }
+        given
     }
 }
 
@@ -314,7 +326,12 @@ fn rule_numbers() -> impl Strategy<Value = RuleNumbers> {
 fn begin() -> impl Strategy<Value = Vec<Begin>> {
     let share =
         |feature: &str, share: f64| prop::bool::weighted(if is_on(feature) { share } else { 0.0 });
-    let flags = (share("shadow", 0.15), share("charge_refused", 0.2), share("no_key", 0.2));
+    let flags = (
+        share("shadow", 0.15),
+        share("charge_refused", 0.2),
+        share("postpaid", 0.25),
+        share("no_key", 0.2),
+    );
     let domains = if is_on("two_domains") { 2 } else { 1_usize };
     let rule = (
         kind(),
@@ -323,17 +340,16 @@ fn begin() -> impl Strategy<Value = Vec<Begin>> {
         prop_oneof![9 => 1_u64..90, 1 => Just(48 * 3_600)],
         rule_numbers(),
     )
-        .prop_map(
-            |(kind, domain, (is_shadow, charges_refused, is_common), reserve_s, numbers)| Begin {
-                kind,
-                domain,
-                is_by_user: !is_common,
-                is_shadow,
-                charges_refused,
-                reserve_s,
-                numbers,
-            },
-        );
+        .prop_map(|(kind, domain, flags, reserve_s, numbers)| Begin {
+            kind,
+            domain,
+            is_by_user: !flags.3,
+            is_shadow: flags.0,
+            charges_refused: flags.1,
+            is_postpaid: flags.2,
+            reserve_s,
+            numbers,
+        });
     prop::collection::vec(rule, 1..if is_on("several_rules") { 4 } else { 2 })
 }
 

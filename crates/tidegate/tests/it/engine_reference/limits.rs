@@ -361,6 +361,47 @@ impl Limit {
         Committed { charged: booked + used_now + owed, refundable: used_now + owed }
     }
 
+    /// Books a cost whatever is left, as far as the debt allows, and returns how much.
+    pub(super) fn book(&self, state: &mut State, cost: u64, when: When) -> u64 {
+        match state {
+            State::Quota { .. } => {
+                let nothing = Held { units: 0, is_lapsed: false };
+                self.commit_to_quota(state, nothing, cost).charged
+            }
+            State::Bucket { .. } => {
+                let Self::Bucket { burst, debt, .. } = *self else { panic!("{self:?}") };
+                // Without a debt of its own, a postpaid bucket has no bound.
+                let room = i128::from(burst + debt) * PARTS - self.level(state, when.now);
+                let room = u64::try_from(room.max(0) / PARTS).unwrap();
+                let booked = if debt == 0 { cost } else { cost.min(room) };
+                self.charge(state, booked, when);
+                booked
+            }
+            _ => {
+                self.charge(state, cost, when);
+                cost
+            }
+        }
+    }
+
+    /// Ends a hold of a postpaid rule with a charge of `actual`.
+    pub(super) fn commit_postpaid(
+        &self,
+        state: &mut State,
+        hold: Held,
+        actual: u64,
+        when: When,
+    ) -> Committed {
+        let within = actual.min(hold.units);
+        let mut done = self.commit(state, hold, within, when);
+        if actual > within {
+            let booked = self.book(state, actual - within, when);
+            done.charged += booked;
+            done.refundable += booked;
+        }
+        done
+    }
+
     /// Ends a hold without a charge.
     pub(super) fn release(&self, state: &mut State, hold: Held, when: When) {
         self.commit(state, hold, 0, when);

@@ -254,7 +254,7 @@ impl Model {
         let ModelRequest { domain, user, cost, .. } = request;
         let verb = if cost == 0 { Verb::Peek } else { request.verb };
         let mut decided = Vec::new();
-        let mut is_allowed = true;
+        let (mut is_allowed, mut is_payable) = (true, true);
         for id in self.applying(domain, user) {
             let when = self.when(self.rules[id.0].cycle(), at);
             let (rule, entry) = (&self.rules[id.0].rule, &self.rules[id.0].keys[&id.1]);
@@ -262,8 +262,12 @@ impl Model {
             if is_unlimited {
                 continue;
             }
-            let decision = limit.decide(&entry.state, cost, when);
-            is_allowed &= decision.is_allowed() || rule.is_shadow;
+            // Where costs are booked afterwards, one unit has to be left.
+            let is_postpaid = rule.is_postpaid && verb != Verb::Reserve;
+            let decision = limit.decide(&entry.state, if is_postpaid { 1 } else { cost }, when);
+            let is_permitted = decision.is_allowed() || rule.is_shadow;
+            is_allowed &= is_permitted;
+            is_payable &= is_permitted || is_postpaid;
             decided.push((id, limit, decision, when));
         }
         let (rules, hold, has_charged) = (Vec::new(), None, false);
@@ -271,6 +275,7 @@ impl Model {
         let mut items = Vec::new();
         for (id, limit, decision, when) in decided {
             let charges_refused = self.rules[id.0].rule.charges_refused && verb == Verb::Check;
+            let is_postpaid = self.rules[id.0].rule.is_postpaid && verb == Verb::Check;
             let name = self.rules[id.0].rule.name();
             let entry = self.entry(&id);
             let is_extended = matches!(limit, Limit::Cooldown { is_extended: true, .. });
@@ -287,6 +292,13 @@ impl Model {
                     Decision { wait, ..decision }
                 }
                 Verb::Peek => decision,
+                _ if is_postpaid && is_payable => {
+                    limit.book(&mut entry.state, cost, when);
+                    let after = limit.decide(&entry.state, 1, when);
+                    let allowed = Decision { remaining: after.remaining, ..decision };
+                    if fits { allowed } else { after }
+                }
+                _ if is_postpaid => decision,
                 _ if fits && (is_allowed || charges_refused) => {
                     match verb {
                         Verb::Reserve => limit.hold(&mut entry.state, cost, when),
@@ -451,10 +463,15 @@ impl Model {
         let (mut most, mut least) = (0, None);
         for item in &mut items {
             let when = self.when(self.rules[item.rule].cycle(), self.now);
+            let is_postpaid = self.rules[item.rule].rule.is_postpaid;
             let entry = self.rules[item.rule].keys.get_mut(&item.key).unwrap();
             let actual = actual.unwrap_or(item.held.units);
             let limit = entry.in_force.limit;
-            let committed = limit.commit(&mut entry.state, item.held, actual, when);
+            let committed = if is_postpaid {
+                limit.commit_postpaid(&mut entry.state, item.held, actual, when)
+            } else {
+                limit.commit(&mut entry.state, item.held, actual, when)
+            };
             item.refundable = committed.refundable;
             entry.charges.insert(hold, entry.state.clone());
             most = most.max(committed.charged);

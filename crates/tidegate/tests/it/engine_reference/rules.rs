@@ -75,6 +75,7 @@ pub(super) struct FileRule {
     pub(super) is_by_user: bool,
     pub(super) is_shadow: bool,
     pub(super) charges_refused: bool,
+    pub(super) is_postpaid: bool,
     pub(super) is_next: bool,
     pub(super) reserve_s: u64,
     pub(super) limit: Limit,
@@ -101,6 +102,9 @@ impl FileRule {
         if self.charges_refused {
             rule = rule.charge_refused();
         }
+        if self.is_postpaid {
+            rule = rule.postpaid();
+        }
         let overridden = |rule: RuleBuilder, given: &OtherLimit| rule.overridden(given.in_policy());
         self.overrides.iter().fold(rule, overridden).build().unwrap()
     }
@@ -112,7 +116,7 @@ fn in_policy(limit: &Limit) -> policy::Limit {
     match *limit {
         Limit::Bucket { count, per_ns, burst, debt } => {
             let bucket = Bucket::new(Rate::new(count, nanos(per_ns)).unwrap(), burst).unwrap();
-            policy::Limit::Bucket(bucket.with_debt(debt).unwrap())
+            policy::Limit::Bucket(bucket.with_debt(tidegate::Debt::up_to(debt)).unwrap())
         }
         Limit::Window { max, per_ns, is_aligned } => {
             let window = Window::new(max, nanos(per_ns)).unwrap();

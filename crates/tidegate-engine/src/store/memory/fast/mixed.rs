@@ -227,7 +227,7 @@ fn deny<const N: usize>(
     now: Timestamp,
     decisions: &mut Decisions,
 ) -> Result<bool, Undecided> {
-    for ((charge, decision), charged) in list.into_iter().zip(&mut *decisions).zip(charged) {
+    for ((charge, decision), charged) in list.into_iter().zip(decisions.iter_mut()).zip(charged) {
         let charged = charged.as_ref().ok_or(Undecided::OtherPath)?;
         if decision.is_allowed() || charged.changes() {
             let state = charged.line().load_state(charged.slot(), charge.limit);

@@ -27,7 +27,7 @@ use crate::policy::key::{Key, KeyPart, attribute_name};
 use crate::policy::load::{YamlOptions, domain_twice};
 use crate::policy::parse::diagnostic_sink::DiagnosticSink;
 use crate::policy::{
-    Condition, CostTable, Grant, Limit, Metadata, Missing, Mode, Override, Pattern, Rule,
+    Charging, Condition, CostTable, Grant, Limit, Metadata, Missing, Mode, Override, Pattern, Rule,
 };
 use crate::window_unit::WindowUnit;
 
@@ -284,7 +284,7 @@ impl<'a> RuleBuilder<'a> {
             rule.mode = Mode::Shadow;
         }
         rule.quota_mode = descriptor.mode == DescriptorMode::Quota;
-        rule.charge_refused = true;
+        rule.charging = Charging::Refused;
         rule.metadata.clone_from(&descriptor.metadata);
         self.push(rule, &descriptor.span);
     }
