@@ -171,6 +171,12 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         self.decide(std::slice::from_ref(request), Verb::Reserve, When::Now)
     }
 
+    /// Books the cost of a request at the postpaid rules that apply, whatever is left, and consults no
+    /// other rule: for a cost whose reservation has expired.
+    pub fn book(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Book, When::Now)
+    }
+
     /// Whether every [`NowOrLater`] is ready at once, so that waiting for one never blocks; true in
     /// memory.
     #[inline]

@@ -233,6 +233,12 @@ impl Plan<'_> {
         self.requests.is_some_and(|requests| requests.meets(charge, conditions))
     }
 
+    /// Whether a denial may charge some of its limits.
+    pub(crate) fn charges_denials(&self) -> bool {
+        self.act == Operation::Charge
+            && self.charges.iter().any(|charge| charge.charging != Charging::Allowed)
+    }
+
     /// Whether it only charges limits.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {

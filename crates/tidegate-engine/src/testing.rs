@@ -33,6 +33,7 @@ mod edits;
 mod holds;
 mod limits;
 mod overrides;
+mod postpaid;
 mod quotas;
 mod records;
 mod rules;
@@ -97,6 +98,10 @@ pub fn scenarios<S: Store>() -> Vec<Scenario<S>> {
             calendars_can_be_changed debt_is_paid_by_the_next_rounds holds_end_with_their_round
             forgotten_keys_keep_holds_of_earlier_rounds enrolled_keys_carry_over
             enrolling_leaves_other_limits_alone;
+        postpaid: costs_are_booked_whatever_is_left debt_bounds_what_is_booked
+            denied_bookings_are_remembered prepaid_denials_book_nothing commits_book_what_was_not_held
+            reservations_wait_until_they_fit booking_consults_no_other_rule
+            overrides_owe_what_the_rule_would;
         overrides: first_match_counts they_end_by_themselves they_come_and_go_mid_window
             ended_ones_stop_refilling_at_their_end moving_the_end_keeps_history
             unlimited_in_between_refills_nothing stacked_ones_refill_nothing;

@@ -72,7 +72,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             None => self.decide_planned(report, find, requests, (Verb::Check, when)),
             Some(is_allowed) => {
                 if !is_allowed {
-                    self.correct_wait(&mut report, (find, requests), (when, times));
+                    self.correct_wait(&mut report, (find, requests), (Verb::Check, when, times));
                 }
                 NowOrLater::Now(Ok(report))
             }

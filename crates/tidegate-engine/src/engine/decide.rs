@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::Timestamp;
+use tidegate_policy::policy::Charging;
 use tidegate_table::clock::Clock;
 
 use super::current_rules::GuardedRules;
@@ -30,6 +31,10 @@ pub(super) enum Verb {
     Peek,
     Reserve,
     Acquire,
+    /// Looks whether the units could be reserved.
+    PeekReserve,
+    /// Charges postpaid rules alone.
+    Book,
 }
 
 /// The time of a decision.
@@ -268,7 +273,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 let denial = EarlyDenialReport::new(rules, domain, denial, times.wall);
                 drop(planned);
                 report.deny(denial);
-                return self.denied_early(report, (find, requests), (when, times));
+                return self.denied_early(report, (find, requests), (verb, when, times));
             }
             evaluated.clear();
             evaluated.extend(planned.plan.charges.iter().map(EvaluatedRule::from));
@@ -309,7 +314,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 return DecideProgress::Error(error);
             }
             if !report.body.is_allowed && !report.body.is_repeat {
-                self.correct_wait(report, (find, requests), (when, times));
+                self.correct_wait(report, (find, requests), (verb, when, times));
             }
             return durable.map_or(DecideProgress::Now, DecideProgress::WhenDurable);
         }
@@ -320,12 +325,12 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         &self,
         report: &mut Report,
         of: (&dyn FindDomain, &[Request<'_>]),
-        (when, times): (When, Times),
+        (verb, when, times): (Verb, When, Times),
     ) -> DecideProgress<'_> {
         if self.shared.store.answers_later() {
             return self.if_in_force(report, times);
         }
-        self.correct_wait(report, of, (when, times));
+        self.correct_wait(report, of, (verb, when, times));
         DecideProgress::Now
     }
 
@@ -357,7 +362,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             }
             planned.plan.note = request.note;
             if let Some(key) = request.idempotency_key
-                && matches!(verb, Verb::Check | Verb::Reserve)
+                && matches!(verb, Verb::Check | Verb::Reserve | Verb::Book)
                 && request.cost > 0
             {
                 let domain = self.domain_hash(requests);
@@ -386,6 +391,13 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let slots = planned.slots.map(|index| rules.rule(planned.plan.charges[index].rule));
         match (verb, slots) {
             (Verb::Peek, _) => {}
+            (Verb::PeekReserve, _) => {
+                // A reservation has to fit, also where a charge would be booked whatever is left.
+                for charge in &mut planned.plan.charges {
+                    charge.charging = Charging::Allowed;
+                }
+            }
+            (Verb::Book, _) => planned.leave(|charge| charge.charging != Charging::Postpaid),
             (Verb::Acquire, _) => match planned.in_flight.and_then(|it| rules.rule(it).slots()) {
                 Some(slots) => {
                     let (length, domain) = (slots.expiry(), self.domain_hash(requests));
@@ -497,9 +509,17 @@ pub(super) enum EarlyDecision<'a> {
 impl Verb {
     const fn act(self) -> Operation {
         match self {
-            Self::Check | Self::Acquire => Operation::Charge,
-            Self::Peek => Operation::Look,
+            Self::Check | Self::Acquire | Self::Book => Operation::Charge,
+            Self::Peek | Self::PeekReserve => Operation::Look,
             Self::Reserve => Operation::Hold,
+        }
+    }
+
+    /// The look that is denied as long as this is.
+    pub(super) const fn look(self) -> Self {
+        match self {
+            Self::Check | Self::Acquire | Self::Peek | Self::Book => Self::Peek,
+            Self::Reserve | Self::PeekReserve => Self::PeekReserve,
         }
     }
 }

@@ -101,7 +101,14 @@ impl LocalFallback {
         now: Timestamp,
     ) -> Option<Box<Self>> {
         let local = |(index, charge): (usize, &Charge<'_>)| match rules.without_store(charge.rule) {
-            OnError::Local(share) => Some(LocalCharge::new(index, charge, share)),
+            OnError::Local(share) => {
+                // A reservation has to fit, and becomes a charge without one.
+                let charging = match plan.act {
+                    Operation::Hold => Charging::Allowed,
+                    _ => charge.charging,
+                };
+                Some(LocalCharge { charging, ..LocalCharge::new(index, charge, share) })
+            }
             OnError::Allow | OnError::Deny => None,
         };
         let charges: SmallVec<_> = plan.charges.iter().enumerate().filter_map(local).collect();

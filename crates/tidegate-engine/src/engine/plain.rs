@@ -9,6 +9,7 @@ use tidegate_policy::policy::{Missing, Mode};
 use tidegate_table::clock::Clock;
 use tidegate_table::hash::KeyedHash;
 
+use super::decide::Verb;
 use super::domain::FindDomain;
 use super::report::{EvaluatedRule, PlainParts, Report};
 use super::ruleset::{CompiledRule, Domain, Ruleset};
@@ -54,7 +55,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let Some(is_allowed) = self.charge_plain(parts, &list, times) else { return false };
         if !is_allowed {
             let of = (find as &dyn FindDomain, std::slice::from_ref(request));
-            self.correct_wait(report, of, (When::given_or_now(given), times));
+            self.correct_wait(report, of, (Verb::Check, When::given_or_now(given), times));
         }
         true
     }

@@ -92,7 +92,11 @@ impl<'a> Planned<'a> {
 
     /// Removes charges of slots in shadow mode: only `acquire` takes slots.
     pub(crate) fn leave_slots(&mut self) {
-        let is_left = |charge: &Charge<'_>| matches!(charge.limit, AnyLimit::Slots(_));
+        self.leave(|charge| matches!(charge.limit, AnyLimit::Slots(_)));
+    }
+
+    /// Removes charges, as if their rules did not match.
+    pub(crate) fn leave(&mut self, is_left: impl Fn(&Charge<'_>) -> bool) {
         for (index, _) in self.plan.charges.iter().enumerate().rev().filter(|it| is_left(it.1)) {
             let index = u32::try_from(index).unwrap_or(u32::MAX);
             self.hits.retain(|hits| hits.charge != Some(index));

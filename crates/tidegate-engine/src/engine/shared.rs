@@ -155,7 +155,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             report.set(decided)?;
             let is_denied = is_decided && !report.body.is_allowed && !report.body.is_repeat;
             if is_denied && !matches!(when, When::Ahead(_)) {
-                Box::pin(self.correct_wait_later(&mut report, &requests, times)).await;
+                Box::pin(self.correct_wait_later(&mut report, &requests, (verb, times))).await;
             }
             return Ok(report);
         }
@@ -177,7 +177,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         &self,
         report: &mut Report,
         requests: &OwnedRequests,
-        times: Times,
+        (verb, times): (Verb, Times),
     ) {
         if !report.may_change_ahead(times) {
             return;
@@ -192,7 +192,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 }
                 WaitStep::Peek(at) => at,
             };
-            let peeking = requests.with(|it| self.peek_ahead_later(it, at));
+            let peeking = requests.with(|it| self.look_ahead_later(it, (verb.look(), at)));
             let look = match peeking {
                 NowOrLater::Now(look) => look,
                 NowOrLater::Later(look) => look.await,
@@ -205,19 +205,19 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         }
     }
 
-    fn peek_ahead_later(
+    fn look_ahead_later(
         &self,
         requests: &[Request<'_>],
-        at: Times,
+        (look, at): (Verb, Times),
     ) -> NowOrLater<'static, Result<Report, CheckError>> {
-        let mut look = Report::new(&self.shared.rules);
-        let how = (Verb::Peek, When::Ahead(at));
-        match self.plan_again(&mut look, requests, how) {
+        let mut report = Report::new(&self.shared.rules);
+        let how = (look, When::Ahead(at));
+        match self.plan_again(&mut report, requests, how) {
             DecideProgress::Later(later) => {
-                NowOrLater::Later(self.decide_later(look, later, requests, how))
+                NowOrLater::Later(self.decide_later(report, later, requests, how))
             }
             DecideProgress::Error(error) => NowOrLater::Now(Err(error)),
-            DecideProgress::Now | DecideProgress::WhenDurable(_) => NowOrLater::Now(Ok(look)),
+            DecideProgress::Now | DecideProgress::WhenDurable(_) => NowOrLater::Now(Ok(report)),
         }
     }
 

@@ -28,10 +28,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         &self,
         report: &mut Report,
         (find, requests): (&dyn FindDomain, &[Request<'_>]),
-        (when, times): (When, Times),
+        (verb, when, times): (Verb, When, Times),
     ) {
         if report.may_change_ahead(times) && !matches!(when, When::Ahead(_)) {
-            report.body.wait_ahead = self.wait_ahead(report, (find, requests), times);
+            report.body.wait_ahead = self.wait_ahead(report, (find, requests), (verb, times));
         }
     }
 
@@ -39,7 +39,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         &self,
         report: &Report,
         (find, requests): (&dyn FindDomain, &[Request<'_>]),
-        times: Times,
+        (verb, times): (Verb, Times),
     ) -> Option<Wait> {
         let (mut ahead, mut step) = self.begin_wait_ahead(report, requests, times)?;
         loop {
@@ -48,7 +48,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 WaitStep::Peek(at) => at,
             };
             let mut look = Report::new(&self.shared.rules);
-            let _ = self.decide_into(&mut look, find, requests, (Verb::Peek, When::Ahead(at)));
+            let _ = self.decide_into(&mut look, find, requests, (verb.look(), When::Ahead(at)));
             step = self.go_on_waiting_ahead(&mut ahead, &look, requests);
         }
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use tidegate_core::Timestamp;
-use tidegate_policy::policy::{Charging, Durability};
+use tidegate_policy::policy::Durability;
 use tidegate_table::hash::KeyedHash;
 use tidegate_table::locks::lock;
 
@@ -212,14 +212,15 @@ impl FileStore {
         decisions: &mut Decisions,
     ) -> Deciding<'s> {
         if self.is_failing(plan.note) {
-            // A denial needs no write: what is known to be exhausted stays denied.
-            let denied = self.shared.memory.known_denial(plan, times, decisions);
-            return Deciding::Now(denied.ok_or(Outage::Unavailable.into()));
+            // A denial that charges nothing needs no write: what is known to be exhausted stays denied.
+            let denied = (!plan.charges_denials())
+                .then(|| self.shared.memory.known_denial(plan, times, decisions));
+            return Deciding::Now(denied.flatten().ok_or(Outage::Unavailable.into()));
         }
         let Recorded { decided, record } =
             match self.shared.memory.decide_with_holds(plan, times, decisions) {
                 Ok(it) if it.decided.is_allowed => it,
-                Ok(it) if plan.charges.iter().any(|it| it.charging != Charging::Allowed) => it,
+                Ok(it) if plan.charges_denials() => it,
                 // Nothing was charged, so nothing has to be durable.
                 other => return Deciding::Now(other.map(|it| it.decided)),
             };

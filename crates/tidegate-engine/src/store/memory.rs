@@ -280,6 +280,8 @@ impl MemoryStore {
                 let new = self.write_hold(&mut tables, outcome.items, (hold, name), &mut entry);
                 decided.hold = Some(new);
             }
+        }
+        if is_allowed || has_charged {
             entry.note = plan.note.map(Into::into);
         }
         if let Some(named) = plan.name.filter(|_| is_allowed || has_charged) {

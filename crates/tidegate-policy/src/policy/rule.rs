@@ -91,10 +91,22 @@ impl Rule {
         }
     }
 
-    /// The same rule with these overrides in place of its own. For the engine.
+    /// The same rule with these overrides in place of its own. A bucket among them that has no debt gets
+    /// that of a postpaid rule, or it would forgive what the rule books. For the engine.
     #[doc(hidden)]
     #[must_use]
-    pub fn with_overrides(self, overrides: Vec<Override>) -> Self {
+    pub fn with_overrides(self, mut overrides: Vec<Override>) -> Self {
+        if let (Charging::Postpaid, Limit::Bucket(own)) = (self.charging, &self.limit) {
+            for given in &mut overrides {
+                if let Grant::Limit(Limit::Bucket(bucket)) = &mut given.grant
+                    && bucket.debt() == Debt::Nothing
+                {
+                    // A debt without a bound fits every bucket.
+                    let with = |debt| bucket.with_debt(debt);
+                    *bucket = with(own.debt()).or_else(|_| with(Debt::All)).unwrap_or(*bucket);
+                }
+            }
+        }
         Self { overrides, ..self }
     }
 
@@ -108,7 +120,7 @@ impl Rule {
         };
         let is_alike = match &given.grant {
             Grant::Unlimited => true,
-            Grant::Limit(given) => given.is_like(&self.limit) && !self.loses_debt_to(given),
+            Grant::Limit(given) => given.is_like(&self.limit),
         };
         is_alike && given.key.iter().all(is_in_key)
     }

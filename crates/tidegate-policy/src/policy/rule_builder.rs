@@ -8,7 +8,7 @@ use super::rule::{
     Charging, Durability, Effective, Empty, Missing, Mode, OnError, Rule, RuleError,
 };
 use super::text::LONGEST;
-use super::{Condition, CostTable, Grant, Key, Limit, Override};
+use super::{Condition, CostTable, Key, Limit, Override};
 
 /// Builds a [`Rule`], as a policy file would have it. Every setting has a default.
 ///
@@ -187,20 +187,13 @@ impl RuleBuilder {
 impl Rule {
     /// Gives the buckets of a postpaid rule a debt, where they have none.
     fn with_debt_of_postpaid(mut self) -> Self {
-        if self.charging == Charging::Postpaid {
-            let overrides = self.overrides.iter_mut().filter_map(|given| match &mut given.grant {
-                Grant::Limit(limit) => Some(limit),
-                Grant::Unlimited => None,
-            });
-            for limit in overrides.chain([&mut self.limit]) {
-                if let Limit::Bucket(bucket) = limit
-                    && bucket.debt() == Debt::Nothing
-                {
-                    // A debt without a bound fits every bucket.
-                    *bucket = bucket.with_debt(Debt::All).unwrap_or(*bucket);
-                }
-            }
+        if let (Charging::Postpaid, Limit::Bucket(bucket)) = (self.charging, &mut self.limit)
+            && bucket.debt() == Debt::Nothing
+        {
+            // A debt without a bound fits every bucket.
+            *bucket = bucket.with_debt(Debt::All).unwrap_or(*bucket);
         }
-        self
+        let overrides = std::mem::take(&mut self.overrides);
+        self.with_overrides(overrides)
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use tidegate::policy::{KeyPart, Limit, Override, Policy, Rule, RuleId};
+use tidegate::policy::{Charging, KeyPart, Limit, Override, Policy, Rule, RuleId};
 use tidegate::{
     Engine, KeyName, ManualClock, MemoryStore, Request, StoreBounds, Timestamp, WhenFull,
 };
@@ -23,6 +23,8 @@ pub(super) struct RuleEdit {
     after: Policy,
     /// Overrides of the overlay, which stay.
     overrides: Vec<Override>,
+    /// Which requests the rule has charged.
+    charged: Charging,
     /// Whether what keys have used before the sample matters.
     needs_opening: bool,
 }
@@ -116,6 +118,7 @@ impl RuleEdit {
             before: alone(before)?,
             after: alone(after)?,
             overrides,
+            charged: before.charging(),
             needs_opening: opening_matters(before),
         })
     }
@@ -136,7 +139,7 @@ impl RuleEdit {
         let attributes: Vec<_> = sample.keys.iter().map(|key| self.attributes(&key.name)).collect();
         let mut keys: Vec<_> = sample.keys.iter().map(KeyEstimate::new).collect();
         for (key, pairs) in sample.keys.iter().zip(&attributes) {
-            if let Some(opening) = opening(key, used) {
+            if let Some(opening) = opening(key, used, self.charged) {
                 let request = Request::of_descriptor(self.rule.domain(), pairs);
                 open(&before, &request, since, opening);
                 open(&after, &request, since, opening);
@@ -242,18 +245,24 @@ fn limit_requests(steps: &mut Vec<Step>) -> bool {
 }
 
 /// What a key had used before the first of its requests in the sample.
-fn opening(key: &KeySample, used: &HashMap<KeyName, u64>) -> Option<u64> {
+fn opening(key: &KeySample, used: &HashMap<KeyName, u64>, charged: Charging) -> Option<u64> {
     let used = *used.get(&*key.name)?;
-    let charged = key.requests.iter().filter(|it| !it.is_denied && !it.is_denied_by_others);
+    let charges_denials = charged != Charging::Allowed;
+    let is_charged =
+        |it: &&SampledRequest| (charges_denials || !it.is_denied) && !it.is_denied_by_others;
+    let charged = key.requests.iter().filter(is_charged);
     let charged = charged.map(|it| it.cost.saturating_mul(u64::from(it.count)));
     let opening = used.saturating_sub(charged.fold(0, u64::saturating_add));
     (opening > 0).then_some(opening)
 }
 
-/// Charges what was used before, as far as the limit goes.
+/// Charges what was used before, as far as the limit goes; a postpaid rule books all of it.
 fn open(engine: &TrialEngine, request: &Request<'_>, at: Timestamp, opening: u64) {
+    let is_postpaid =
+        engine.policy().rules().iter().any(|rule| rule.charging() == Charging::Postpaid);
     let engine = engine.at(at);
     let limit = engine.peek(request).block().ok().and_then(|report| report.limit());
+    let limit = limit.filter(|_| !is_postpaid);
     let cost = opening.min(limit.unwrap_or(opening));
     if cost > 0 {
         // An error leaves the key as it is: it is an estimate.

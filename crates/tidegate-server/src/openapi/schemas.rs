@@ -119,7 +119,7 @@ fn of_http() -> Value {
         "usage": object(json!({
             "rules": { "type": "array", "items": reference("rule-usage") },
         }), &[]),
-        "rule-usage": object(rule_usage(), &["mode"]),
+        "rule-usage": object(rule_usage(), &["mode", "debt"]),
         "problem": object(problem(), &[
             "pointer", "line", "column", "settled", "units", "violated-policies", "retry_after_ms", "retry",
         ]),
@@ -135,6 +135,7 @@ pub(super) fn rule_usage() -> Value {
         "held": count(),
         "limit": nullable_count(),
         "remaining": nullable_count(),
+        "debt": { "type": "integer", "minimum": 1, "description": "What is used or held beyond the limit" },
         "share": nullable(json!({
             "type": "number",
             "minimum": 0,

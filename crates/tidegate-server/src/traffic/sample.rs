@@ -111,7 +111,9 @@ impl Sample {
         let denying = denying_rules(report);
         engine.each_rule_key(report, requests, |key| {
             let mixed = mix(key.hash);
-            if key.cost == 0 || mixed > self.bound(key.rule()).load(Ordering::Relaxed) {
+            // A request of cost 0 is limited by postpaid rules alone.
+            let is_look = key.cost == 0 && key.charging() != Charging::Postpaid;
+            if is_look || mixed > self.bound(key.rule()).load(Ordering::Relaxed) {
                 return;
             }
             let now = engine.clock().now();

@@ -235,6 +235,31 @@ fn exhausted_limit_stays_denied_in_an_outage() {
     assert!(engine.check(&whole.idempotency_key("first")).block().unwrap().is_allowed());
 }
 
+/// A denial of a postpaid rule would be charged, so it needs a write.
+#[test]
+fn bookings_of_an_exhausted_limit_are_an_outage() {
+    let policy = "[[rule]]\nname = \"r\"\nwindow = { max = 10, per = \"1h\" }\npostpaid = true\n\
+                  durability = \"fsync\"\n";
+    let disk = CrashDisk::new();
+    let options = FileOptions::default().max_keys(1_000).fill_ahead(100);
+    let store = options.open_on(Arc::new(disk.clone())).unwrap();
+    let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
+    let policy = Policy::from_toml(policy).unwrap();
+    let engine = Engine::builder(policy).store(store).clock(clock).build().unwrap();
+    let booking = Request::new("default", &[]).cost(20);
+    assert!(engine.check(&booking).block().unwrap().is_allowed());
+    disk.set_full(true);
+    while engine.note("default", "fill").block().is_ok() {}
+    assert!(engine.check(&booking).block().unwrap().is_outage(), "it cannot be booked");
+    let look = engine.check(&booking.cost(0)).block().unwrap();
+    assert!(!look.is_outage() && !look.is_allowed(), "this charges nothing");
+    disk.set_full(false);
+    engine.file_store().wait_until_it_works();
+    assert!(!engine.check(&booking).block().unwrap().is_allowed());
+    let usage = engine.usage(&booking).block().unwrap();
+    assert_eq!(usage[0].used, 40, "what was not acknowledged is not booked");
+}
+
 #[test]
 fn quotas_deny_in_an_outage_by_default() {
     let rule = |limit: &str| {

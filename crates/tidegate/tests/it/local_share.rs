@@ -264,6 +264,16 @@ fn refused_requests_are_charged_to_rules_that_say_so() {
 }
 
 #[test]
+fn postpaid_costs_are_booked_locally_and_reservations_have_to_fit() {
+    let more = "postpaid = true\non_error = { local = 0.5 }";
+    let nodes = Nodes::in_outage(&rule("r", "bucket = { rate = '2/h', burst = 100 }", more));
+    let reserved = nodes.one().reserve(&ADA.cost(10_000)).block().unwrap();
+    assert_eq!(reserved.retry_after(), Some(Wait::Never));
+    assert!(check(nodes.one(), &ADA.cost(10_000)).is_allowed());
+    assert!(!check(nodes.one(), &ADA.cost(0)).is_allowed());
+}
+
+#[test]
 fn a_ban_and_a_missing_attribute_deny_in_an_outage() {
     for policy in [
         local("window = { max = 4, per = '1h' }", "0.5"),

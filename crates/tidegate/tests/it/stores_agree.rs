@@ -14,7 +14,7 @@ use tidegate::shared::SharedStore;
 use tidegate::testing::{CrashDisk, DelayedRecords, Dice};
 use tidegate::{
     Bucket, Carry, Clock, Cooldown, Debt, Engine, HoldId, ManualClock, MemoryStore, Quota, Rate,
-    Report, Request, Sliding, Store, Timestamp, WhenFull, Window,
+    Report, Request, Sliding, Store, Timestamp, Wait, WhenFull, Window,
 };
 
 const USERS: [&str; 4] = ["ada", "adi", "bob", "bea"];
@@ -105,7 +105,8 @@ impl Twins {
         }
         let user = dice.one_of(&USERS);
         let attributes = [("user", user)];
-        let request = Request::new("default", &attributes).cost(dice.below(5));
+        let cost = dice.below(5);
+        let request = Request::new("default", &attributes).cost(cost);
         match dice.below(17) {
             0..=3 => {
                 let ms = dice.one_of(&[1, 90, 700, 4_000, 70_000]);
@@ -113,6 +114,9 @@ impl Twins {
                 self.log.push(format!("at {:?}", self.clock.now()));
             }
             4..=6 => {
+                let name = format!("{user} {cost}");
+                let is_named = dice.once_in(4);
+                let request = if is_named { request.idempotency_key(&name) } else { request };
                 let seen = (
                     check(&self.memory, &request),
                     with_other!(&self.other, it => check(it, &request)),
@@ -136,7 +140,12 @@ impl Twins {
                 with_other!(&self.other, it => it.replace_policy("test", policy(rule)).block().unwrap());
             }
             12 => {
-                let given = any_override(self.kind, dice);
+                let mut given = any_override(self.kind, dice);
+                if dice.once_in(3) {
+                    let until =
+                        self.clock.now().saturating_add(Duration::from_millis(dice.below(9_000)));
+                    given = given.until(until.as_nanos());
+                }
                 self.log.push(format!("override: {given:?}"));
                 let rule = self.rule.id().clone();
                 self.memory.set_override("test", &rule, given.clone()).block().unwrap();
@@ -206,14 +215,34 @@ impl Twins {
 }
 
 /// What a client sees.
-type Seen = (bool, Option<u64>, Option<u64>, Option<tidegate::Wait>);
-
-fn seen(report: &Report) -> Seen {
-    (report.is_allowed(), report.limit(), report.remaining(), report.retry_after())
+#[derive(Debug, PartialEq)]
+struct Seen {
+    is_allowed: bool,
+    limit: Option<u64>,
+    remaining: Option<u64>,
+    wait: Option<Wait>,
+    /// The wait of the rule itself.
+    of_rule: Option<Wait>,
 }
 
-fn check<S: Store>(engine: &Engine<S, ManualClock>, request: &Request<'_>) -> Seen {
-    seen(&engine.check(request).block().unwrap())
+fn seen(report: &Report) -> Seen {
+    Seen {
+        is_allowed: report.is_allowed(),
+        limit: report.limit(),
+        remaining: report.remaining(),
+        wait: report.retry_after(),
+        of_rule: report.rules().next().and_then(|rule| rule.decision.retry_after()),
+    }
+}
+
+/// What was decided, and what is used and on hold after it.
+fn check<S: Store>(
+    engine: &Engine<S, ManualClock>,
+    request: &Request<'_>,
+) -> (Seen, Vec<(u64, u64, u64)>) {
+    let seen = seen(&engine.check(request).block().unwrap());
+    let usage = engine.usage(request).block().unwrap();
+    (seen, usage.iter().map(|it| (it.used, it.held, it.debt)).collect())
 }
 
 fn any_limit(kind: u64, dice: &mut Dice) -> Limit {
@@ -246,7 +275,9 @@ fn any_override(kind: u64, dice: &mut Dice) -> Override {
 }
 
 fn any_rule(kind: u64, dice: &mut Dice) -> Rule {
-    let mut rule = Rule::builder("r", any_limit(kind, dice))
+    let is_postpaid = kind != 4 && dice.once_in(3);
+    let rule = Rule::builder("r", any_limit(kind, dice));
+    let mut rule = if is_postpaid { rule.postpaid() } else { rule }
         .key(["user"])
         .effective(if dice.once_in(4) { Effective::Next } else { Effective::Now })
         .reserve_for(Duration::from_millis(500 + dice.below(30_000)));

@@ -291,11 +291,6 @@ const BUCKET: &[Raw] = &[
         "postpaid 40; edit 1; postpaid 0; edit 0; postpaid 0; @30999ms postpaid 0; @31000ms postpaid 0",
     ),
     (
-        "postpaid: a booking without room changes nothing",
-        &[bucket_of(1, SECOND, 2)],
-        "hold 2; @1000ms postpaid 1; @0ms check 0; postpaid 0",
-    ),
-    (
         "postpaid: as far as a state can count",
         &[overdrawn_of(1, DAY, 1)],
         "postpaid max; postpaid max; postpaid 0; @end postpaid 0",

@@ -14,6 +14,18 @@ pub(super) enum Verb {
     Check,
     Peek,
     Reserve,
+    /// Whether a reservation would be allowed; of the model alone.
+    PeekReserve,
+}
+
+impl Verb {
+    fn reserves(self) -> bool {
+        matches!(self, Self::Reserve | Self::PeekReserve)
+    }
+
+    fn looks(self) -> bool {
+        matches!(self, Self::Peek | Self::PeekReserve)
+    }
 }
 
 /// A request.
@@ -263,7 +275,7 @@ impl Model {
                 continue;
             }
             // Where costs are booked afterwards, one unit has to be left.
-            let is_postpaid = rule.is_postpaid && verb != Verb::Reserve;
+            let is_postpaid = rule.is_postpaid && !verb.reserves();
             let decision = limit.decide(&entry.state, if is_postpaid { 1 } else { cost }, when);
             let is_permitted = decision.is_allowed() || rule.is_shadow;
             is_allowed &= is_permitted;
@@ -286,12 +298,12 @@ impl Model {
             let (fits, before) = (decision.is_allowed(), entry.state.clone());
             let decision = match verb {
                 // Nothing carries over to a key that no request has made known.
-                Verb::Peek if !fits && !entry.is_known && limit.carries() => {
+                _ if verb.looks() && !fits && !entry.is_known && limit.carries() => {
                     let is_never = decision.wait == Some(Wait::Never);
                     let wait = Some(if is_never { Wait::Never } else { Wait::Unknown });
                     Decision { wait, ..decision }
                 }
-                Verb::Peek => decision,
+                _ if verb.looks() => decision,
                 _ if is_postpaid && is_payable => {
                     limit.book(&mut entry.state, cost, when);
                     let after = limit.decide(&entry.state, 1, when);
@@ -313,7 +325,7 @@ impl Model {
                 }
                 _ => decision,
             };
-            entry.is_known |= verb != Verb::Peek;
+            entry.is_known |= !verb.looks();
             expected.has_charged |= entry.state != before;
             if fits {
                 let held = Held { units: cost, is_lapsed: false };

@@ -285,7 +285,7 @@ impl Run {
             Verb::Check if is_late => it.at(at).check(&request).block(),
             Verb::Check => it.check(&request).block(),
             Verb::Peek if is_late => it.at(at).peek(&request).block(),
-            Verb::Peek => it.peek(&request).block(),
+            Verb::Peek | Verb::PeekReserve => it.peek(&request).block(),
             Verb::Reserve => it.reserve(&request).block(),
         })
     }
@@ -359,7 +359,9 @@ impl Run {
         if report.is_allowed() || !is_on("honest_waits") {
             return Ok(());
         }
-        let look = ModelRequest { verb: Verb::Peek, ..request };
+        // What is booked waits for one unit, and what is reserved until it fits.
+        let verb = if request.verb == Verb::Reserve { Verb::PeekReserve } else { Verb::Peek };
+        let look = ModelRequest { verb, ..request };
         let is_allowed_after = |wait_ns: u64| {
             let mut model = self.model.clone();
             model.advance(self.model.now + wait_ns);
