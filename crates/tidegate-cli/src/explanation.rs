@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use serde_json::{Map, Value};
-use tidegate::policy::{Condition, Cycle, Limit, Mode, Rule};
+use tidegate::policy::{Charging, Condition, Cycle, Limit, Mode, Rule};
 use tidegate::{Applies, Attributes, Decision, Explanation, RuleExplanation, Timestamp, Wait};
 use tidegate_server::explanation::{DecisionSummary, explanation_fields};
 
@@ -113,12 +113,17 @@ impl ExplainedRequest<'_> {
 
     fn applies(&self, rule: &str, applies: &Applies) -> String {
         match applies {
-            Applies::Yes { key, cost, override_index, mode, decision } => {
+            Applies::Yes { key, cost, override_index, mode, charging, decision } => {
                 let override_index = override_index
                     .map(|number| format!("\n    override: {}", number + 1))
                     .unwrap_or_default();
+                let charging = match charging {
+                    Charging::Allowed => "",
+                    Charging::Refused => "\n    charges: denied requests as well",
+                    Charging::Postpaid => "\n    charges: costs in full, whatever is left",
+                };
                 format!(
-                    "{}\n    key: {}{override_index}\n    state: {}",
+                    "{}\n    key: {}{override_index}{charging}\n    state: {}",
                     verdict(*mode, decision, self.rule(rule)),
                     key_text(key),
                     state(*cost, decision),

@@ -151,7 +151,7 @@ impl Metrics {
                 let by = report.rule().map(RuleId::name);
                 tracing::warn!(
                     %listener, domain, rule, units, by, left_out,
-                    "a postpaid cost is not booked, because another rule denied the request"
+                    "a postpaid cost is not booked: another rule denied the request, or there is no room for its key"
                 );
             }
         }

@@ -2,7 +2,7 @@ use std::fmt;
 
 use tidegate_core::{Decision, Timestamp};
 use tidegate_policy::Attributes;
-use tidegate_policy::policy::{Missing, Mode, Rule, RuleId};
+use tidegate_policy::policy::{Charging, Missing, Mode, Rule, RuleId};
 use tidegate_table::clock::Clock;
 
 use super::error::CheckError;
@@ -48,6 +48,8 @@ pub enum Applies {
         override_index: Option<usize>,
         /// Whether denials are enforced.
         mode: Mode,
+        /// Which requests are charged.
+        charging: Charging,
         /// Its decision.
         decision: Decision,
     },
@@ -204,6 +206,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                     cost: charge.cost,
                     override_index,
                     mode: charge.mode,
+                    charging: charge.charging,
                     decision: decision.unwrap_or_else(|| charge.peek_fresh(times.now)),
                 })
             }
@@ -256,7 +259,7 @@ impl fmt::Display for Explanation {
 impl fmt::Display for Applies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Yes { key, cost, override_index, mode, decision } => {
+            Self::Yes { key, cost, override_index, mode, charging: _, decision } => {
                 f.write_str("applies to ")?;
                 for (index, (attribute, value)) in key.iter().enumerate() {
                     let comma = if index == 0 { "" } else { ", " };

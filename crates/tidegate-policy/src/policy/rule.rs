@@ -392,6 +392,16 @@ pub enum Charging {
 }
 
 impl Charging {
+    /// The name of it, as an explanation has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Refused => "refused",
+            Self::Postpaid => "postpaid",
+        }
+    }
+
     /// How far a bucket may be overdrawn where its rule does not say.
     pub(crate) const fn default_debt_of_buckets(self) -> Debt {
         match self {

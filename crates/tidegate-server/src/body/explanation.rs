@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tidegate::policy::Mode;
+use tidegate::policy::{Charging, Mode};
 use tidegate::{Applies, Explanation, Report, Request, RuleExplanation, Timestamp, Wait};
 use tidegate_proto::times::{RetryFields, reset_after_ms, time_text_rounded_up};
 
@@ -107,7 +107,7 @@ pub(crate) fn explained_request(
 }
 
 fn rule(it: &RuleExplanation, why: &impl Fn(&RuleExplanation) -> String) -> Value {
-    let Applies::Yes { key, cost, override_index, mode, decision } = &it.applies else {
+    let Applies::Yes { key, cost, override_index, mode, charging, decision } = &it.applies else {
         return json!({
             "rule": it.rule.name(),
             "applies": false,
@@ -117,7 +117,7 @@ fn rule(it: &RuleExplanation, why: &impl Fn(&RuleExplanation) -> String) -> Valu
     };
     let RetryFields { retry_after_ms, retry } = RetryFields::new(decision.retry_after());
     let key: Map<_, _> = key.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
-    json!({
+    let mut body = json!({
         "rule": it.rule.name(),
         "applies": true,
         "denies": !decision.is_allowed() && *mode == Mode::Enforce,
@@ -131,7 +131,11 @@ fn rule(it: &RuleExplanation, why: &impl Fn(&RuleExplanation) -> String) -> Valu
         "retry_after_ms": retry_after_ms,
         "retry": retry,
         "reset_after_ms": reset_after_ms(decision.reset()),
-    })
+    });
+    if *charging != Charging::Allowed {
+        body["charging"] = charging.name().into();
+    }
+    body
 }
 
 fn object(value: Value) -> Map<String, Value> {

@@ -110,7 +110,7 @@ fn responses() -> Value {
             "busiest": list(top_key()), "most_denied": list(top_key()),
         }), &[]),
         "admin-usage": object(json!({
-            "keys": list(object(key_usage(), &["mode"])), "cursor": nullable(text()),
+            "keys": list(object(key_usage(), &["mode", "debt"])), "cursor": nullable(text()),
             "complete": { "type": "boolean" }, "note": nullable(text()),
         }), &[]),
         "admin-diagnostic": object(diagnostic(), &[]),

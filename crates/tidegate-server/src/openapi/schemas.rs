@@ -203,6 +203,10 @@ fn rule_explanation() -> Value {
             "denies": { "type": "boolean" },
             "allowed": { "type": "boolean" },
             "mode": { "enum": ["enforce", "shadow"] },
+            "charging": {
+                "enum": ["refused", "postpaid"],
+                "description": "Where denied requests are charged as well, or all in full whatever is left",
+            },
             "key": { "type": "object", "additionalProperties": { "type": ["string", "null"] } },
             "cost": count(),
             "override": nullable_count(),
@@ -212,7 +216,7 @@ fn rule_explanation() -> Value {
             "retry": { "enum": ["never", "unknown", null] },
             "reset_after_ms": nullable_count(),
         }),
-        &[],
+        &["charging"],
     );
     let does_not = object(
         json!({

@@ -28,6 +28,7 @@ mod local;
 mod local_bad_input;
 mod permits;
 mod policy_watcher;
+mod postpaid;
 mod preview;
 mod readiness;
 mod resp;

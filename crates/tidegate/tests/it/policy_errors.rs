@@ -124,6 +124,19 @@ fn limits_that_are_wrong() {
         ("slots = { max = 1, expires = '0s' }", 30, "zero"),
         ("slots = { max = 1, priority = '' }", 31, "empty"),
         ("slots = { max = 1 }\ncost = 5", 8, "one slot"),
+        ("cooldown = '1s'\npostpaid = true", 12, "`cooldown` has nothing to book afterwards"),
+        ("slots = { max = 1 }\npostpaid = true", 12, "`slots` has nothing to book afterwards"),
+        (
+            "window = { max = 1, per = '1s' }\npostpaid = true\ncharge_refused = true",
+            18,
+            "a postpaid rule charges denied requests",
+        ),
+        (
+            "bucket = { rate = '1/s' }\npostpaid = true\nkey = ['u']\n\
+             override = [{ key = { u = 'x' }, debt = 'none' }]",
+            13,
+            "cannot take the debt of a postpaid rule away",
+        ),
     ] {
         let found = errors(&limit(line));
         assert_eq!(found.len(), 1, "{line}: {found:?}");

@@ -7,8 +7,8 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tidegate::policy::{
-    Condition, CostTable, Cycle, Durability, Effective, Empty, Grant, Limit, Missing, Mode,
-    OnError, Override, Pattern, Policy, Rule, RuleBuilder, Share, Slots,
+    Charging, Condition, CostTable, Cycle, Durability, Effective, Empty, Grant, Limit, Missing,
+    Mode, OnError, Override, Pattern, Policy, Rule, RuleBuilder, Share, Slots,
 };
 use tidegate::{
     Ban, Bucket, Carry, Cooldown, Debt, Engine, Overlay, Quota, Rate, Sliding, Timestamp, Window,
@@ -272,20 +272,13 @@ fn rule() -> impl Strategy<Value = Rule> {
         ),
         of(select(vec![Durability::Memory, Durability::Flush, Durability::Fsync])),
         of(prop_oneof![duration(), Just(Duration::from_nanos(u64::MAX))]),
-        any::<bool>(),
+        select(vec![Charging::Allowed, Charging::Refused, Charging::Postpaid]),
         select(vec![Effective::Now, Effective::Next]),
     );
     let built = (texts, matched, limited, of(costs()), choices).prop_map(
         |((name, domain, deny, group), matched, (parts, own, overrides), costs, choices)| {
-            let (
-                mode,
-                on_error,
-                (missing, empty),
-                durability,
-                reserve_for,
-                charges_refused,
-                effective,
-            ) = choices;
+            let (mode, on_error, (missing, empty), durability, reserve_for, charging, effective) =
+                choices;
             let is_divisible =
                 matches!(own, Limit::Bucket(_) | Limit::Window(_) | Limit::Sliding(_));
             let on_error = match on_error {
@@ -311,7 +304,11 @@ fn rule() -> impl Strategy<Value = Rule> {
             rule = costs.map_or(rule.clone(), |costs| rule.cost(costs));
             rule = durability.map_or(rule.clone(), |durability| rule.durability(durability));
             rule = reserve_for.map_or(rule.clone(), |reserve_for| rule.reserve_for(reserve_for));
-            let rule = if charges_refused { rule.charge_refused() } else { rule };
+            let rule = match charging {
+                Charging::Allowed => rule,
+                Charging::Refused => rule.charge_refused(),
+                Charging::Postpaid => rule.postpaid(),
+            };
             rule.build().unwrap()
         },
     );

@@ -55,6 +55,52 @@ fn a_rule_that_an_earlier_one_of_its_group_shadows() {
 }
 
 #[test]
+fn a_prepaid_rule_that_can_prevent_a_booking() {
+    let tokens = "key = ['u']\nquota = { max = 9, per = 'day' }\npostpaid = true\n";
+    for (first, second, is_preventable) in [
+        ("", "", true),
+        ("", "mode = 'shadow'", false),
+        ("", "postpaid = true", false),
+        ("match = { kind = 'tokens' }", "match = { kind = 'calls' }", false),
+        ("match = { kind = 'tokens' }", "match = { kind = ['calls', 'tokens'] }", true),
+        ("match = { kind = 'tokens' }", "match = { path = '/a*' }", true),
+        ("match = { kind = 'tokens' }", "match = { kind = 't*' }", true),
+        ("group = 'g'\nmatch = { kind = 'tokens' }", "group = 'g'", false),
+        ("", "domain = 'other'", false),
+    ] {
+        let second = format!("key = ['u']\nwindow = {{ max = 5, per = '1m' }}\n{second}");
+        let found = warnings(&two(&format!("{tokens}{first}"), &second));
+        assert_eq!(found.len(), usize::from(is_preventable), "{first} | {second}: {found:?}");
+        for warning in found {
+            let message = "`a` is postpaid and `b` is not: the cost of a request that `b` denies";
+            assert!(warning.message.contains(message), "{warning}");
+        }
+    }
+}
+
+#[test]
+fn a_quota_of_tokens_that_envoy_is_served() {
+    let policy = |grpc: &str, more: &str| {
+        format!(
+            "[server]\ngrpc = '{grpc}'\n[[rule]]\nname = 'llm-tokens'\n\
+             quota = {{ max = 9, per = 'day' }}\n{more}"
+        )
+    };
+    for (grpc, more, is_found) in [
+        ("127.0.0.1:8081", "", true),
+        ("127.0.0.1:8081", "postpaid = true", false),
+        ("127.0.0.1:8081", "cost = 1", false),
+        ("off", "", false),
+    ] {
+        let parsed = Policy::parse("p.toml", policy(grpc, more).as_bytes()).unwrap();
+        assert_eq!(parsed.warnings.len(), usize::from(is_found), "{grpc} {more}");
+        for warning in parsed.warnings {
+            assert!(warning.message.contains("counts tokens and is not postpaid"), "{warning}");
+        }
+    }
+}
+
+#[test]
 fn a_rule_that_repeats_another() {
     let found = warnings(&two("key = ['ip']\ncooldown = '1s'", "key = ['ip']\ncooldown = '1s'"));
     assert_eq!(found.len(), 1);
