@@ -443,7 +443,23 @@ pub(crate) fn cell(value: &Value) -> Result<Cell, ReadFailure> {
 
 /// Why the server has refused a command, in its words: a code, and what else it says.
 pub(crate) fn refusal(error: &ServerError) -> String {
-    format!("{} {}", error.code(), error.details().unwrap_or_default())
+    without_arguments(&format!("{} {}", error.code(), error.details().unwrap_or_default()))
+}
+
+/// An error without the arguments of the command, which may be a password: servers repeat them where
+/// they do not know the command.
+pub(crate) fn without_arguments(error: &str) -> String {
+    error.split(", with args").next().unwrap_or_default().to_owned()
+}
+
+/// Whether another server of the cluster has to be sent what was refused. None refuses it, then.
+pub(crate) fn is_elsewhere(error: &str) -> bool {
+    ["MOVED", "ASK", "TRYAGAIN"].contains(&error.split(' ').next().unwrap_or_default())
+}
+
+/// Whether the server refuses all writes for now, as one that is full.
+pub(crate) fn is_of_all_writes(refusal: &str) -> bool {
+    ["OOM ", "MISCONF ", "NOREPLICAS ", "READONLY "].iter().any(|code| refusal.contains(code))
 }
 
 /// Whether another server does what was refused, or this one later. It has not been done.

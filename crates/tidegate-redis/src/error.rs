@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::commands::without_arguments;
+
 /// Why a store cannot be used.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -41,6 +43,17 @@ pub(crate) struct ConnectFailure(pub(crate) String);
 
 impl From<redis::RedisError> for ConnectFailure {
     fn from(error: redis::RedisError) -> Self {
-        Self(error.to_string())
+        Self(without_arguments(&error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::commands::without_arguments;
+
+    #[test]
+    fn a_failure_has_no_arguments_of_commands() {
+        let error = "ERR unknown command 'AUTH', with args beginning with: 'app' 'hunter2'";
+        assert_eq!(without_arguments(error), "ERR unknown command 'AUTH'");
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Inbox {
     pub(crate) is_closed: AtomicBool,
     /// Why there is no connection.
     pub(crate) failure: Mutex<Option<String>>,
+    /// What the server, which responds, has refused since the last commit that succeeded.
+    pub(crate) refusal: Mutex<Option<String>>,
     pub(crate) clock: ServerClock,
     /// How many keys the database has, as of the last look; 0 if that is not known.
     pub(crate) keys: AtomicU64,
@@ -83,6 +85,7 @@ impl Inbox {
             is_open: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             failure: Mutex::default(),
+            refusal: Mutex::default(),
             clock: ServerClock::default(),
             keys: AtomicU64::new(0),
             counters: Counters::default(),

@@ -158,17 +158,22 @@ impl Redis {
         }
     }
 
-    /// Whether the server responds, as far as is known.
+    /// Whether the server responds and does what it is sent, as far as is known. A server that
+    /// refuses to write, because it is full for example, is available again with the next commit that
+    /// succeeds.
     #[must_use]
     pub fn is_available(&self) -> bool {
-        !self.records.inbox.is_breaker_open()
+        let inbox = &self.records.inbox;
+        !inbox.is_breaker_open() && lock(&inbox.refusal).is_none()
     }
 
-    /// Why there is no connection to the server, as of the last attempt; `None` while there is one,
-    /// and before the first attempt has failed.
+    /// Why there is no connection to the server, as of the last attempt, or what the server last
+    /// refused. `None` while it does what it is sent, and before the first attempt to connect has failed.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
-        lock(&self.records.inbox.failure).clone()
+        let inbox = &self.records.inbox;
+        let lost = lock(&inbox.failure).clone();
+        lost.or_else(|| lock(&inbox.refusal).clone())
     }
 }
 

@@ -248,9 +248,11 @@ impl Daemon {
     fn store_problem(&self) -> Option<String> {
         let store = self.engine.on_disk().and_then(|store| store.failure());
         let store = store.map(|error| format!("the store cannot write; on_error applies: {error}"));
-        let is_away = self.settings.redis.as_ref().is_some_and(|redis| !redis.is_available());
-        let away = is_away.then(|| "the store does not respond; on_error applies".to_owned());
         let redis = self.settings.redis.as_ref();
+        let away = redis.filter(|redis| !redis.is_available()).map(|redis| {
+            let reason = redis.failure().unwrap_or_else(|| "no response".to_owned());
+            format!("the store is not available; on_error applies: {reason}")
+        });
         let lacking = redis.and_then(|redis| redis.check_durability(&self.engine.policy()).err());
         store.or(away).or(lacking.map(|error| error.to_string()))
     }

@@ -136,19 +136,32 @@ impl PolicySettings {
     /// What a rule needs that the layer does not supply.
     fn missing_of(&self, rule: &Rule) -> Vec<String> {
         let missing = |name: &&str| !self.supplies(name);
-        let is_refused = rule.missing() == Missing::Refuse;
-        let of_key = rule.key().parts().iter().map(KeyPart::attribute).filter(|_| is_refused);
-        let needed = of_key.chain(rule.cost().and_then(|cost| cost.attribute()));
-        let needed: BTreeSet<&str> = needed.filter(missing).collect();
+        let of_key: BTreeSet<&str> =
+            rule.key().parts().iter().map(KeyPart::attribute).filter(missing).collect();
+        let of_cost = rule.cost().and_then(|cost| cost.attribute()).filter(missing);
         let matched = rule.conditions().iter().map(Condition::attribute);
         let matched: BTreeSet<&str> = matched.filter(missing).collect();
+        let none = BTreeSet::new();
+        let (mut needed, skipped) = match rule.missing() {
+            Missing::Refuse => (of_key, none),
+            Missing::Skip => (none, &of_key - &matched),
+            Missing::Share => (none.clone(), none),
+        };
+        needed.extend(of_cost);
         let id = format!("the rule `{}` of `{}`", rule.name(), self.domain);
         let needs =
             |name| format!("{id} needs the attribute `{name}`, which the layer does not supply");
         let never = |name| {
             format!("{id} never applies: the layer does not supply `{name}`, which it matches on")
         };
-        needed.into_iter().map(needs).chain(matched.into_iter().map(never)).collect()
+        let skips = |name| {
+            format!(
+                "{id} never applies: the layer does not supply `{name}`, and requests without it are \
+                 skipped (missing = \"skip\")"
+            )
+        };
+        let never_applies = matched.into_iter().map(never).chain(skipped.into_iter().map(skips));
+        needed.into_iter().map(needs).chain(never_applies).collect()
     }
 }
 
@@ -188,14 +201,14 @@ trait ErasedEngine: Send + Sync + 'static {
 impl<S: Store, C: Clock + Send + Sync + 'static> ErasedEngine for Engine<S, C> {
     fn decider(&self, settings: PolicySettings) -> Arc<dyn Decider> {
         let settings = Arc::new(settings);
-        for reason in settings.misfits(self.policy().rules()) {
-            tracing::warn!(
-                domain = &*settings.domain,
-                reason,
-                "the layer and the policy do not fit"
-            );
-        }
-        self.require(&settings, |settings, rules| settings.misfits(rules));
+        let warn = |settings: &PolicySettings, reasons: &[String]| {
+            for reason in reasons {
+                let domain = &*settings.domain;
+                tracing::warn!(domain, reason, "the layer and the policy do not fit");
+            }
+        };
+        warn(&settings, &settings.misfits(self.policy().rules()));
+        self.require(&settings, |settings, rules| settings.misfits(rules), warn);
         Arc::new(EngineDecider { engine: self.clone(), settings })
     }
 }
@@ -240,8 +253,9 @@ impl PolicyLayer {
     /// the first counts.
     ///
     /// If a rule's key needs an attribute that the layer does not supply, requests get a 500, and
-    /// the reason is logged. A rule that matches on one never applies, which is logged, too. A later
-    /// edit that needs one is rejected.
+    /// the reason is logged. A rule that matches on one, or skips requests without one, never applies,
+    /// which is logged, too. A later edit that needs one is rejected; one that another engine makes in
+    /// a shared store is logged.
     #[must_use]
     pub fn attribute(mut self, name: &str, value: impl Attribute) -> Self {
         self.settings.attributes.push((name.into(), Arc::new(value)));

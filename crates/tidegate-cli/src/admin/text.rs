@@ -112,7 +112,7 @@ fn store(store: &Value, io: &mut Io<'_>) -> io::Result<()> {
         },
     }
     if store["available"] == Value::Bool(false) {
-        writeln!(io.stdout, "          does not respond: on_error applies")?;
+        writeln!(io.stdout, "          not available: on_error applies")?;
     }
     if let Some(failure) = store["failure"].as_str() {
         writeln!(io.stdout, "          unavailable: {}", visible(failure))?;

@@ -256,19 +256,25 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// dropped.
     ///
     /// An edit is rejected ([`EditError::Unfit`]) only for reasons that the rules before it do not
-    /// give. Edits that other engines make in a store which they share are not asked about.
+    /// give. Edits that other engines make in a store which they share cannot be rejected: the second
+    /// function gets the reasons, once such an edit is in force here.
     pub fn require<T: Send + Sync + 'static>(
         &self,
         owner: &Arc<T>,
-        reason: impl Fn(&T, &[Rule]) -> Vec<String> + Send + Sync + 'static,
+        reasons: impl Fn(&T, &[Rule]) -> Vec<String> + Send + Sync + 'static,
+        imposed: impl Fn(&T, &[String]) + Send + Sync + 'static,
     ) {
-        let owner = Arc::downgrade(owner);
-        let requirement: Requirement = Arc::new(move |rules| {
-            let owner = owner.upgrade()?;
-            Some(reason(&owner, rules))
-        });
+        let (owner, other) = (Arc::downgrade(owner), Arc::downgrade(owner));
+        let requirement = Requirement {
+            reasons: Arc::new(move |rules| Some(reasons(&*owner.upgrade()?, rules))),
+            imposed: Arc::new(move |reasons| {
+                if let Some(owner) = other.upgrade() {
+                    imposed(&owner, reasons);
+                }
+            }),
+        };
         let mut changes = lock(&self.shared.changes);
-        changes.requirements.retain(|it| it(&[]).is_some());
+        changes.requirements.retain(|it| (it.reasons)(&[]).is_some());
         changes.requirements.push(requirement);
     }
 
@@ -334,30 +340,59 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 }
 
-/// Why the program cannot work with rules; `None` once nobody needs it any more.
-type Requirement = Arc<dyn Fn(&[Rule]) -> Option<Vec<String>> + Send + Sync>;
+/// What a part of the program needs of its rules.
+#[derive(Clone)]
+pub(super) struct Requirement {
+    /// Why it cannot work with rules; `None` once it is gone.
+    reasons: Arc<dyn Fn(&[Rule]) -> Option<Vec<String>> + Send + Sync>,
+    /// Observes the reasons of rules that are in force all the same.
+    imposed: Arc<dyn Fn(&[String]) + Send + Sync>,
+}
+
+/// Reasons that new rules give, for the part of the program that cannot work with them.
+pub(super) struct Misfit {
+    requirement: Requirement,
+    reasons: Vec<String>,
+}
+
+impl Misfit {
+    /// Reports that the rules are in force.
+    pub(super) fn report(&self) {
+        (self.requirement.imposed)(&self.reasons);
+    }
+}
 
 impl Changes {
     /// Whether the program can work with new rules, as far as it could with the old ones.
     pub(super) fn check(&mut self, old: &Ruleset, new: &Ruleset) -> Result<(), EditError> {
-        if self.requirements.is_empty() {
+        let reasons: Vec<String> =
+            self.misfits(old, new).into_iter().flat_map(|it| it.reasons).collect();
+        if reasons.is_empty() {
             return Ok(());
+        }
+        Err(EditError::Unfit { reason: reasons.join("; ").into() })
+    }
+
+    /// What the program cannot do with new rules, and could with the old ones.
+    pub(super) fn misfits(&mut self, old: &Ruleset, new: &Ruleset) -> Vec<Misfit> {
+        if self.requirements.is_empty() {
+            return Vec::new();
         }
         let rules_of = |set: &Ruleset| -> Vec<Rule> {
             set.rules.iter().map(|compiled| Rule::clone(&compiled.rule)).collect()
         };
         let (before, after) = (rules_of(old), rules_of(new));
-        let mut reasons: Vec<String> = Vec::new();
+        let mut misfits = Vec::new();
         self.requirements.retain(|requirement| {
-            let Some(found) = requirement(&after) else { return false };
-            let known = requirement(&before).unwrap_or_default();
-            reasons.extend(found.into_iter().filter(|reason| !known.contains(reason)));
+            let Some(mut reasons) = (requirement.reasons)(&after) else { return false };
+            let known = (requirement.reasons)(&before).unwrap_or_default();
+            reasons.retain(|reason| !known.contains(reason));
+            if !reasons.is_empty() {
+                misfits.push(Misfit { requirement: requirement.clone(), reasons });
+            }
             true
         });
-        if reasons.is_empty() {
-            return Ok(());
-        }
-        Err(EditError::Unfit { reason: reasons.join("; ").into() })
+        misfits
     }
 }
 

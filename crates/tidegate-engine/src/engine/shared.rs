@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate_core::{Timestamp, Wait};
 
-use super::change::{differences, numbered};
+use super::change::{Misfit, differences, numbered};
 use super::decide::{DecideProgress, LaterDecision, Verb, When};
 use super::domain::DomainName;
 use super::owned_requests::OwnedRequests;
@@ -300,12 +300,14 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         }
         let Some(store) = self.shared.store.shared() else { return };
         let new = rules_of(control, store.hash_of_keys(), Some(&old));
+        let misfits = changes.misfits(&old, &new);
         self.shared.rules.store(Arc::new(new));
         let made = changes.take_over(&control.changes);
         changes.retire(old);
         self.shared.waiting.wake_all();
         let observers = changes.observers();
         drop(changes);
+        misfits.iter().for_each(Misfit::report);
         for change in &made {
             observers.iter().for_each(|observer| observer(change));
         }

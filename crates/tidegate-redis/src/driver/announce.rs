@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::send::exchange;
 use super::{Driver, local_ns};
-use crate::commands::is_redirection;
+use crate::commands::{is_of_all_writes, is_redirection};
 use crate::link::CONNECT_TIMEOUT;
 use crate::locks::lock;
 use crate::nodes::{Announcement, Refused};
@@ -32,7 +32,13 @@ impl Driver {
     pub(super) fn take_nodes(&mut self, responses: &[Value]) {
         let now_ms = self.inbox.clock.server_ms().unwrap_or_default();
         let list = match self.nodes.take(responses, (now_ms, local_ns())) {
-            Ok(list) => Some(list),
+            Ok(list) => {
+                let refusal = lock(&self.inbox.refusal).clone();
+                if refusal.is_some_and(|it| is_of_all_writes(&it)) {
+                    self.accepted();
+                }
+                Some(list)
+            }
             Err(Refused::ForGood) => {
                 tracing::warn!(
                     record = self.nodes.name,

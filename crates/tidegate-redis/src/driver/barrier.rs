@@ -16,6 +16,7 @@ use tidegate_policy::policy::Durability;
 use super::send::exchange;
 use super::{Driver, Event, extract, local_ns};
 use crate::batch::Job;
+use crate::commands::refusal;
 use crate::durability::Waits;
 
 /// Transactions that are committed, and wait to be durable.
@@ -218,9 +219,7 @@ fn commands(name: &str, waits: Waits, timeout_ns: u64) -> Pipeline {
 /// Whether enough have acknowledged, or why that is not known.
 fn passed(waits: Waits, responses: &[Value]) -> Result<bool, String> {
     let error = |value: &Value| match value {
-        Value::ServerError(error) => {
-            Some(format!("{} {}", error.code(), error.details().unwrap_or_default()))
-        }
+        Value::ServerError(error) => Some(refusal(error)),
         _ => None,
     };
     if let Some(error) = responses.iter().find_map(error) {

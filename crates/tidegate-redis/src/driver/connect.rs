@@ -7,7 +7,7 @@ use tidegate_engine::Outage;
 use super::survey::Survey;
 use super::{Driver, Event, Sent, local_ns};
 use crate::batch::Group;
-use crate::commands::is_redirection;
+use crate::commands::{is_elsewhere, is_redirection};
 use crate::error::ConnectFailure;
 use crate::link::Link;
 use crate::locks::lock;
@@ -118,12 +118,20 @@ impl Driver {
     /// The server has refused a command. Where another one has to do it, that is found anew.
     pub(super) fn refused(&mut self, error: &str) {
         self.complain(|| tracing::warn!(error, "the store refuses a command"));
+        if !is_elsewhere(error) {
+            *lock(&self.inbox.refusal) = Some(format!("the server refuses a command: {error}"));
+        }
         if is_redirection(error) {
             // Not at once if that was the last thing that happened: a slot may be on its way.
             let after_ns = self.connect_after_ns;
             self.lose_link(error);
             self.connect_after_ns = self.connect_after_ns.max(after_ns);
         }
+    }
+
+    /// The server has done what it was sent.
+    pub(super) fn accepted(&self) {
+        *lock(&self.inbox.refusal) = None;
     }
 }
 

@@ -122,7 +122,9 @@ impl Driver {
         };
         match copy {
             Ok(copy) => {
-                self.control_is_foreign = false;
+                if std::mem::take(&mut self.control_is_foreign) {
+                    self.accepted();
+                }
                 let was_there = known.control.as_ref().is_some_and(|old| old.cell.record.is_some());
                 if was_there && copy.cell.record.is_none() {
                     self.inbox.counters.flushed.add(1);
@@ -136,9 +138,9 @@ impl Driver {
             Err(ReadFailure::Foreign) => {
                 drop(known);
                 self.control_is_foreign = true;
-                self.complain(|| {
-                    tracing::error!("the record of the policy is not of this program")
-                });
+                let error = "the record of the policy is not of this program";
+                self.complain(|| tracing::error!("{error}"));
+                *lock(&self.inbox.refusal) = Some(error.to_owned());
                 let key = RecordKey::control();
                 for job in std::mem::take(&mut self.waiting) {
                     self.fail(job, Outage::Corrupt(key));
@@ -197,6 +199,9 @@ impl Driver {
             Committed::Yes => {
                 self.remember(&group, sent);
                 self.inbox.counters.commits.add(group.jobs.len());
+                if sent.batch.outage_of(&group) == Outage::Unknown {
+                    self.accepted();
+                }
                 group.jobs.into_iter().for_each(|job| self.complete(job, None));
             }
             Committed::No(found) => {

@@ -269,12 +269,56 @@ fn a_full_server_is_an_outage_and_charges_nothing() {
         let server = Server::start(program);
         let node = Node::new(&server.url(), WINDOW);
         assert_eq!(node.allows(&ADA), Some(true));
+        assert!(node.redis.is_available());
         let _ = server.command(&["CONFIG", "SET", "maxmemory", "1"]).success();
         assert_eq!(node.allows(&ADA), None, "{program}");
+        assert!(!node.redis.is_available(), "{program}");
+        assert!(node.redis.failure().unwrap().contains("OOM"), "{:?}", node.redis.failure());
         let _ = server.command(&["CONFIG", "SET", "maxmemory", "0"]).success();
         eventually("it decides again", || node.allows(&ADA));
+        assert!(node.redis.is_available() && node.redis.failure().is_none(), "{program}");
         assert!(node.left() >= 497, "{program}");
     }
+}
+
+#[test]
+fn a_server_that_was_full_is_available_again_without_requests() {
+    let server = Server::start(Program::Valkey9);
+    let node = Node::new(&server.url(), WINDOW);
+    assert_eq!(node.allows(&ADA), Some(true));
+    let _ = server.command(&["CONFIG", "SET", "maxmemory", "1"]).success();
+    assert_eq!(node.allows(&ADA), None);
+    assert!(!node.redis.is_available());
+    let _ = server.command(&["CONFIG", "SET", "maxmemory", "0"]).success();
+    until("the node has announced itself", || node.redis.is_available());
+}
+
+#[test]
+fn a_server_that_forbids_commands_is_not_available_until_a_commit_succeeds() {
+    let server = Server::start(Program::Valkey9);
+    let _ = server.command(&RIGHTS.split_whitespace().collect::<Vec<_>>()).success();
+    let node = Node::new(&format!("redis://app:pw@{}", server.address()), WINDOW);
+    assert_eq!(node.allows(&ADA), Some(true));
+    let _ = server.command(&["ACL", "SETUSER", "app", "-set", "-evalsha"]).success();
+    assert_eq!(node.allows(&ADA), None);
+    let failure = node.redis.failure().unwrap();
+    assert!(!node.redis.is_available() && failure.contains("NOPERM"), "{failure}");
+    let _ = server.command(&["ACL", "SETUSER", "app", "+set", "+evalsha"]).success();
+    eventually("it decides again", || node.allows(&ADA));
+    assert!(node.redis.is_available());
+}
+
+#[test]
+fn a_foreign_record_of_the_policy_makes_the_store_unavailable_until_it_is_gone() {
+    let server = Server::start(Program::Valkey9);
+    let node = Node::new(&server.url(), WINDOW);
+    assert_eq!(node.allows(&ADA), Some(true));
+    let _ = server.command(&["SET", "tidegate:control", "something else"]).success();
+    until("it is noticed", || !node.redis.is_available());
+    let failure = node.redis.failure().unwrap();
+    assert!(failure.contains("the policy is not of this program"), "{failure}");
+    server.command(&["DEL", "tidegate:control"]);
+    until("it is gone", || node.redis.is_available());
 }
 
 #[test]

@@ -75,6 +75,30 @@ fn a_daemon_that_starts_without_its_store_is_ready_and_degraded_until_the_store_
 }
 
 #[test]
+fn a_daemon_whose_store_refuses_to_write_is_degraded_and_says_why() {
+    let server = Store::start(Program::Valkey9);
+    let redis = Redis::builder(&server.url()).secret("a secret").deadline(Duration::from_secs(5));
+    let redis = redis.build().unwrap();
+    let running = Running::start_with(POLICY, |settings| settings.redis(redis)).unwrap();
+    let body = r#"{"domain":"strict","attributes":{"user":"ada"}}"#;
+    let check = || ask(http(&running), "POST", "/v1/check", &[], body).status;
+    let strict = || ask(http(&running), "GET", "/readyz?strict", &[], "");
+    until("it decides", || check() == 200);
+    strict().with(200);
+    let _ = server.command(&["CONFIG", "SET", "maxmemory", "1"]).success();
+    until("it is refused", || check() == 503);
+    let ready = strict().with(503).json();
+    assert_eq!((&ready["ready"], &ready["degraded"]), (&true.into(), &["store"].into()));
+    assert!(ready["store"].as_str().unwrap().contains("OOM"), "{ready}");
+    let metrics = ask(http(&running), "GET", "/metrics", &[], "").with(200).body;
+    assert!(metrics.contains("\ntidegate_store_available 0\n"), "{metrics}");
+    let status = running.admin_ok("GET", "/admin/v1/status", "");
+    assert_eq!(status["store"]["available"], false, "{status}");
+    let _ = server.command(&["CONFIG", "SET", "maxmemory", "0"]).success();
+    until("it writes again", || strict().status == 200);
+}
+
+#[test]
 fn every_protocol_decides_by_on_error_from_a_start_without_the_store_on() {
     let (_server, redis) = store_away();
     let running = Running::start_with(POLICY, |settings| settings.redis(redis)).unwrap();

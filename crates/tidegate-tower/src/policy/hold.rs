@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::response;
@@ -56,6 +57,8 @@ pub(super) struct RequestHold<S: Store, C: Clock + Send + Sync + 'static> {
     /// Half of its time: after that it is extended.
     half_life: Duration,
     renew_from: Timestamp,
+    /// The renewal that is on its way.
+    renewal: Option<Later<Result<Timestamp, SettleError>>>,
     actual_cost: ActualCost,
     settle: SettleBy,
     reports: UnsettledReports,
@@ -78,6 +81,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> RequestHold<S, C> {
             id,
             half_life,
             renew_from: now.saturating_add(half_life),
+            renewal: None,
             actual_cost,
             settle,
             reports,
@@ -167,12 +171,26 @@ impl<S: Store, C: Clock + Send + Sync + 'static> HeldUnits for RequestHold<S, C>
 impl<S: Store, C: Clock + Send + Sync + 'static> SettleAtEnd for RequestHold<S, C> {
     fn keep(&mut self) {
         let now = self.engine.clock().now();
-        if now < self.renew_from {
-            return;
+        if self.renewal.is_none() {
+            if now < self.renew_from {
+                return;
+            }
+            // It takes effect whether or not the result is waited for.
+            let (engine, id) = (self.engine.clone(), self.id);
+            self.renewal = Some(Box::pin(async move { engine.renew(id).await }));
         }
-        // It takes effect whether or not the result is waited for. If it fails, the commit says so.
-        drop(self.engine.renew(self.id));
-        self.renew_from = now.saturating_add(self.half_life);
+        // It is not waited for: the next call looks again.
+        let mut context = Context::from_waker(Waker::noop());
+        let ended = self.renewal.as_mut().map(|it| it.as_mut().poll(&mut context));
+        let Some(Poll::Ready(renewed)) = ended else { return };
+        self.renewal = None;
+        let next = match renewed {
+            Ok(_) => self.half_life,
+            Err(SettleError::Outage(_)) => (self.half_life / 5).max(SHORTEST_RETRY),
+            // The commit reports that it is gone.
+            Err(_) => Duration::MAX,
+        };
+        self.renew_from = now.saturating_add(next);
     }
 
     fn settle(mut self: Box<Self>) -> Option<Later<()>> {
@@ -194,3 +212,6 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Drop for RequestHold<S, C> {
         }
     }
 }
+
+/// How long after a renewal that failed the next one begins, at least.
+const SHORTEST_RETRY: Duration = Duration::from_millis(5);

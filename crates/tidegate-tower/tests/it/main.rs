@@ -13,6 +13,7 @@ mod on_disk;
 mod policy;
 mod proxy;
 mod reload;
+mod renewals;
 mod settle;
 mod slots;
 mod support;

@@ -39,6 +39,10 @@ async fn a_policy_that_the_layer_cannot_serve_is_rejected_and_changes_nothing() 
             "never applies: the layer does not supply `plan`",
         ),
         (
+            PER_TEAM.replace("\"team\"]", "\"account\"]\nmissing = \"skip\""),
+            "never applies: the layer does not supply `account`",
+        ),
+        (
             format!("{PER_TEAM}cost = {{ by = \"tier\", \"1..\" = 2 }}\n"),
             "needs the attribute `tier`",
         ),

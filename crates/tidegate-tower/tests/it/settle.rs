@@ -169,7 +169,7 @@ async fn expired_reservation_is_not_charged() {
 }
 
 /// A response whose body comes from a channel.
-fn streaming() -> (mpsc::UnboundedSender<Bytes>, Router) {
+pub(crate) fn streaming() -> (mpsc::UnboundedSender<Bytes>, Router) {
     let (sender, receiver) = mpsc::unbounded_channel::<Bytes>();
     let receiver = std::sync::Arc::new(std::sync::Mutex::new(Some(receiver)));
     let handler = move |admission: Admission| {

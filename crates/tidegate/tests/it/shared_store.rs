@@ -41,6 +41,26 @@ fn a_store_that_answers_later_passes_the_vectors_of_the_core() {
     }
 }
 
+#[test]
+fn an_edit_of_another_engine_that_a_program_cannot_serve_is_reported_to_it() {
+    let rule = "[[rule]]\nname = \"r\"\nwindow = { max = 9, per = \"1h\" }\n";
+    let nodes = Nodes::new(2, &Arc::new(DelayedRecords::new(seed())), rule);
+    let [first, second] = &nodes.engines[..] else { panic!("there are two") };
+    second.synchronize().block().unwrap();
+    let imposed = Arc::new(Mutex::new(Vec::<String>::new()));
+    second.require(
+        &imposed,
+        |_, rules| rules.iter().filter(|it| it.name() == "odd").map(|_| "odd".to_owned()).collect(),
+        |imposed, reasons| imposed.lock().unwrap().extend_from_slice(reasons),
+    );
+    let odd = Policy::from_toml(&rule.replace("\"r\"", "\"odd\"")).unwrap();
+    assert!(matches!(second.replace_policy("own", odd.clone()).block(), Err(EditError::Unfit { .. })));
+    assert!(imposed.lock().unwrap().is_empty(), "its own edits are rejected");
+    first.replace_policy("other", odd.clone()).block().unwrap();
+    second.synchronize().block().unwrap();
+    assert_eq!((&**imposed.lock().unwrap(), &*second.policy()), (&["odd".to_owned()][..], &odd));
+}
+
 /// Engines as in several processes, on a clock that stands still.
 struct Nodes {
     engines: Vec<Engine<SharedStore, ManualClock>>,
