@@ -5,7 +5,10 @@ use std::time::Duration;
 use http::Method;
 use http::request::Parts;
 use smallvec::SmallVec;
-use tidegate::{CheckError, Clock, Engine, Report, Request, Store, Wait, WaitError};
+use tidegate::policy::Charging;
+use tidegate::{
+    CheckError, Clock, Engine, HoldId, Report, Request, RuleReport, Store, Wait, WaitError,
+};
 
 use super::hold::RequestHold;
 use super::{NoSlot, PolicySettings, PolicyVerb};
@@ -59,8 +62,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> EngineDecider<S, C> {
             };
             self.call(request, cost)
         };
+        let request = || OwnedRequest::new(settings, parts).ok();
         let is_head = parts.method == Method::HEAD;
-        let (gate_result, admission) = gate_result(&self.engine, settings, result, is_head);
+        let (gate_result, admission) =
+            gate_result(&self.engine, settings, result, (is_head, request));
         if gate_result.is_ok() {
             admission.insert_into(&mut parts.extensions);
         }
@@ -143,6 +148,35 @@ impl OwnedRequest {
     }
 }
 
+/// A request whose usage postpaid rules book, should its reservation be gone when it is committed.
+pub(super) struct LateBooking {
+    request: OwnedRequest,
+    /// Whether all rules that hold it are postpaid.
+    is_whole: bool,
+}
+
+impl LateBooking {
+    fn new(report: &Report, request: impl FnOnce() -> Option<OwnedRequest>) -> Option<Self> {
+        let is_postpaid = |rule: RuleReport<'_>| rule.charging == Charging::Postpaid;
+        let is_whole = report.rules().all(is_postpaid);
+        let request = report.rules().any(is_postpaid).then(request).flatten()?;
+        Some(Self { request, is_whole })
+    }
+
+    /// Books units, or what was reserved, and returns whether nothing is left uncharged.
+    pub(super) async fn book<S: Store, C: Clock + Send + Sync + 'static>(
+        &self,
+        engine: &Engine<S, C>,
+        id: HoldId,
+        units: Option<u64>,
+    ) -> bool {
+        let (pairs, name) = (self.request.pairs(), id.to_string());
+        let request = Request::new(&self.request.domain, &pairs).idempotency_key(&name);
+        let booked = engine.book(&request.cost(units.unwrap_or(self.request.cost))).await;
+        self.is_whole && booked.is_ok_and(|report| !report.is_outage())
+    }
+}
+
 /// The decision of a store that needs to wait.
 async fn decided_later<S: Store, C: Clock + Send + Sync + 'static>(
     engine: Engine<S, C>,
@@ -155,7 +189,8 @@ async fn decided_later<S: Store, C: Clock + Send + Sync + 'static>(
         PolicyVerb::Reserve(_) if owned.cost > 0 => engine.reserve(&request).await,
         _ => engine.check(&request).await,
     };
-    gate_result(&engine, &settings, result, owned.is_head)
+    let is_head = owned.is_head;
+    gate_result(&engine, &settings, result, (is_head, move || Some(owned)))
 }
 
 /// The result of a report, and the admission for the handler.
@@ -163,7 +198,7 @@ fn gate_result<S: Store, C: Clock + Send + Sync + 'static>(
     engine: &Engine<S, C>,
     settings: &PolicySettings,
     result: Result<Report, CheckError>,
-    is_head: bool,
+    (is_head, request): (bool, impl FnOnce() -> Option<OwnedRequest>),
 ) -> (GateResult, Admission) {
     let report = match result {
         Ok(report) => report,
@@ -179,7 +214,8 @@ fn gate_result<S: Store, C: Clock + Send + Sync + 'static>(
             let actual_cost = ActualCost::new();
             admission.actual_cost = Some(actual_cost.clone());
             let how = (Arc::clone(settle), settings.unsettled.clone());
-            let hold = RequestHold::new(engine.clone(), hold, (actual_cost, is_head), how);
+            let late = LateBooking::new(&report, request);
+            let hold = RequestHold::new(engine.clone(), hold, (actual_cost, is_head), how, late);
             AfterResponse::Settle(Box::new(hold))
         }
         _ => AfterResponse::Nothing,

@@ -6,6 +6,7 @@ use http::response;
 use tidegate::{Clock, Cooldown, Engine, HoldId, Limiter, SettleError, Store, Timestamp};
 
 use super::Settle;
+use super::decider::LateBooking;
 use crate::ActualCost;
 use crate::body::{EndAction, SettleAtEnd};
 use crate::gate::{HeldUnits, SettleOutcome};
@@ -62,6 +63,7 @@ pub(super) struct RequestHold<S: Store, C: Clock + Send + Sync + 'static> {
     actual_cost: ActualCost,
     settle: SettleBy,
     reports: UnsettledReports,
+    late: Option<Arc<LateBooking>>,
     /// Whether the body of the response is not sent.
     is_head: bool,
     is_open: bool,
@@ -73,6 +75,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> RequestHold<S, C> {
         (id, expires): (HoldId, Timestamp),
         (actual_cost, is_head): (ActualCost, bool),
         (settle, reports): (SettleBy, UnsettledReports),
+        late: Option<LateBooking>,
     ) -> Self {
         let now = engine.clock().now();
         let half_life = expires.saturating_duration_since(now) / 2;
@@ -85,6 +88,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> RequestHold<S, C> {
             actual_cost,
             settle,
             reports,
+            late: late.map(Arc::new),
             is_head,
             is_open: true,
         }
@@ -92,63 +96,70 @@ impl<S: Store, C: Clock + Send + Sync + 'static> RequestHold<S, C> {
 
     /// Charges this many units, or the actual cost, or all.
     fn commit(&mut self, actual: Option<u64>) -> Option<Later<()>> {
-        self.is_open = false;
-        let commit = BackgroundCommit {
-            engine: self.engine.clone(),
-            id: self.id,
-            actual: actual.or(self.actual_cost.actual()),
-            reports: self.reports.clone(),
-            is_complete: false,
-        };
+        let commit = BackgroundCommit(Some(self.usage(actual.or(self.actual_cost.actual()))));
         if self.engine.is_immediate() {
             // Dropping it commits.
             return None;
         }
         Some(Box::pin(commit.run()))
     }
+
+    /// What is committed; the hold is settled by that.
+    fn usage(&mut self, units: Option<u64>) -> Usage<S, C> {
+        self.is_open = false;
+        let (engine, reports) = (self.engine.clone(), self.reports.clone());
+        Usage { engine, id: self.id, units, reports, late: self.late.clone() }
+    }
+}
+
+/// The usage of a request, to be charged to its reservation.
+#[derive(Clone)]
+struct Usage<S: Store, C: Clock + Send + Sync + 'static> {
+    engine: Engine<S, C>,
+    id: HoldId,
+    /// `None`: what was reserved.
+    units: Option<u64>,
+    reports: UnsettledReports,
+    late: Option<Arc<LateBooking>>,
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> Usage<S, C> {
+    /// Commits it, or books it where the reservation is gone, and waits until that is durable.
+    async fn commit(&self) {
+        let Err(error) = self.engine.commit(self.id, self.units).await else { return };
+        let is_booked = match (&self.late, error) {
+            (Some(late), SettleError::Gone) => late.book(&self.engine, self.id, self.units).await,
+            _ => false,
+        };
+        if !is_booked {
+            self.reports.report(self.units, error);
+        }
+    }
+
+    /// Commits it, although nothing waits for the result.
+    fn commit_unattended(self) {
+        let engine = self.engine.clone();
+        engine.complete_in_background(async move { self.commit().await });
+    }
 }
 
 /// A commit that happens even if its future is dropped.
-struct BackgroundCommit<S: Store, C: Clock + Send + Sync + 'static> {
-    engine: Engine<S, C>,
-    id: HoldId,
-    actual: Option<u64>,
-    reports: UnsettledReports,
-    is_complete: bool,
-}
+struct BackgroundCommit<S: Store, C: Clock + Send + Sync + 'static>(Option<Usage<S, C>>);
 
 impl<S: Store, C: Clock + Send + Sync + 'static> BackgroundCommit<S, C> {
-    /// Commits, and waits until the commit is durable.
     async fn run(mut self) {
-        let committed = self.engine.commit(self.id, self.actual).await;
-        self.is_complete = true;
-        if let Err(error) = committed {
-            self.reports.report(self.actual, error);
+        if let Some(usage) = &self.0 {
+            usage.commit().await;
         }
+        self.0 = None;
     }
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Drop for BackgroundCommit<S, C> {
     fn drop(&mut self) {
-        if !self.is_complete {
-            // If it was committed before, this repeats it, and charges nothing.
-            commit_unattended(&self.engine, (self.id, self.actual), &self.reports);
-        }
+        // If it was committed before, this repeats it, and charges nothing.
+        self.0.take().into_iter().for_each(Usage::commit_unattended);
     }
-}
-
-/// Commits, although nothing waits for the result.
-fn commit_unattended<S: Store, C: Clock + Send + Sync + 'static>(
-    engine: &Engine<S, C>,
-    (id, actual): (HoldId, Option<u64>),
-    reports: &UnsettledReports,
-) {
-    let (own, reports) = (engine.clone(), reports.clone());
-    engine.complete_in_background(async move {
-        if let Err(error) = own.commit(id, actual).await {
-            reports.report(actual, error);
-        }
-    });
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> HeldUnits for RequestHold<S, C> {
@@ -203,9 +214,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Drop for RequestHold<S, C> {
     fn drop(&mut self) {
         if self.is_open {
             match self.actual_cost.actual() {
-                Some(actual) => {
-                    commit_unattended(&self.engine, (self.id, Some(actual)), &self.reports);
-                }
+                Some(actual) => self.usage(Some(actual)).commit_unattended(),
                 // A reservation that has expired was released before.
                 None => drop(self.engine.cancel(self.id, None)),
             }

@@ -280,6 +280,30 @@ async fn usage_that_was_not_charged_is_reported() {
     }
 }
 
+/// A reservation that is gone cannot be charged; postpaid rules book its usage instead, once.
+#[tokio::test]
+async fn usage_that_comes_too_late_is_booked_by_postpaid_rules() {
+    let second = "[[rule]]\nname = \"calls\"\ncost = 1\nwindow = { max = 9, per = \"1h\" }\n";
+    for (more, units, lost_units) in [("", 10, None), (second, 10, Some(10))] {
+        let (engine, clock) = engine(&format!("{TOKENS}\npostpaid = true\n{more}"));
+        let (sender, app) = streaming();
+        let lost: Arc<Mutex<Vec<Option<u64>>>> = Arc::default();
+        let seen = Arc::clone(&lost);
+        let layer = layer(&engine)
+            .settle(|_| Settle::AtEnd)
+            .on_unsettled(move |it| seen.lock().unwrap().push(it.units));
+        let mut body = app.layer(layer).oneshot(red()).await.unwrap().into_body();
+        sender.send(Bytes::from_static(b"0123456789")).unwrap();
+        body.frame().await.unwrap().unwrap();
+        clock.advance(Duration::from_secs(61));
+        drop(body);
+        let usage = engine.usage(&EngineRequest::new("default", &[("team", "red")]));
+        assert_eq!(usage.block().unwrap()[0].used, units);
+        let lost = lost.lock().unwrap();
+        assert_eq!(lost.first().copied().flatten(), lost_units, "what `calls` did not charge");
+    }
+}
+
 #[tokio::test]
 async fn outer_layer_gets_the_actual_cost_through_inner_ones() {
     let (engine, _) = engine(TOKENS);
