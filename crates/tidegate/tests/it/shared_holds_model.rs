@@ -34,9 +34,13 @@ const LIMITS: [&str; 6] = [
     "slots = { max = 10, queue = 0, expires = \"10s\" }",
 ];
 
-fn policy(limit: &str) -> Policy {
+/// A limit for all, and, in every second world, one for each user beside it: a hold has two states then,
+/// and another engine touches only one of them.
+fn policy(limit: &str, is_paired: bool) -> Policy {
     let length = if limit.starts_with("slots") { "" } else { "reserve_for = \"10s\"" };
-    Policy::from_toml(&format!("[[rule]]\nname = \"r\"\n{limit}\n{length}")).unwrap()
+    let rule = |head: &str| format!("[[rule]]\n{head}\n{limit}\n{length}\n");
+    let second = if is_paired { rule("name = \"user\"\nkey = [\"user\"]") } else { String::new() };
+    Policy::from_toml(&(rule("name = \"all\"") + &second)).unwrap()
 }
 
 /// What a client wants, and what it was told.
@@ -60,9 +64,15 @@ enum Call {
         id: HoldId,
         reply: Pending<Option<u64>>,
     },
+    /// To cancel or to void.
     Cancel {
         id: HoldId,
         reply: Pending<()>,
+    },
+    /// To refund a unit of what was committed.
+    Refund {
+        id: HoldId,
+        reply: Pending<u64>,
     },
 }
 
@@ -85,19 +95,26 @@ struct World {
     /// Those that are settled or gone: a repeat that began before may still return them.
     ended: BTreeSet<HoldId>,
     charged: u64,
+    /// What is charged to reservations, without refunds.
+    committed: BTreeMap<HoldId, u64>,
     is_slots: bool,
+    is_paired: bool,
     log: Vec<String>,
 }
 
 impl World {
     fn new(limit: &str) -> Self {
+        Self::with(limit, false)
+    }
+
+    fn with(limit: &str, is_paired: bool) -> Self {
         let records = Arc::new(SteppedRecords::default());
         let start = Timestamp::from_secs(1_000_000);
         let clocks: Vec<ManualClock> = (0..NODES).map(|_| ManualClock::new(start)).collect();
         let engine = |clock: &ManualClock| {
             let store = SharedStore::new(Arc::clone(&records), b"a secret");
             let Ok(engine) =
-                Engine::builder(policy(limit)).store(store).clock(clock.clone()).build();
+                Engine::builder(policy(limit, is_paired)).store(store).clock(clock.clone()).build();
             engine
         };
         let nodes: Vec<Node> = clocks.iter().map(engine).collect();
@@ -109,7 +126,9 @@ impl World {
             held: BTreeMap::new(),
             ended: BTreeSet::new(),
             charged: 0,
+            committed: BTreeMap::new(),
             is_slots: limit.starts_with("slots"),
+            is_paired,
             log: Vec::new(),
         };
         for node in &world.nodes {
@@ -159,7 +178,18 @@ impl World {
         let node = self.nodes[dice.below(NODES as u64) as usize].clone();
         let free: Vec<HoldId> =
             self.held.iter().filter(|(_, it)| !it.is_busy).map(|(id, _)| *id).collect();
-        let call = match dice.below(8) {
+        let user = dice.one_of(&USERS);
+        let call = match dice.below(9) {
+            8 => match self.committed.iter_mut().find(|(_, units)| **units > 0) {
+                None => return,
+                Some((id, units)) => {
+                    // It may take effect before it is heard of.
+                    (*units, self.charged) = (*units - 1, self.charged - 1);
+                    let id = *id;
+                    let reply = async move { done(node.refund_hold(id, 1).await).unwrap() };
+                    Call::Refund { id, reply: Box::pin(reply) }
+                }
+            },
             0 | 1 if self.is_slots => {
                 let reply = async move {
                     let lease = node.acquire(&ANY, Some(Duration::ZERO)).await.ok()?;
@@ -176,9 +206,11 @@ impl World {
                     0 if !names.is_empty() => dice.one_of(&names),
                     _ => (1 + dice.below(9), dice.bits().to_string()),
                 };
+                // A repeat is the same request.
+                let user = USERS[name.len() % USERS.len()];
                 let key = name.clone();
                 let reply = async move {
-                    let request = ANY.cost(units).idempotency_key(&key);
+                    let request = user.cost(units).idempotency_key(&key);
                     let report = node.reserve(&request).await.ok()?;
                     Some((report.hold()?, report.expires()?))
                 };
@@ -187,7 +219,7 @@ impl World {
             2 if !self.is_slots => {
                 let units = 1 + dice.below(3);
                 let reply = async move {
-                    node.check(&ANY.cost(units)).await.is_ok_and(|report| report.is_allowed())
+                    node.check(&user.cost(units)).await.is_ok_and(|report| report.is_allowed())
                 };
                 Call::Check { units, reply: Box::pin(reply) }
             }
@@ -204,8 +236,12 @@ impl World {
                         Call::Commit { id, reply: Box::pin(reply) }
                     }
                     4 => {
+                        let is_voided = dice.once_in(2);
                         let reply = async move {
-                            let _ = done(node.cancel(id, None).await);
+                            let _ = done(match is_voided {
+                                true => node.void(id, None).await,
+                                false => node.cancel(id, None).await,
+                            });
                         };
                         Call::Cancel { id, reply: Box::pin(reply) }
                     }
@@ -218,6 +254,35 @@ impl World {
         };
         self.log.push(format!("{:?} calls: {}", self.latest(), call.name()));
         self.calls.push(call);
+    }
+
+    /// When all has been heard of and every hold is over, each state has what was charged.
+    fn check_books(&mut self) {
+        while !self.calls.is_empty() {
+            if self.records.open() > 0 {
+                self.records.step(0);
+            }
+            self.hear();
+        }
+        self.clocks.iter().for_each(|clock| clock.advance(HOLD * 10));
+        let node = self.nodes[0].clone();
+        let used: Vec<Vec<u64>> = USERS
+            .iter()
+            .map(|user| {
+                let mut usage = Box::pin(node.usage(user).into_future());
+                loop {
+                    if let Some(usage) = poll(&mut usage) {
+                        return usage.unwrap().iter().map(|it| it.used + it.held).collect();
+                    }
+                    self.records.step(0);
+                }
+            })
+            .collect();
+        let (charged, log) = (if self.is_slots { 0 } else { self.charged }, &self.log);
+        assert_eq!(used[0][0], charged, "{used:?} {log:#?}");
+        if self.is_paired {
+            assert_eq!(used[0][1] + used[1][1], charged, "{used:?} {log:#?}");
+        }
     }
 
     fn end(&mut self, id: HoldId) {
@@ -264,6 +329,7 @@ impl World {
                     Some(charged) => {
                         self.log.push(format!("committed {id:?}: {charged:?}"));
                         self.charged += charged.unwrap_or(0);
+                        self.committed.insert(*id, charged.unwrap_or(0));
                         self.end(*id);
                     }
                 },
@@ -273,6 +339,10 @@ impl World {
                         self.log.push(format!("cancelled {id:?}"));
                         self.end(*id);
                     }
+                },
+                Call::Refund { id, reply } => match poll(reply) {
+                    None => self.calls.push(call),
+                    Some(refunded) => assert_eq!(refunded, 1, "{id:?}: {:#?}", self.log),
                 },
             }
         }
@@ -287,9 +357,14 @@ impl Call {
             Self::Renew { id, .. } => format!("renew {id:?}"),
             Self::Commit { id, .. } => format!("commit {id:?}"),
             Self::Cancel { id, .. } => format!("cancel {id:?}"),
+            Self::Refund { id, .. } => format!("refund {id:?}"),
         }
     }
 }
+
+/// Whose requests come. Those of a reservation and its repeats follow from the length of its name.
+const USERS: [Request<'static>; 2] =
+    [Request::new("default", &[("user", "ada")]), Request::new("default", &[("user", "bob")])];
 
 const ANY: Request<'static> = Request::new("default", &[]);
 
@@ -313,10 +388,12 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
 fn clients_never_hold_more_than_the_limit_whatever_is_delayed() {
     for limit in LIMITS {
         for seed in 0..SEEDS {
-            let (mut world, mut dice) = (World::new(limit), Dice::new(seed));
+            let is_paired = seed % 2 == 1 && !limit.starts_with("slots");
+            let (mut world, mut dice) = (World::with(limit, is_paired), Dice::new(seed));
             for _ in 0..400 {
                 world.operate(&mut dice);
             }
+            world.check_books();
         }
     }
 }
