@@ -269,7 +269,7 @@ impl MetricsSources<'_> {
     fn write_shared_store(&self, text: &mut Exposition) {
         let Some(redis) = self.redis else { return };
         let name = "tidegate_store_available";
-        text.family(name, "gauge", "1 if the shared store responds and does what it is sent, else 0.");
+        text.family(name, "gauge", "1 if the shared store responds, else 0.");
         text.sample(name, &[], u64::from(redis.is_available()));
         let name = "tidegate_store_clock_uncertainty_seconds";
         text.family(name, "gauge", "How exactly the clock of the shared store is known.");

@@ -80,7 +80,8 @@ async fn a_renewal_that_fails_is_repeated_before_the_reservation_expires() {
         .cost(|_| 400)
         .settle(|_| Settle::AtEnd);
     let (sender, app) = streaming();
-    let mut body = app.layer(layer).oneshot(get("/", &[("x-team", "red")])).await.unwrap().into_body();
+    let mut body =
+        app.layer(layer).oneshot(get("/", &[("x-team", "red")])).await.unwrap().into_body();
     for (after_s, is_away) in [(35, true), (10, false), (45, false), (55, false)] {
         clock.advance(Duration::from_secs(after_s));
         map.is_away.store(is_away, Ordering::SeqCst);

@@ -54,7 +54,10 @@ fn an_edit_of_another_engine_that_a_program_cannot_serve_is_reported_to_it() {
         |imposed, reasons| imposed.lock().unwrap().extend_from_slice(reasons),
     );
     let odd = Policy::from_toml(&rule.replace("\"r\"", "\"odd\"")).unwrap();
-    assert!(matches!(second.replace_policy("own", odd.clone()).block(), Err(EditError::Unfit { .. })));
+    assert!(matches!(
+        second.replace_policy("own", odd.clone()).block(),
+        Err(EditError::Unfit { .. })
+    ));
     assert!(imposed.lock().unwrap().is_empty(), "its own edits are rejected");
     first.replace_policy("other", odd.clone()).block().unwrap();
     second.synchronize().block().unwrap();
