@@ -178,7 +178,11 @@ async fn try_handle(
         }
         _ => None,
     };
-    let payload = payload.decode().await?;
+    let payload = match act.needs_table() {
+        true => payload.decode_table().await?,
+        // What the others parse, they parse on a thread that may block.
+        false => payload.decode().await?,
+    };
     let done = act.run(daemon, client.actor, (rule, query, payload)).await?;
     // An edit that cannot be stored is in force all the same; the client has to know.
     if *needed == Scope::Admin && daemon.engine.sync_any().await.is_err() {
@@ -188,6 +192,15 @@ async fn try_handle(
 }
 
 impl AdminAction {
+    /// Whether its body is a table.
+    const fn needs_table(self) -> bool {
+        match self {
+            Self::ResetKey | Self::CloseRound => true,
+            Self::Traffic(look) => matches!(look, TrafficAction::KeyUsage | TrafficAction::Explain),
+            _ => false,
+        }
+    }
+
     async fn run(
         self,
         daemon: &SharedDaemon,

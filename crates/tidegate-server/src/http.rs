@@ -269,16 +269,17 @@ impl ConnectionContext<'_> {
             // Whatever it is, it does not matter.
             false => None,
         };
+        let has_token = secret.is_some();
         let principal = daemon.access.authenticate(&self.access, secret, daemon.wall())?;
         if principal.is_open() {
             browser::check_host(headers, daemon.settings.hosts.iter().map(|host| &**host))?;
-            match route.act {
-                Endpoint::Forward => {
-                    browser::check_forwarded(headers, &forward::FORWARDED.added())?
-                }
-                Endpoint::Nginx => browser::check_forwarded(headers, &forward::ORIGINAL.added())?,
-                _ => {}
-            }
+        }
+        // A browser adds its certificate to requests of any page, but no token.
+        match route.act {
+            _ if has_token => {}
+            Endpoint::Forward => browser::check_forwarded(headers, &forward::FORWARDED.added())?,
+            Endpoint::Nginx => browser::check_forwarded(headers, &forward::ORIGINAL.added())?,
+            _ => {}
         }
         principal.charge(1)?;
         if let Needed::Scope(scope) = needs {

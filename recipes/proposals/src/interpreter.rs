@@ -46,42 +46,43 @@ impl Interpreter {
             Ok(response) => response?,
             Err(_) => {
                 let within = duration_to_text(self.call_timeout);
-                return Err(not_answered(
-                    504,
-                    format!("the interpreter did not respond within {within}"),
-                ));
+                let reason = format!("the interpreter did not respond within {within}");
+                return Err(reached(504, reason));
             }
         };
         let Object(interpretation): Object<Interpretation> = serde_json::from_slice(&response)
             .map_err(|error| {
-                answered(502, format!("the interpreter's response is invalid: {error}"))
+                reached(502, format!("the interpreter's response is invalid: {error}"))
             })?;
         check(&interpretation, draft)?;
         Ok(interpretation)
     }
 
     async fn call(&self, request: Request<Full<Bytes>>) -> Result<Bytes, DeskError> {
-        let unreachable = |error: &(dyn Error + 'static)| {
-            tracing::warn!("interpreter unreachable: {}", chain(error));
-            not_answered(502, "the interpreter cannot be reached".into())
+        let broken = |error: &(dyn Error + 'static)| {
+            tracing::warn!("no whole response of the interpreter: {}", chain(error));
+            reached(502, "the interpreter's response is incomplete".into())
         };
         let sent = self.client.request(request).await;
-        let response = sent.map_err(|error| unreachable(&error))?;
+        let response = sent.map_err(|error| match error.is_connect() {
+            true => {
+                tracing::warn!("interpreter unreachable: {}", chain(&error));
+                not_reached(502, "the interpreter cannot be reached".into())
+            }
+            false => broken(&error),
+        })?;
         let status = response.status();
-        if status.is_server_error() {
-            return Err(not_answered(502, format!("the interpreter responded with {status}")));
-        }
         if !status.is_success() {
-            return Err(answered(502, format!("the interpreter responded with {status}")));
+            return Err(reached(502, format!("the interpreter responded with {status}")));
         }
         let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
         match body {
             Ok(body) => Ok(body.to_bytes()),
             Err(error) if error.is::<LengthLimitError>() => {
                 let why = "the interpreter's response is longer than";
-                Err(answered(502, format!("{why} {MAX_RESPONSE_BYTES} bytes")))
+                Err(reached(502, format!("{why} {MAX_RESPONSE_BYTES} bytes")))
             }
-            Err(error) => Err(unreachable(&*error)),
+            Err(error) => Err(broken(&*error)),
         }
     }
 }
@@ -91,34 +92,34 @@ fn check(interpretation: &Interpretation, draft: &Draft) -> Result<(), DeskError
     let Interpretation { summary, tier, proposals_per_window } = interpretation;
     if summary.len() > MAX_SUMMARY_BYTES {
         let why = format!("the interpreter's summary is longer than {MAX_SUMMARY_BYTES} bytes");
-        return Err(answered(502, why));
+        return Err(reached(502, why));
     }
     if *tier != draft.tier {
         let proposed = draft.tier;
-        return Err(answered(
+        return Err(reached(
             422,
             format!("it has tier {tier}, but was proposed as tier {proposed}"),
         ));
     }
     match *proposals_per_window {
         Some(_) if *tier != CAP_TIER => {
-            Err(answered(422, format!("only tier {CAP_TIER} can change proposals_per_window")))
+            Err(reached(422, format!("only tier {CAP_TIER} can change proposals_per_window")))
         }
         Some(cap) if !(1..=CAP_MAX).contains(&cap) => {
-            Err(answered(422, format!("proposals_per_window must be 1 to {CAP_MAX}, not {cap}")))
+            Err(reached(422, format!("proposals_per_window must be 1 to {CAP_MAX}, not {cap}")))
         }
         _ => Ok(()),
     }
 }
 
-/// The interpreter was not reached, or not in time.
-fn not_answered(status: u16, reason: String) -> DeskError {
-    DeskError::NotInterpreted { status, reason, call: CallOutcome::NotAnswered }
+/// There was no connection to the interpreter: nothing was sent.
+fn not_reached(status: u16, reason: String) -> DeskError {
+    DeskError::NotInterpreted { status, reason, call: CallOutcome::NotReached }
 }
 
-/// The interpreter has answered, with something that is no interpretation of the draft.
-fn answered(status: u16, reason: String) -> DeskError {
-    DeskError::NotInterpreted { status, reason, call: CallOutcome::Answered }
+/// The interpreter was called, and there is no interpretation of the draft.
+fn reached(status: u16, reason: String) -> DeskError {
+    DeskError::NotInterpreted { status, reason, call: CallOutcome::Reached }
 }
 
 /// An error with all its causes.

@@ -54,13 +54,13 @@ pub enum DeskError {
     Outage,
 }
 
-/// Whether a call of the interpreter got an answer.
+/// Whether a call has reached the interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallOutcome {
     /// No: it leaves no trace, as if the proposal had not been submitted.
-    NotAnswered,
-    /// Yes, if only nonsense: the proposal counts as a submission.
-    Answered,
+    NotReached,
+    /// Yes, and it may have cost something, whatever became of it: the proposal counts as a submission.
+    Reached,
 }
 
 impl DeskError {
@@ -107,7 +107,7 @@ impl fmt::Display for DeskError {
             Self::Cap => f.write_str(CAP_REACHED),
             Self::NotInterpreted { reason, call, .. } => {
                 f.write_str("The proposal was not accepted and its tokens were released")?;
-                if *call == CallOutcome::Answered {
+                if *call == CallOutcome::Reached {
                     f.write_str(", but it counts as a submission")?;
                 }
                 write!(f, ": {reason}.")

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::run::{GOOD, command, folder, root, tidegate, tidegate_in};
+use crate::run::{GOOD, Watchdog, command, folder, root, tidegate, tidegate_in};
 
 #[test]
 fn invalid_usage_is_reported_on_stderr() {
@@ -121,7 +121,9 @@ fn closed_pipe_does_not_change_the_exit_code() {
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = command.stdout(writer).spawn().unwrap().wait_with_output().unwrap();
+        let child = command.stdout(writer).spawn().unwrap();
+        let _watchdog = Watchdog::of(&child);
+        let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{args:?}");
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{args:?}");
     }
@@ -134,7 +136,9 @@ fn unwritable_output_is_an_error() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut command = command(&root());
     command.arg("schema").stdout(full).stderr(Stdio::piped());
-    let output = command.spawn().unwrap().wait_with_output().unwrap();
+    let child = command.spawn().unwrap();
+    let _watchdog = Watchdog::of(&child);
+    let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write the output"));
 }

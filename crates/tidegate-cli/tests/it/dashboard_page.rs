@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::remote;
 use crate::replay_page::is_installed;
-use crate::run::root;
+use crate::run::{Watchdog, root};
 use crate::serve::{Daemon, Folder, address};
 
 const POLICY: &str = r#"
@@ -94,6 +94,7 @@ fn a_daemon_that_goes_away_is_reported_and_found_again() {
     let mut node = script(&["away", &format!("http://{admin}")]);
     let node = node.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut node = node.spawn().unwrap();
+    let _watchdog = Watchdog::of(&node);
     let mut stdin = node.stdin.take().unwrap();
     for line in BufReader::new(node.stdout.take().unwrap()).lines() {
         daemon = match &*line.unwrap() {

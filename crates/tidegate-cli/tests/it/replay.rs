@@ -168,6 +168,7 @@ fn packed(tool: &str, bytes: &[u8]) -> Vec<u8> {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| panic!("{tool}: {error}; run scripts/install"));
+    let _watchdog = Watchdog::of(&child);
     child.stdin.take().unwrap().write_all(bytes).unwrap();
     child.wait_with_output().unwrap().stdout
 }
@@ -363,6 +364,7 @@ fn a_pipe_is_read_as_it_comes() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    let _watchdog = Watchdog::of(&child);
     let mut stdin = child.stdin.take().unwrap();
     for piece in log().as_bytes().chunks(7) {
         stdin.write_all(piece).unwrap();

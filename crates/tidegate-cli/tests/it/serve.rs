@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
 
 use crate::run::{Watchdog, with_default_signals};
 
@@ -223,6 +224,7 @@ fn systemd_is_notified_of_ready_and_stopping() {
     let folder = Folder::new("serve-notify");
     let path = folder.path("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let receive = || {
         let mut bytes = [0; 64];
         let read = socket.recv(&mut bytes).unwrap();
@@ -233,6 +235,27 @@ fn systemd_is_notified_of_ready_and_stopping() {
     daemon.send("-TERM");
     assert_eq!(receive(), "STOPPING=1");
     assert_eq!(daemon.end().code(), Some(0));
+}
+
+#[test]
+fn the_example_of_a_unit_is_one_that_systemd_understands() {
+    let folder = Folder::new("serve-unit");
+    let unit = include_str!("../../../../examples/tidegate.service");
+    let installed = "/usr/local/bin/tidegate ";
+    assert!(unit.contains(installed), "{unit}");
+    let program = format!("{} ", env!("CARGO_BIN_EXE_tidegate"));
+    for (unit, is_understood) in [
+        (unit.replace(installed, &program), true),
+        (unit.replace(installed, &program).replace("Type=notify", "Type=notfy"), false),
+    ] {
+        let path = folder.file("tidegate.service", &unit);
+        let mut verify = Command::new("timeout");
+        verify.args(["60", "systemd-analyze", "verify", &path]);
+        let output = verify.output().unwrap();
+        assert_ne!(output.status.code(), Some(127), "run scripts/install");
+        let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(!complaints.contains("tidegate.service:"), is_understood, "{complaints}");
+    }
 }
 
 #[test]

@@ -340,13 +340,17 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 }
 
+/// Why a part of the program cannot work with rules; `None` once it is gone.
+type Reasons = Arc<dyn Fn(&[Rule]) -> Option<Vec<String>> + Send + Sync>;
+
+/// Observes the reasons of rules that are in force all the same.
+type Imposed = Arc<dyn Fn(&[String]) + Send + Sync>;
+
 /// What a part of the program needs of its rules.
 #[derive(Clone)]
 pub(super) struct Requirement {
-    /// Why it cannot work with rules; `None` once it is gone.
-    reasons: Arc<dyn Fn(&[Rule]) -> Option<Vec<String>> + Send + Sync>,
-    /// Observes the reasons of rules that are in force all the same.
-    imposed: Arc<dyn Fn(&[String]) + Send + Sync>,
+    reasons: Reasons,
+    imposed: Imposed,
 }
 
 /// Reasons that new rules give, for the part of the program that cannot work with them.

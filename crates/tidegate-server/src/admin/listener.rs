@@ -154,7 +154,7 @@ impl AdminHttp {
         if path == "/admin/v1/session" {
             let (head, body) = request.into_parts();
             let body = self.body(body, TOKEN_BYTES_MAX).await?;
-            let payload = RawPayload::Any(body).decode().await?;
+            let payload = RawPayload::Any(body).decode_table().await?;
             let session = self.session(client, (&head.method, &head.headers), payload)?;
             return Ok(AdminBody::Session(session));
         }

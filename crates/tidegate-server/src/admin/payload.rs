@@ -33,7 +33,18 @@ impl RawPayload {
         }
     }
 
-    /// Decodes it, without holding up a worker of the runtime.
+    /// Decodes it as a table, if there is one, without holding up a worker of the runtime.
+    pub(crate) async fn decode_table(self) -> Result<Payload, AdminError> {
+        let payload = self.decode().await?;
+        if !matches!(payload, Payload::Toml(_)) {
+            return Ok(payload);
+        }
+        let parsed = tokio::task::spawn_blocking(move || payload.table()).await;
+        let table = parsed.unwrap_or_else(|_| Err(AdminError::outage()))?;
+        Ok(Payload::Json(Value::Object(table)))
+    }
+
+    /// Decodes it, without holding up a worker of the runtime. Text in TOML stays text.
     pub(crate) async fn decode(self) -> Result<Payload, AdminError> {
         let decode: fn(&[u8]) -> Result<Payload, AdminError> = match &self {
             Self::Any(_) => Payload::of_bytes,
@@ -302,6 +313,14 @@ pub(super) mod tests {
         .expect("a policy");
         let rule = &policy.rules()[0];
         assert_eq!(&rule_of(table_of(rule)).expect("the same rule"), rule);
+    }
+
+    #[test]
+    fn a_table_in_toml_is_parsed_on_a_thread_that_may_block() {
+        // The text itself needs no thread: it is the field of a frame.
+        let raw = RawPayload::Decoded(Payload::Toml("a = 1".to_owned()));
+        let decoded = while_blocking_threads_are_busy(raw.decode_table()).expect("a table");
+        assert!(matches!(decoded, Payload::Json(table) if table == json!({ "a": 1 })));
     }
 
     #[test]

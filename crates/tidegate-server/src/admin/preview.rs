@@ -103,6 +103,16 @@ impl Proposal {
     }
 
     fn of_policy(daemon: &Daemon, text: &str) -> Result<Self, AdminError> {
+        // Clients that may only look must not be able to fill the memory.
+        let is_mark = |byte: &&u8| matches!(**byte, b',' | b'=' | b'[' | b'{');
+        let marks = text.as_bytes().iter().filter(is_mark).count();
+        if text.len() > MOST_POLICY_BYTES || marks > MOST_POLICY_VALUES {
+            let detail = format!(
+                "a preview has at most {MOST_POLICY_BYTES} bytes and {MOST_POLICY_VALUES} values: compare \
+                 larger policies with `tidegate diff`"
+            );
+            return Err(AdminError::unfit(detail));
+        }
         let parsed = Policy::parse("policy.toml", text.as_bytes())?;
         let (policy, overlay) = (daemon.engine.policy(), daemon.engine.overlay());
         let rules_of = |policy: &Policy| -> HashMap<RuleId, Rule> {
@@ -234,6 +244,10 @@ impl Estimate {
 /// A preview decides up to a million requests twice; one at a time is enough.
 static ONE_PREVIEW: Semaphore = Semaphore::const_new(1);
 
+/// How large a policy may be: thousands of rules. In memory a value takes some hundred bytes.
+const MOST_POLICY_BYTES: usize = 1 << 20;
+const MOST_POLICY_VALUES: usize = 65_536;
+
 /// How many rules of a policy get an estimate.
 const MOST_ESTIMATES: usize = 16;
 /// How many keys are looked up in the store.
@@ -246,18 +260,34 @@ mod tests {
     use serde_json::json;
     use tidegate::policy::{Parsed, Policy};
 
-    use super::{Payload, preview};
+    use super::{MOST_POLICY_VALUES, Payload, preview};
     use crate::admin::payload::tests::while_blocking_threads_are_busy;
     use crate::daemon::Daemon;
     use crate::settings::Settings;
 
+    const RULE: &str = "[[rule]]\nname = 'r'\nwindow = { max = 1, per = '1h' }\n";
+
+    fn daemon() -> Arc<Daemon> {
+        let policy = Policy::from_toml(RULE).unwrap();
+        let engine = crate::engine::in_memory(policy.clone());
+        Arc::new(Daemon::new(engine, Settings::on_free_ports(Parsed::from_code(policy))))
+    }
+
+    #[tokio::test]
+    async fn a_policy_of_too_many_values_is_not_parsed() {
+        let daemon = daemon();
+        let large = format!("{RULE}key = [{}]\n", "'a',".repeat(MOST_POLICY_VALUES));
+        for payload in [Payload::Toml(large.clone()), Payload::Json(json!({ "policy": large }))] {
+            let error = preview(&daemon, payload).await.expect_err("it is too large");
+            assert!(format!("{error:?}").contains("a preview has at most"), "{error:?}");
+        }
+        let long = format!("{RULE}# {}\n", "x".repeat(super::MOST_POLICY_BYTES));
+        assert!(preview(&daemon, Payload::Toml(long)).await.is_err());
+    }
+
     #[test]
     fn a_policy_is_read_on_a_thread_that_may_block() {
-        let text = "[[rule]]\nname = 'r'\nwindow = { max = 1, per = '1h' }\n";
-        let policy = Policy::from_toml(text).unwrap();
-        let engine = crate::engine::in_memory(policy.clone());
-        let settings = Settings::on_free_ports(Parsed::from_code(policy));
-        let daemon = Arc::new(Daemon::new(engine, settings));
+        let (daemon, text) = (daemon(), RULE);
         let done = while_blocking_threads_are_busy(preview(&daemon, Payload::Toml(text.into())));
         assert_eq!(done.expect("a preview")["lines"], json!([]));
     }

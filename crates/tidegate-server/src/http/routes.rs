@@ -78,7 +78,7 @@ impl Endpoint {
 /// A path with its methods and endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
-    /// May have one `{id}` or `{namespace}`.
+    /// May have one `{id}`.
     pub(crate) path: &'static str,
     pub(crate) methods: Methods,
     pub(crate) act: Endpoint,
@@ -209,7 +209,7 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/openapi.json", Endpoint::OpenApi, "This document"),
 ];
 
-/// The route of a request, and the id or namespace in its path.
+/// The route of a request, and the id in its path.
 pub(super) fn find<'p>(
     method: &Method,
     path: &'p str,

@@ -1,5 +1,7 @@
 //! Ready means: this process can decide, by its store or by `on_error`.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use tidegate::redis::Redis;
@@ -96,6 +98,27 @@ fn a_daemon_whose_store_refuses_to_write_is_degraded_and_says_why() {
     assert_eq!(status["store"]["available"], false, "{status}");
     let _ = server.command(&["CONFIG", "SET", "maxmemory", "0"]).success();
     until("it writes again", || strict().status == 200);
+}
+
+#[test]
+fn no_probe_finds_a_daemon_ready_that_is_stopping() {
+    let mut running = Running::start_with(POLICY, |settings| settings).unwrap();
+    let address = http(&running);
+    // A request that has begun; new connections are refused.
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(b"GET /readyz HTTP/1.1\r\n").unwrap();
+    let asking = std::thread::spawn(move || {
+        until("the daemon accepts no more connections", || TcpStream::connect(address).is_err());
+        // It may be closed already.
+        let _ = stream.write_all(b"host: localhost\r\n\r\n");
+        let mut response = String::new();
+        let _ = stream.read_to_string(&mut response);
+        response
+    });
+    running.stop();
+    let response = asking.join().unwrap();
+    assert!(response.is_empty() || response.starts_with("HTTP/1.1 503"), "{response}");
 }
 
 #[test]

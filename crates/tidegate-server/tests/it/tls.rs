@@ -146,6 +146,10 @@ fn every_listener_serves_clients_with_a_certificate_and_no_others() {
         );
         daemon.until(&outcomes, 1);
     }
+    // A browser adds its certificate to requests of any page.
+    let check = format!("https://localhost:{}/check/forward", daemon.port(Listener::Http));
+    let denied = daemon.curl(Some(&app), &check);
+    assert!(denied.contains("requests that no proxy forwards are rejected"), "{denied}");
     assert_eq!(daemon.redis_cli(Some(&app), &["PING"]), "PONG\n");
     let denied = daemon.redis_cli(None, &["PING"]);
     assert!(!denied.contains("PONG"), "{denied}");

@@ -95,7 +95,7 @@ impl Submitted {
                 WaitError::QueueFull => "the interpreter's queue is full",
                 _ => "the desk is stopping",
             };
-            let call = CallOutcome::NotAnswered;
+            let call = CallOutcome::NotReached;
             DeskError::NotInterpreted { status: 503, reason: reason.into(), call }
         })?;
         interpreter.interpret((self.id, &self.governor), &self.draft).await
@@ -171,8 +171,8 @@ impl Submitted {
     async fn failed(mut self, failed: DeskError) -> DeskError {
         let DeskError::NotInterpreted { reason, call, .. } = &failed else { return failed };
         let end = match call {
-            CallOutcome::NotAnswered => HoldEnd::Void,
-            CallOutcome::Answered => HoldEnd::Reject,
+            CallOutcome::NotReached => HoldEnd::Void,
+            CallOutcome::Reached => HoldEnd::Reject,
         };
         let desk = self.desk.clone();
         let cancelled = self.cancel_hold((end, reason));

@@ -1,4 +1,4 @@
-//! The cooldown begins with the submission, and stays only if that came to something.
+//! The cooldown begins with the submission, and stays if the AI was called.
 
 use axum::http::StatusCode;
 use serde_json::json;
@@ -22,25 +22,35 @@ async fn is_cooling(program: &Program, who: &str) -> bool {
 }
 
 #[tokio::test]
-async fn submission_without_an_answer_leaves_no_cooldown() {
+async fn call_without_an_answer_leaves_its_cooldown() {
     let (_scratch, mut ai, program) = desk(&[("INTERPRETER_TIMEOUT", "900ms")]).await;
     let http = &program.http;
-    for status in [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::SERVICE_UNAVAILABLE] {
+    let failures = [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::SERVICE_UNAVAILABLE];
+    for (who, status) in ["ada", "bob"].into_iter().zip(failures) {
         let answer = async { ai.next().await.respond(status, json!(null)) };
-        let (response, ()) = tokio::join!(http.propose("ada", 1, "a change"), answer);
+        let (response, ()) = tokio::join!(http.propose(who, 1, "a change"), answer);
         assert_eq!(response.status, 502, "{response:?}");
-        assert!(!is_cooling(&program, "ada").await);
+        assert!(is_cooling(&program, who).await);
     }
     // One that does not respond in time.
-    let response = http.propose("ada", 1, "a change").await;
-    assert_eq!((response.status, http.left("ada").await.0), (504, 2));
+    let response = http.propose("cy", 1, "a change").await;
+    assert_eq!((response.status, http.left("cy").await), (504, (2, 9)));
     drop(ai.next().await);
-    // The next submission is not denied.
-    let answer = async { ai.next().await.agree() };
-    let (response, ()) = tokio::join!(http.propose("ada", 1, "a change"), answer);
-    response.ok();
-    let denied = http.propose("ada", 1, "another").await;
-    denied.denied(429, "Please wait 7200 seconds before submitting another proposal.");
+    assert!(is_cooling(&program, "cy").await);
+    assert_eq!(http.propose("ada", 1, "another").await.status, 429);
+}
+
+#[tokio::test]
+async fn submission_without_a_connection_leaves_no_cooldown() {
+    let scratch = Scratch::new();
+    // Nothing listens there.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let program = Program::started(&scratch, free, &[("PROPOSALS_COOLDOWN", "2h")]).await;
+    for _ in 0..2 {
+        assert_eq!(program.http.propose("ada", 1, "a change").await.status, 502);
+        assert!(!is_cooling(&program, "ada").await);
+    }
+    assert_eq!(program.http.left("ada").await, (2, 3));
 }
 
 #[tokio::test]
