@@ -71,15 +71,17 @@ pub(crate) fn check_origin(
     if is_own { Ok(()) } else { Err(AccessDenial::OtherOrigin) }
 }
 
-/// Rejects a request that a page may have sent directly where proxies send theirs: one without any of
-/// `added`, which only a proxy adds. A page cannot, without a permission that this listener never gives.
+/// Rejects a request that a page has sent directly where proxies send theirs. A proxy passes on the
+/// headers of its client, so the page of a client is named in forwarded requests, too; but only a
+/// proxy adds one of `added`: a page cannot without a permission that this listener never gives.
 ///
-/// Other headers tell nothing: a proxy passes on those of its client, which may name the client's page,
-/// and a browser that loads an image over plain HTTP names none.
+/// Over plain HTTP to another machine a browser that loads an image names no page: SECURITY.md says so.
 pub(crate) fn check_forwarded(headers: &HeaderMap, added: &[&str]) -> Result<(), AccessDenial> {
-    match added.iter().any(|name| headers.contains_key(*name)) {
-        true => Ok(()),
-        false => Err(AccessDenial::NotForwarded),
+    let is_of_page = headers.contains_key(ORIGIN)
+        || headers.get(SEC_FETCH_SITE).is_some_and(|site| site.as_bytes() != b"none");
+    match is_of_page && !added.iter().any(|name| headers.contains_key(*name)) {
+        true => Err(AccessDenial::NotForwarded),
+        false => Ok(()),
     }
 }
 

@@ -131,8 +131,8 @@ impl fmt::Display for AccessDenial {
                 "requests from pages in a browser are rejected: remove the header Origin",
             ),
             Self::NotForwarded => f.write_str(
-                "requests that no proxy forwards are rejected here, since a page in a browser can send \
-                 them: let the proxy send X-Forwarded-For, the headers of its guide, or a token",
+                "requests from pages in a browser are rejected unless a proxy forwards them: let it \
+                 send X-Forwarded-For, or the headers of its guide, or a token",
             ),
             Self::OtherOrigin => f.write_str(
                 "requests from pages of other origins are rejected: in a browser, use the dashboard; \

@@ -51,12 +51,16 @@ impl Daemon {
     }
 
     fn curl(&self, certificate: Option<&Certificate>, url: &str) -> String {
+        self.curl_with(certificate, &[], url)
+    }
+
+    fn curl_with(&self, certificate: Option<&Certificate>, more: &[&str], url: &str) -> String {
         let mut curl = Command::new("curl");
         curl.args(["-sS", "--cacert"]).arg(self.servers.path());
         if let Some(certificate) = certificate {
             curl.arg("--cert").arg(&certificate.path).arg("--key").arg(&certificate.key);
         }
-        printed(curl.arg(url))
+        printed(curl.args(more).arg(url))
     }
 
     fn redis_cli(&self, certificate: Option<&Certificate>, command: &[&str]) -> String {
@@ -148,8 +152,9 @@ fn every_listener_serves_clients_with_a_certificate_and_no_others() {
     }
     // A browser adds its certificate to requests of any page.
     let check = format!("https://localhost:{}/check/forward", daemon.port(Listener::Http));
-    let denied = daemon.curl(Some(&app), &check);
-    assert!(denied.contains("requests that no proxy forwards are rejected"), "{denied}");
+    let page = ["-H", "Sec-Fetch-Site: cross-site"];
+    let denied = daemon.curl_with(Some(&app), &page, &check);
+    assert!(denied.contains("requests from pages in a browser are rejected"), "{denied}");
     assert_eq!(daemon.redis_cli(Some(&app), &["PING"]), "PONG\n");
     let denied = daemon.redis_cli(None, &["PING"]);
     assert!(!denied.contains("PONG"), "{denied}");
