@@ -7,7 +7,11 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use tidegate::{Bucket, Clock, KeyedHash, Limiter, MonotonicClock, Rate, Timestamp};
+use tidegate::policy::Policy;
+use tidegate::{
+    Bucket, Clock, Engine, KeyedHash, Limiter, MemoryStore, MonotonicClock, Rate, Request,
+    Timestamp,
+};
 
 /// A clock that stands still: how the time is read depends on the processor and the kernel.
 #[derive(Clone, Copy)]
@@ -35,6 +39,11 @@ const PATHS: &[(&str, fn(usize))] = &[
     ("check-1k-clock", |calls| repeat(known(calibrated(), 1_000), check, calls)),
     ("allow-1m-clock", |calls| repeat(known(calibrated(), 1_000_000), allow, calls)),
     ("check-1m-clock", |calls| repeat(known(calibrated(), 1_000_000), check, calls)),
+    ("engine", |calls| decide(ONE_RULE, 1, allowed, calls)),
+    ("engine-denied", |calls| decide(ONE_UNIT, 1, denied, calls)),
+    ("engine-new", |calls| decide_each_once(ONE_RULE, calls)),
+    ("engine-three", |calls| decide(THREE_RULES, 1, allowed, calls)),
+    ("engine-commit", |calls| decide(ONE_RULE, 1, committed, calls)),
     ("loop", |calls| repeat(known(STILL, 1), nothing, calls)),
 ];
 
@@ -152,6 +161,88 @@ fn each_once<C: Clock>(clock: C, calls: usize) {
     let keys: Vec<&str> = keys.iter().map(text).collect();
     for key in &keys[..calls] {
         assert!(allow(&limiter, key), "a first call is allowed");
+    }
+}
+
+const ONE_RULE: &str = r#"
+    [[rule]]
+    name   = "per-user"
+    key    = ["user"]
+    bucket = { rate = "1/d", burst = 1000000000 }
+"#;
+
+const ONE_UNIT: &str = r#"
+    [[rule]]
+    name   = "per-user"
+    key    = ["user"]
+    bucket = { rate = "1/d", burst = 1 }
+"#;
+
+const THREE_RULES: &str = r#"
+    [[rule]]
+    name   = "per-user"
+    key    = ["user"]
+    bucket = { rate = "1/d", burst = 1000000000 }
+
+    [[rule]]
+    name   = "per-user-window"
+    key    = ["user"]
+    window = { max = 1000000000, per = "1d" }
+
+    [[rule]]
+    name   = "everyone"
+    bucket = { rate = "1/d", burst = 1000000000 }
+"#;
+
+type StillEngine = Engine<MemoryStore, Still>;
+
+fn engine(policy: &str) -> StillEngine {
+    let policy = Policy::from_toml(policy).expect("the policy is valid");
+    let Ok(engine) = Engine::builder(policy).clock(STILL).build() else {
+        panic!("an empty store is small");
+    };
+    engine
+}
+
+#[inline(never)]
+fn allowed(engine: &StillEngine, request: &Request<'_>) -> bool {
+    engine.check(request).block().is_ok_and(|report| black_box(&report).is_allowed())
+}
+
+#[inline(never)]
+fn denied(engine: &StillEngine, request: &Request<'_>) -> bool {
+    engine.check(request).block().is_ok_and(|report| !black_box(&report).is_allowed())
+}
+
+#[inline(never)]
+fn committed(engine: &StillEngine, request: &Request<'_>) -> bool {
+    let held = engine.reserve(request).block().ok().and_then(|report| report.hold());
+    held.is_some_and(|id| engine.commit(id, None).block().is_ok())
+}
+
+/// Decisions of an engine about keys that it knows.
+fn decide(policy: &str, keys: usize, call: fn(&StillEngine, &Request<'_>) -> bool, calls: usize) {
+    let engine = engine(policy);
+    let keys: Vec<_> = (0..keys).map(key).collect();
+    let attributes: Vec<_> = keys.iter().map(|key| [("user", text(key))]).collect();
+    let requests: Vec<_> = attributes.iter().map(|it| Request::new("default", it)).collect();
+    for request in &requests {
+        assert!(allowed(&engine, request), "a first request is allowed");
+    }
+    for request in requests.iter().cycle().take(calls) {
+        assert!(call(&engine, request), "every request is decided alike");
+    }
+}
+
+/// Decisions about a new key each, in a table that has many.
+fn decide_each_once(policy: &str, calls: usize) {
+    let engine = engine(policy);
+    assert!(calls <= NEW_MAX, "there are {NEW_MAX} new keys");
+    let keys: Vec<_> = (0..NEW_BEFORE + NEW_MAX).map(key).collect();
+    let attributes: Vec<_> = keys.iter().map(|key| [("user", text(key))]).collect();
+    for attributes in &attributes[..NEW_BEFORE + calls] {
+        let request = Request::new("default", attributes);
+        assert!(allowed(&engine, &request), "a first request is allowed");
     }
 }
 

@@ -234,6 +234,7 @@ impl Plan<'_> {
     }
 
     /// Whether a denial may charge some of its limits.
+    #[cfg(feature = "durable")]
     pub(crate) fn charges_denials(&self) -> bool {
         self.act == Operation::Charge
             && self.charges.iter().any(|charge| charge.charging != Charging::Allowed)
