@@ -274,12 +274,10 @@ impl MemoryStore {
         };
         let (is_allowed, has_charged) = (outcome.is_allowed, outcome.has_charged);
         let mut decided = Decided { is_allowed, hold: None, is_repeat: false };
-        if is_allowed {
-            if let Some(hold) = plan.hold {
-                let name = plan.name.map(|named| named.name);
-                let new = self.write_hold(&mut tables, outcome.items, (hold, name), &mut entry);
-                decided.hold = Some(new);
-            }
+        if is_allowed && let Some(hold) = plan.hold {
+            let name = plan.name.map(|named| named.name);
+            let new = self.write_hold(&mut tables, outcome.items, (hold, name), &mut entry);
+            decided.hold = Some(new);
         }
         if is_allowed || has_charged {
             entry.note = plan.note.map(Into::into);

@@ -36,6 +36,9 @@ pub(crate) struct MetricsSources<'a> {
     pub(crate) uptime: Duration,
 }
 
+/// One of the counters of a postpaid rule.
+type BookedUnits = fn(&BookingTally) -> u64;
+
 impl MetricsSources<'_> {
     /// All metrics, in the text format of Prometheus.
     ///
@@ -105,7 +108,7 @@ impl MetricsSources<'_> {
     /// What postpaid rules have booked. Without one the families are empty.
     fn write_bookings(&self, text: &mut Exposition) {
         let bookings = self.engine.bookings();
-        let families: [(&str, &str, fn(&BookingTally) -> u64); 4] = [
+        let families: [(&str, &str, BookedUnits); 4] = [
             (
                 "tidegate_booked_units_total",
                 "Units that checks of postpaid rules have charged.",

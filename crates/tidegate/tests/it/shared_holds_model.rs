@@ -185,9 +185,7 @@ impl World {
                 Some((id, units)) => {
                     // It may take effect before it is heard of.
                     (*units, self.charged) = (*units - 1, self.charged - 1);
-                    let id = *id;
-                    let reply = async move { done(node.refund_hold(id, 1).await).unwrap() };
-                    Call::Refund { id, reply: Box::pin(reply) }
+                    Call::refund(node, *id)
                 }
             },
             0 | 1 if self.is_slots => {
@@ -230,25 +228,9 @@ impl World {
                     held.is_busy = true;
                 }
                 match kind {
-                    3 if !self.is_slots => {
-                        let reply =
-                            async move { done(node.commit(id, None).await).map(|it| it.charged) };
-                        Call::Commit { id, reply: Box::pin(reply) }
-                    }
-                    4 => {
-                        let is_voided = dice.once_in(2);
-                        let reply = async move {
-                            let _ = done(match is_voided {
-                                true => node.void(id, None).await,
-                                false => node.cancel(id, None).await,
-                            });
-                        };
-                        Call::Cancel { id, reply: Box::pin(reply) }
-                    }
-                    _ => {
-                        let reply = async move { done(node.renew(id).await) };
-                        Call::Renew { id, reply: Box::pin(reply) }
-                    }
+                    3 if !self.is_slots => Call::commit(node, id),
+                    4 => Call::end(node, id, dice.once_in(2)),
+                    _ => Call::renew(node, id),
                 }
             }
         };
@@ -350,6 +332,31 @@ impl World {
 }
 
 impl Call {
+    fn commit(node: Node, id: HoldId) -> Self {
+        let reply = async move { done(node.commit(id, None).await).map(|it| it.charged) };
+        Self::Commit { id, reply: Box::pin(reply) }
+    }
+
+    fn end(node: Node, id: HoldId, is_voided: bool) -> Self {
+        let reply = async move {
+            let _ = done(match is_voided {
+                true => node.void(id, None).await,
+                false => node.cancel(id, None).await,
+            });
+        };
+        Self::Cancel { id, reply: Box::pin(reply) }
+    }
+
+    fn renew(node: Node, id: HoldId) -> Self {
+        let reply = async move { done(node.renew(id).await) };
+        Self::Renew { id, reply: Box::pin(reply) }
+    }
+
+    fn refund(node: Node, id: HoldId) -> Self {
+        let reply = async move { done(node.refund_hold(id, 1).await).unwrap() };
+        Self::Refund { id, reply: Box::pin(reply) }
+    }
+
     fn name(&self) -> String {
         match self {
             Self::Hold { units, name, .. } => format!("hold {units} as {name:?}"),

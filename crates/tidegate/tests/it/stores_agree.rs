@@ -139,18 +139,7 @@ impl Twins {
                 self.memory.replace_policy("test", policy(rule.clone())).block().unwrap();
                 with_other!(&self.other, it => it.replace_policy("test", policy(rule)).block().unwrap());
             }
-            12 => {
-                let mut given = any_override(self.kind, dice);
-                if dice.once_in(3) {
-                    let until =
-                        self.clock.now().saturating_add(Duration::from_millis(dice.below(9_000)));
-                    given = given.until(until.as_nanos());
-                }
-                self.log.push(format!("override: {given:?}"));
-                let rule = self.rule.id().clone();
-                self.memory.set_override("test", &rule, given.clone()).block().unwrap();
-                with_other!(&self.other, it => it.set_override("test", &rule, given).block().unwrap());
-            }
+            12 => self.set_override(dice),
             13 => {
                 if let Other::Disk(engine, _) = &self.other {
                     self.log.push("snapshot".into());
@@ -173,6 +162,18 @@ impl Twins {
                 }
             }
         }
+    }
+
+    fn set_override(&mut self, dice: &mut Dice) {
+        let mut given = any_override(self.kind, dice);
+        if dice.once_in(3) {
+            let until = self.clock.now().saturating_add(Duration::from_millis(dice.below(9_000)));
+            given = given.until(until.as_nanos());
+        }
+        self.log.push(format!("override: {given:?}"));
+        let rule = self.rule.id().clone();
+        self.memory.set_override("test", &rule, given.clone()).block().unwrap();
+        with_other!(&self.other, it => it.set_override("test", &rule, given).block().unwrap());
     }
 
     fn settle(&mut self, dice: &mut Dice) {

@@ -108,6 +108,12 @@ impl Decision {
     pub(super) fn is_allowed(&self) -> bool {
         self.wait.is_none()
     }
+
+    /// The denial of a key that no request has made known: nothing carries over to it.
+    pub(super) fn of_unknown_key(self) -> Self {
+        let is_never = self.wait == Some(Wait::Never);
+        Self { wait: Some(if is_never { Wait::Never } else { Wait::Unknown }), ..self }
+    }
 }
 
 /// What a commit did.

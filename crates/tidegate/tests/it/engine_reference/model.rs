@@ -297,11 +297,8 @@ impl Model {
                 || (is_extended && verb == Verb::Reserve && !is_on("held_cooldowns"));
             let (fits, before) = (decision.is_allowed(), entry.state.clone());
             let decision = match verb {
-                // Nothing carries over to a key that no request has made known.
                 _ if verb.looks() && !fits && !entry.is_known && limit.carries() => {
-                    let is_never = decision.wait == Some(Wait::Never);
-                    let wait = Some(if is_never { Wait::Never } else { Wait::Unknown });
-                    Decision { wait, ..decision }
+                    decision.of_unknown_key()
                 }
                 _ if verb.looks() => decision,
                 _ if is_postpaid && is_payable => {
