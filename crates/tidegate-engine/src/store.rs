@@ -31,7 +31,6 @@ mod mixing;
 mod record;
 #[cfg(feature = "durable")]
 mod replay;
-mod sha256;
 pub(crate) mod shared;
 
 #[cfg(feature = "durable")]

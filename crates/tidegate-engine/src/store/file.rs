@@ -42,7 +42,6 @@ pub use options::FileOptions;
 pub use repair::{CheckReport, RepairAction, check, check_on, repair, repair_on};
 pub use totals::{ReadableTotals, Totals, TotalsBy};
 
-mod crc;
 mod disk;
 mod edits;
 mod erase;

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
 use smallvec::smallvec;
 use tidegate_core::Timestamp;
 
@@ -22,7 +23,6 @@ pub use records::{
 };
 
 use super::later::{BoxFuture, Finisher, PromiseFuture, Submitted, promise};
-use super::sha256::sha256;
 use super::{
     Adoption, DecideError, Decided, Deciding, EnrolFailure, ForgetScope, HoldId, LaterDecided,
     MakeClock, NoClock, NowOrLater, Outage, Plan, RefundFailure, SettleCall, SettleFailure,
@@ -487,7 +487,7 @@ fn edit<T: Send + 'static, E: From<Outage> + Send + 'static>(
 /// The hash of the keys, by a secret.
 fn hash_of(secret: &[u8]) -> KeyedHash {
     let word = |number: usize| {
-        let digest = sha256(&[&(number as u64).to_be_bytes()[..], secret].concat());
+        let digest = Sha256::digest([&(number as u64).to_be_bytes()[..], secret].concat());
         let mut word = [0; 16];
         word.copy_from_slice(&digest[..16]);
         u128::from_le_bytes(word)

@@ -8,10 +8,10 @@
 use std::collections::HashMap;
 use std::io;
 
+use crc32c::crc32c;
 use tidegate_core::Timestamp;
 use tidegate_policy::policy::Durability;
 
-use super::crc::crc32c;
 use super::disk::Disk;
 use super::error::OpenError;
 use super::frame::{Batches, FileKind, frame};
@@ -235,7 +235,7 @@ fn blanked(records: &[u8], erased: &HashMap<u64, u64>) -> Option<Vec<u8>> {
 fn write_marker(disk: &dyn Disk, numbers: &[u64]) -> io::Result<()> {
     let mut out = ByteWriter::default();
     out.list(numbers.iter(), |out, number| out.number(*number));
-    let crc = crc32c(0, &out.0);
+    let crc = crc32c(&out.0);
     out.0.extend_from_slice(&crc.to_le_bytes());
     let _ = disk.remove(TEMPORARY);
     let mut file = disk.create(TEMPORARY)?;
@@ -254,7 +254,7 @@ fn read_marker(disk: &dyn Disk) -> Result<Option<Vec<u64>>, OpenError> {
         disk.read(MARKER).map_err(|error| OpenError::disk(format!("read {MARKER}"), error))?;
     let numbers = bytes
         .split_last_chunk()
-        .filter(|(numbers, crc)| crc32c(0, numbers) == u32::from_le_bytes(**crc))
+        .filter(|(numbers, crc)| crc32c(numbers) == u32::from_le_bytes(**crc))
         .and_then(|(numbers, _)| ByteReader(numbers).list(ByteReader::number).ok());
     numbers.map(Some).ok_or_else(|| OpenError::Damaged {
         file: MARKER.into(),

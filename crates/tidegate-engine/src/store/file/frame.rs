@@ -2,7 +2,8 @@
 //!
 //! `docs/internals/ledger.md` has every byte.
 
-use super::crc::crc32c;
+use crc32c::crc32c;
+
 use crate::store::record::{ByteWriter, Record};
 
 /// The first 64 bytes of a file.
@@ -81,7 +82,7 @@ impl FileHeader {
         for (index, word) in words.into_iter().enumerate() {
             bytes[24 + 8 * index..32 + 8 * index].copy_from_slice(&word.to_le_bytes());
         }
-        let crc = crc32c(0, &bytes[..HEADER_LEN - 4]);
+        let crc = crc32c(&bytes[..HEADER_LEN - 4]);
         bytes[HEADER_LEN - 4..].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
@@ -96,7 +97,7 @@ impl FileHeader {
         if version != VERSION && version != 0 {
             return Err(HeaderError::Version(version));
         }
-        if crc32c(0, &bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
+        if crc32c(&bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
             return Err(HeaderError::NotOurs);
         }
         let [number, after, len, first_batch] = [24, 32, 40, 48].map(|at| u64_at(bytes, at));
@@ -113,7 +114,7 @@ pub(super) fn frame(number: u64, synced: u64, records: &[u8]) -> Vec<u8> {
     frame.extend_from_slice(&number.to_le_bytes());
     frame.extend_from_slice(&synced.to_le_bytes());
     frame.extend_from_slice(records);
-    let crc = crc32c(0, &frame[4..]);
+    let crc = crc32c(&frame[4..]);
     frame[..4].copy_from_slice(&crc.to_le_bytes());
     frame.resize(padded(frame.len()), 0);
     frame
@@ -287,7 +288,7 @@ fn batch_at(bytes: &[u8], at: usize) -> Option<Batch<'_>> {
     let head = bytes.get(at..at + HEAD_LEN)?;
     let len = u32_at(head, 4) as usize;
     let end = at + HEAD_LEN + len;
-    if len == 0 || crc32c(0, bytes.get(at + 4..end)?) != u32_at(head, 0) {
+    if len == 0 || crc32c(bytes.get(at + 4..end)?) != u32_at(head, 0) {
         return None;
     }
     let (number, synced) = (u64_at(head, 8), u64_at(head, 16));

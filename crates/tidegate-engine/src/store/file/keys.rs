@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
+use sha2::{Digest, Sha256};
+
 use crate::plan::KeyName;
 use crate::store::mixing::Mixing;
 use crate::store::replay::HASHED;
-use crate::store::sha256::sha256;
 
 pub(super) use loading::LoadingKeys;
 
@@ -112,7 +113,7 @@ pub(super) fn logged_value(value: &str) -> Cow<'_, str> {
         return value.into();
     }
     let mut hashed = String::from(HASHED);
-    for byte in sha256(value.as_bytes()) {
+    for byte in Sha256::digest(value) {
         // Writing to a string does not fail.
         let _ = write!(hashed, "{byte:02x}");
     }

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{self, AtomicU64};
 
+use sha2::{Digest, Sha256};
+
 use super::records::{Kind, RecordKey, Records, Write};
 use crate::cycle::CycleClocks;
 use crate::edits::{Change, MOST_CHANGES, Overlay};
 use crate::history::History;
 use crate::plan::{Charge, Plan};
 use crate::store::record::{ByteReader, ByteWriter, EditedItem, Malformed, RuleImage};
-use crate::store::sha256::sha256;
 use tidegate_policy::policy::Policy;
 
 /// What is in force. Immutable: every edit, and every round that is closed, makes a new one with a
@@ -249,7 +250,7 @@ impl Control {
 /// What a policy is recognised by.
 fn digest(policy: &Policy) -> u64 {
     let mut word = [0; 8];
-    word.copy_from_slice(&sha256(policy.to_toml().as_bytes())[..8]);
+    word.copy_from_slice(&Sha256::digest(policy.to_toml())[..8]);
     u64::from_le_bytes(word)
 }
 

@@ -137,3 +137,10 @@ fn a_later_batch_without_that_proof_is_torn() {
     bytes.resize(bytes.len() + SPACE_AFTER, 0);
     assert_eq!(read(&bytes), (0, BatchesEnd::Torn));
 }
+
+/// Castagnoli's polynomial: the check value of the catalogue, and an example of RFC 3720, B.4.
+#[test]
+fn checksums_are_those_of_the_format() {
+    assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
+    assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);
+}
