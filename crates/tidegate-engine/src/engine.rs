@@ -26,6 +26,7 @@ pub use usage::RuleUsage;
 #[cfg(feature = "durable")]
 use crate::cycle::Times;
 use crate::request::Request;
+use crate::store::later::Finisher;
 use crate::store::{MemoryStore, NowOrLater, Store};
 use change::Changes;
 use current_rules::CurrentRules;
@@ -105,6 +106,8 @@ struct EngineInner<S, C> {
     proposal: Mutex<Option<Arc<Policy>>>,
     /// What was decided without the store.
     local: Arc<LocalTable>,
+    /// Completes what no caller waits for; that of a shared store, if it is one.
+    finisher: Finisher,
 }
 
 impl<S, C> Clone for Engine<S, C> {
@@ -211,13 +214,13 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         self.shared.store.evicted_idempotency_keys()
     }
 
-    /// How many operations of a shared store were dropped before they were complete: no caller waited
-    /// for them any more, and there were too many such operations at once.
+    /// How many operations were dropped before they were complete: no caller waited for them any more,
+    /// and there were too many such operations at once.
     ///
     /// What they hold expires. A call whose rules had changed meanwhile may not have happened.
     #[must_use]
     pub fn dropped_operations(&self) -> u64 {
-        self.shared.store.shared().map_or(0, |store| store.finisher().dropped())
+        self.shared.finisher.dropped()
     }
 
     /// Whether no key has its own state.

@@ -191,6 +191,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static, E> EngineBuilder<S, C, E> {
             let clock = Arc::clone(&clock);
             store.follow_clock(Arc::new(move || Times { now: clock.now(), wall: clock.wall() }));
         }
+        let finisher = store.shared().map(|store| store.finisher().clone()).unwrap_or_default();
         let shared = EngineInner {
             rules: CurrentRules::new(rules),
             store,
@@ -199,6 +200,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static, E> EngineBuilder<S, C, E> {
             changes: Mutex::new(Changes::restored(changes)),
             proposal,
             local: Arc::default(),
+            finisher,
         };
         Ok(Engine { shared: Arc::new(shared) })
     }

@@ -47,9 +47,9 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             let decided = engine.finish_decision((report, later), requests, (verb, when)).await;
             (decided, engine)
         };
-        let Some(shared) = self.shared.store.shared() else {
+        if self.shared.store.shared().is_none() {
             return Box::pin(async move { deciding.await.0 });
-        };
+        }
         let submitted = Submitted::new(
             Box::pin(deciding),
             |(decided, engine): (Result<Report, CheckError>, Self)| {
@@ -61,7 +61,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                     let _ = engine.settle(id, (Settlement::Cancel, None), None).await;
                 }))
             },
-            shared.finisher(),
+            &self.shared.finisher,
         );
         Box::pin(async move { submitted.await.0 })
     }
@@ -371,7 +371,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 engine.install(&control);
             }
         });
-        drop(Submitted::new(installing, |()| None, store.finisher()));
+        drop(Submitted::new(installing, |()| None, &self.shared.finisher));
     }
 }
 
@@ -452,8 +452,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         }))
     }
 
-    /// Completes operations, although no caller waits for them: at once, or on the thread of a store
-    /// that answers later.
+    /// Completes operations, although no caller waits for them: at once, or on a thread that runs while
+    /// there are any.
     pub fn complete_in_background(&self, operations: impl Future<Output = ()> + Send + 'static) {
         drop(self.submit_future(Box::pin(operations)));
     }
@@ -467,10 +467,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
             return NowOrLater::Now(result);
         }
-        NowOrLater::Later(match self.shared.store.shared() {
-            Some(store) => Box::pin(Submitted::new(future, |_| None, store.finisher())),
-            None => future,
-        })
+        NowOrLater::Later(Box::pin(Submitted::new(future, |_| None, &self.shared.finisher)))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::durable::{FileOptions, FileStore, OpenError};
 use tidegate::policy::Policy;
@@ -233,6 +234,30 @@ fn exhausted_limit_stays_denied_in_an_outage() {
     assert_eq!(report.rules().count(), 2);
     // A repeat of what was allowed is no denial.
     assert!(engine.check(&whole.idempotency_key("first")).block().unwrap().is_allowed());
+}
+
+/// Its caller is gone before the commit is durable; whether it became so is known all the same.
+#[test]
+fn an_operation_that_no_caller_waits_for_is_completed() {
+    for is_dead in [false, true] {
+        let disk = CrashDisk::new();
+        let engine = open(&disk, "deny").unwrap();
+        let request = Request::new("default", &[("user", "ada")]);
+        let hold = engine.reserve(&request).block().unwrap().hold().unwrap();
+        disk.pause();
+        let (sender, result) = std::sync::mpsc::channel();
+        let own = engine.clone();
+        engine.complete_in_background(async move {
+            let _ = sender.send(own.commit(hold, None).await.is_ok());
+        });
+        assert!(result.try_recv().is_err(), "the disk has not answered");
+        if is_dead {
+            disk.die_at(disk.calls());
+        }
+        disk.resume();
+        let is_durable = result.recv_timeout(Duration::from_secs(30)).expect("it is completed");
+        assert_eq!(is_durable, !is_dead);
+    }
 }
 
 /// A denial of a postpaid rule would be charged, so it needs a write.
