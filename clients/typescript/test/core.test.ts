@@ -161,3 +161,12 @@ test("invalid times and costs", () => {
   assert.throws(() => limit.check(limit.fresh(), -1n, 0n), RangeError);
   assert.throws(() => limit.check(limit.fresh(), 2n ** 64n, 0n), RangeError);
 });
+
+// As the library: nothing has been charged, so a clock that steps back finds the state as it was.
+test("a postpaid cost that a bucket has no room for leaves its state", () => {
+  const limit = Bucket.of({ count: 1n, periodNs: 1n, burst: 2n });
+  const held = limit.hold(limit.fresh(), 2n, 0n).state;
+  const { decision, state } = checkPostpaid(limit, held, 1n, 1n);
+  assert.equal(decision.allowed, false);
+  assert.deepEqual(state, held);
+});
