@@ -194,7 +194,7 @@ const THREE_RULES: &str = r#"
     bucket = { rate = "1/d", burst = 1000000000 }
 "#;
 
-type StillEngine = Engine<MemoryStore, Still>;
+type StillEngine = Engine;
 
 fn engine(policy: &str) -> StillEngine {
     let policy = Policy::from_toml(policy).expect("the policy is valid");

@@ -109,7 +109,7 @@ fn main() -> ExitCode {
 }
 
 /// Makes decisions by so many callers, so many each, and returns how long each has waited.
-type Callers = fn(&Engine<FileStore>, &Arc<Syncs>, usize) -> Vec<Wait>;
+type Callers = fn(&Engine, &Arc<Syncs>, usize) -> Vec<Wait>;
 
 /// How long a decision has waited.
 #[derive(Clone, Copy)]
@@ -232,12 +232,12 @@ impl Grouped {
             .clock(clock)
             .build()
             .expect("there is memory");
-        let before = engine.file_store().counts();
+        let before = engine.file_store().unwrap().counts();
         syncs.clear();
         let (began, cpu) = (Instant::now(), cpu_seconds());
         let waits = run(&engine, &syncs, each);
         let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
-        let after = engine.file_store().counts();
+        let after = engine.file_store().unwrap().counts();
         let records = (after.records - before.records) as f64;
         let [batches, space] = [&syncs.batches, &syncs.space].map(|of| lock(of).clone());
         let us: Vec<f64> = waits.iter().map(|wait| wait.us).collect();
@@ -378,7 +378,7 @@ fn cpu_seconds() -> f64 {
     ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
-fn by_threads(engine: &Engine<FileStore>, syncs: &Arc<Syncs>, each: usize) -> Vec<Wait> {
+fn by_threads(engine: &Engine, syncs: &Arc<Syncs>, each: usize) -> Vec<Wait> {
     thread::scope(|scope| {
         let callers: Vec<_> = (0..CALLERS)
             .map(|caller| {
@@ -404,7 +404,7 @@ fn by_threads(engine: &Engine<FileStore>, syncs: &Arc<Syncs>, each: usize) -> Ve
 /// A caller as a task: whose decisions it makes, and how many fsyncs had ended when it was woken.
 struct TaskCaller<'a> {
     user: String,
-    engine: &'a Engine<FileStore>,
+    engine: &'a Engine,
     syncs: &'a Arc<Syncs>,
     woken_at: Arc<AtomicU64>,
 }
@@ -425,7 +425,7 @@ impl Wake for TaskWaker {
     }
 }
 
-fn by_tasks(engine: &Engine<FileStore>, syncs: &Arc<Syncs>, each: usize) -> Vec<Wait> {
+fn by_tasks(engine: &Engine, syncs: &Arc<Syncs>, each: usize) -> Vec<Wait> {
     thread::scope(|scope| {
         let half = |first: usize| {
             scope.spawn(move || {
@@ -586,7 +586,7 @@ fn open_once(folder: &Path, keys: usize) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn open_large(folder: &Path, keys: usize) -> Engine<FileStore> {
+fn open_large(folder: &Path, keys: usize) -> Engine {
     let store = FileOptions::default().max_keys(2 * keys).open(folder).expect("a store");
     let clock = SystemClock::no_earlier_than(store.last_time());
     Engine::builder(Policy::from_toml(POLICY).expect("valid"))

@@ -4,9 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use tidegate::policy::{EngineSettings, Policy};
-use tidegate::{
-    CheckError, Engine, Explanation, ManualClock, MemoryStore, Request, Timestamp, Wait, WaitError,
-};
+use tidegate::{CheckError, Engine, Explanation, ManualClock, Request, Timestamp, Wait, WaitError};
 use tidegate_server::explanation::DecisionSummary;
 
 use crate::io::Io;
@@ -23,7 +21,7 @@ pub(crate) fn note_enforced(policy: &Policy, io: &mut Io<'_>) -> io::Result<()> 
 /// A fresh engine and its clock. Every key is enforced, so that decisions are reproducible.
 #[derive(Debug)]
 pub(crate) struct Simulator {
-    engine: Engine<MemoryStore, ManualClock>,
+    engine: Engine,
     clock: ManualClock,
 }
 

@@ -29,12 +29,8 @@
 //! unless their rule sets another durability, everything else is in memory unless its rule sets
 //! one.
 
-use std::convert::Infallible;
-
-use tidegate_table::clock::Clock;
-
 use crate::engine::Engine;
-use crate::store::{AnyStore, NowOrLater, Outage};
+use crate::store::{NowOrLater, Outage};
 
 pub use crate::plan::KeyName;
 pub use crate::store::file::{
@@ -44,39 +40,29 @@ pub use crate::store::file::{
     repair_on,
 };
 
-impl From<Infallible> for OpenError {
-    fn from(never: Infallible) -> Self {
-        match never {}
-    }
-}
-
-impl<C: Clock + Send + Sync + 'static> Engine<AnyStore, C> {
-    /// The file store, if the engine has one.
+/// What only a store on disk has.
+impl Engine {
+    /// The store on disk, if the engine has one: the counts of its log, and whether its disk works.
     #[must_use]
-    pub fn on_disk(&self) -> Option<&FileStore> {
-        match self.store() {
-            AnyStore::Memory(_) | AnyStore::Shared(_) => None,
-            AnyStore::File(store) => Some(store),
-        }
+    pub fn file_store(&self) -> Option<&FileStore> {
+        self.store().file()
     }
 
-    /// Makes everything so far durable, if the store is on disk.
-    pub fn sync_any(&self) -> NowOrLater<'_, Result<(), Outage>> {
-        self.on_disk().map_or(NowOrLater::Now(Ok(())), FileStore::sync)
-    }
-}
-
-impl<C: Clock + Send + Sync + 'static> Engine<FileStore, C> {
-    /// Writes a note of the host into the ledger; it resolves when the note is durable.
+    /// Writes a note of the host into the ledger; it resolves when the note is durable. Without a
+    /// ledger it is [`Outage::NoLedger`].
     ///
     /// A note that belongs to a decision is better sent [with it](crate::Request::note): then both
     /// survive a crash, or neither does.
     pub fn note(&self, domain: &str, text: &str) -> NowOrLater<'_, Result<(), Outage>> {
-        self.store().write_note(domain, text, self.now())
+        match self.file_store() {
+            Some(store) => store.write_note(domain, text, self.now()),
+            None => NowOrLater::Now(Err(Outage::NoLedger)),
+        }
     }
 
     /// Erases the names of all keys in which an attribute has this value, and notes about them;
-    /// returns how many. Their totals stay in the ledger, without a name.
+    /// returns how many. Their totals stay in the ledger, without a name. Other stores than those on
+    /// disk keep no names.
     ///
     /// The charges of such a key are dropped, its holds are released. A later request with that
     /// name has a new key.
@@ -84,24 +70,20 @@ impl<C: Clock + Send + Sync + 'static> Engine<FileStore, C> {
     /// This reads and partly rewrites the whole log. Edits of the policy with the name, and notes
     /// that belong to no key, are not touched.
     pub fn erase(&self, attribute: &str, value: &str) -> Result<u64, OpenError> {
-        self.store().erase(attribute, value, self.now().now)
+        let now = self.now().now;
+        self.file_store().map_or(Ok(0), |store| store.erase(attribute, value, now))
     }
 
-    /// Makes everything so far durable: also edits, which are in force before they are written when
-    /// the disk fails.
+    /// Makes everything so far durable, if the store is on disk: also edits, which are in force before
+    /// they are written when the disk fails.
     pub fn sync(&self) -> NowOrLater<'_, Result<(), Outage>> {
-        self.store().sync()
+        self.file_store().map_or(NowOrLater::Now(Ok(())), FileStore::sync)
     }
 
-    /// The ledger: everything so far that is durable.
+    /// The ledger: everything so far that is durable. Without one it is [`Outage::NoLedger`].
     pub fn ledger(&self) -> Result<Ledger, Outage> {
-        self.store().sync().block()?;
-        Ok(self.store().ledger())
-    }
-
-    /// The store: its log counts, and whether its disk works.
-    #[must_use]
-    pub fn file_store(&self) -> &FileStore {
-        self.store()
+        let store = self.file_store().ok_or(Outage::NoLedger)?;
+        store.sync().block()?;
+        Ok(store.ledger())
     }
 }

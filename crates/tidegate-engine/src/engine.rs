@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use tidegate_policy::policy::Policy;
-use tidegate_table::clock::{Clock, SystemClock};
+use tidegate_table::clock::Clock;
 use tidegate_table::waiting::WaitQueues;
 
 pub use at::EngineAt;
-pub use builder::{EngineBuilder, NoMemory};
+pub use builder::{EngineBuildError, EngineBuilder};
 pub use change::{EditError, Edited, NoSuchRule};
 pub use domain::PreparedDomain;
 pub use error::{CheckError, SettleError};
@@ -25,9 +25,10 @@ pub use usage::RuleUsage;
 
 #[cfg(feature = "durable")]
 use crate::cycle::Times;
+use crate::engine_clock::EngineClock;
 use crate::request::Request;
 use crate::store::later::Finisher;
-use crate::store::{MemoryStore, NowOrLater, Store};
+use crate::store::{NowOrLater, Store};
 use change::Changes;
 use current_rules::CurrentRules;
 use decide::{Verb, When};
@@ -92,14 +93,15 @@ mod waits;
 /// ```
 ///
 /// Clones are handles of the same engine.
-pub struct Engine<S = MemoryStore, C = SystemClock> {
-    shared: Arc<EngineInner<S, C>>,
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<EngineInner>,
 }
 
-struct EngineInner<S, C> {
+struct EngineInner {
     rules: CurrentRules,
-    store: S,
-    clock: Arc<C>,
+    store: Store,
+    clock: EngineClock,
     changes: Mutex<Changes>,
     waiting: WaitQueues,
     /// The policy that a shared store has not been given yet.
@@ -108,12 +110,6 @@ struct EngineInner<S, C> {
     local: Arc<LocalTable>,
     /// Completes what no caller waits for; that of a shared store, if it is one.
     finisher: Finisher,
-}
-
-impl<S, C> Clone for Engine<S, C> {
-    fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
-    }
 }
 
 impl Engine {
@@ -130,7 +126,7 @@ impl Engine {
 }
 
 /// Decisions.
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// Charges the request to every rule that applies: to all of them, or, if one of them denies
     /// it, to none.
     ///
@@ -185,12 +181,12 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     #[inline]
     #[must_use]
     pub fn is_immediate(&self) -> bool {
-        S::IS_IMMEDIATE
+        self.shared.store.is_immediate()
     }
 
     /// The engine's clock.
     #[must_use]
-    pub fn clock(&self) -> &C {
+    pub fn clock(&self) -> &(dyn Clock + Send + Sync) {
         &self.shared.clock
     }
 
@@ -231,8 +227,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
 }
 
 #[cfg(feature = "durable")]
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
-    pub(crate) fn store(&self) -> &S {
+impl Engine {
+    pub(crate) fn store(&self) -> &Store {
         &self.shared.store
     }
 
@@ -241,7 +237,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 }
 
-impl<S: Store, C> fmt::Debug for Engine<S, C> {
+impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine")
             .field("rules", &self.shared.rules.load().rules.len())

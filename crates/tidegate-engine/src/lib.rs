@@ -15,6 +15,7 @@ mod cycle;
 pub mod durable;
 mod edits;
 mod engine;
+mod engine_clock;
 mod history;
 mod hold_id;
 mod plan;
@@ -29,14 +30,12 @@ mod transition;
 pub use edits::{Ban, Change, Changed, Overlay};
 pub use engine::{
     Applies, BookingTally, CheckError, Commit, CommitReport, EditError, Edited, Engine, EngineAt,
-    EngineBuilder, Enrolment, Explanation, Lease, NoMemory, NoSuchRule, Note, PreparedDomain,
-    Refund, Report, RuleExplanation, RuleKey, RuleReport, RuleTally, RuleUsage, SettleError,
-    WaitError, Waiting,
+    EngineBuildError, EngineBuilder, Enrolment, Explanation, Lease, NoSuchRule, Note,
+    PreparedDomain, Refund, Report, RuleExplanation, RuleKey, RuleReport, RuleTally, RuleUsage,
+    SettleError, WaitError, Waiting,
 };
 pub use hold_id::{HoldId, HoldIdError, Owner};
 pub use plan::KeyName;
 pub use request::Request;
 pub use request_limit::RequestLimit;
-#[cfg(feature = "durable")]
-pub use store::AnyStore;
-pub use store::{HoldBound, MemoryStore, NoClock, NowOrLater, NowOrLaterFuture, Outage, Store};
+pub use store::{HoldBound, MemoryStore, NowOrLater, NowOrLaterFuture, Outage, Store};

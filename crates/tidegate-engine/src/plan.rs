@@ -15,7 +15,7 @@ use crate::hold_id::Owner;
 ///
 /// Overrides, bans, groups, shadow mode and costs are resolved; one decision is left.
 #[derive(Clone, Debug)]
-pub struct Plan<'a> {
+pub(crate) struct Plan<'a> {
     /// The version of the rules that it was made from. Later ones have larger numbers.
     pub(crate) version: u64,
     pub(crate) act: Operation,
@@ -122,7 +122,7 @@ pub(crate) struct Charge<'a> {
 /// What a fast decision needs of a [`Charge`]: no holds, no idempotency key, no note, and nothing
 /// charged to a denied request.
 #[derive(Clone, Copy, Debug)]
-pub struct FastCharge<'a> {
+pub(crate) struct FastCharge<'a> {
     pub(crate) limit: &'a AnyLimit,
     pub(crate) hash: u64,
     pub(crate) cost: u64,
@@ -139,7 +139,7 @@ pub(crate) type FastList<'a> = [Option<FastCharge<'a>>; INLINE];
 
 /// Fast charges that are decided as one, and the version of the rules that they are of.
 #[derive(Clone, Copy, Debug)]
-pub struct FastCharges<'a> {
+pub(crate) struct FastCharges<'a> {
     pub(crate) version: u64,
     pub(crate) now: Timestamp,
     pub(crate) list: &'a FastList<'a>,
@@ -210,7 +210,7 @@ pub(crate) enum Settlement {
 
 /// A settlement as a store is given it.
 #[derive(Clone, Copy, Debug)]
-pub struct SettleCall<'a> {
+pub(crate) struct SettleCall<'a> {
     pub(crate) settlement: Settlement,
     /// The caller's note; a file store writes it with the settlement.
     pub(crate) note: Option<&'a str>,

@@ -1,4 +1,5 @@
-//! The store trait: one whole-decision operation, with its result now or later.
+//! Where an engine keeps its states, in one of two ways: in a table in memory, with a log in a folder or
+//! without one, or in records that several engines share.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,40 +9,45 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use tidegate_core::Timestamp;
+use tidegate_policy::policy::Durability;
+use tidegate_table::SystemClock;
 use tidegate_table::hash::KeyedHash;
 use tidegate_table::waiting::WaitQueues;
 
 use crate::any_limit::Decisions;
 use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
+use crate::engine_clock::EngineClock;
 use crate::history::{History, RuleHistory};
 pub(crate) use crate::hold_id::HoldId;
 use crate::plan::{FastCharge, FastCharges, Plan, SettleCall, Settlement};
+#[cfg(feature = "durable")]
+use file::FileStore;
 use later::BoxFuture;
+#[cfg(not(feature = "durable"))]
+use no_file::FileStore;
 use shared::{RecordKey, SharedStore};
 
-#[cfg(feature = "durable")]
-mod any;
 #[cfg(feature = "durable")]
 pub(crate) mod file;
 pub(crate) mod later;
 mod memory;
 #[cfg(feature = "durable")]
 mod mixing;
+#[cfg(not(feature = "durable"))]
+mod no_file;
 mod record;
 #[cfg(feature = "durable")]
 mod replay;
 pub(crate) mod shared;
 
-#[cfg(feature = "durable")]
-pub use any::AnyStore;
 pub(crate) use later::block_on;
 pub use later::{NowOrLater, NowOrLaterFuture};
 pub use memory::MemoryStore;
 
 /// The result of a decision.
 #[derive(Clone, Copy, Debug)]
-pub struct Decided {
+pub(crate) struct Decided {
     pub(crate) is_allowed: bool,
     pub(crate) hold: Option<NewHold>,
     /// Whether it is the cached result of the same request.
@@ -54,7 +60,7 @@ pub struct Decided {
 
 /// The result of a decision that was made elsewhere, with the decision of every limit.
 #[derive(Clone, Debug)]
-pub struct LaterDecided {
+pub(crate) struct LaterDecided {
     pub(crate) decided: Decided,
     /// When it was decided.
     pub(crate) times: Times,
@@ -80,12 +86,13 @@ pub(crate) enum TicketOutcome {
 pub(crate) type Durable<'a> = Pin<Box<dyn Future<Output = Result<(), Outage>> + Send + 'a>>;
 
 /// A store's result for a plan. The decisions of the limits are in the caller's buffer.
-pub enum Deciding<'a> {
+pub(crate) enum Deciding<'a> {
     /// It is submitted, and will be decided.
     Later(BoxFuture<Result<LaterDecided, DecideError>>),
     /// It is decided.
     Now(Result<Decided, DecideError>),
     /// It is decided, and may be returned once it is durable.
+    #[cfg_attr(not(feature = "durable"), allow(dead_code, reason = "only the file store makes it"))]
     WhenDurable(Decided, Durable<'a>),
 }
 
@@ -111,6 +118,8 @@ pub enum Outage {
     Corrupt(RecordKey),
     /// The policy cannot be shared: it has no form as text, as those of other programs' files.
     NotText,
+    /// Its states are not in a folder, so it has no ledger.
+    NoLedger,
 }
 
 impl fmt::Display for Outage {
@@ -124,6 +133,7 @@ impl fmt::Display for Outage {
             }
             Self::Corrupt(key) => write!(f, "the store has a foreign value under `{key}`"),
             Self::NotText => f.write_str("the policy cannot be shared: it has no form as text"),
+            Self::NoLedger => f.write_str("the engine has no ledger: its states are not in a folder"),
         }
     }
 }
@@ -312,14 +322,14 @@ impl From<Outage> for SettleFailure {
 
 /// The edits that a store has from before the restart.
 #[derive(Clone, Debug, Default)]
-pub struct StoredEdits {
+pub(crate) struct StoredEdits {
     pub(crate) overlay: Overlay,
     pub(crate) changes: Vec<Change>,
 }
 
 /// A new set of rules, as a store needs it.
 #[derive(Clone, Debug, Default)]
-pub struct Adoption {
+pub(crate) struct Adoption {
     pub(crate) version: u64,
     /// The histories of the rules whose limits have changed.
     pub(crate) rules: Vec<Arc<RuleHistory>>,
@@ -327,7 +337,7 @@ pub struct Adoption {
 
 /// Which keys to forget.
 #[derive(Clone, Copy, Debug)]
-pub struct ForgetScope<'a> {
+pub(crate) struct ForgetScope<'a> {
     /// Their rules, by family; `None`: all.
     pub(crate) families: Option<&'a HashSet<u64>>,
     /// A note for the ledger.
@@ -341,178 +351,325 @@ impl ForgetScope<'_> {
     }
 }
 
-/// No clock: an engine on a store that several engines share needs one that is the same in all of
-/// them, set by [`EngineBuilder::clock`](crate::EngineBuilder::clock). Without it, the engine cannot be built.
+/// Where an engine keeps its states: in a [table in memory](MemoryStore), in one with a log in a
+/// [folder](crate::durable::FileStore), or in [records that several engines share](crate::shared::SharedStore).
 ///
-/// ```compile_fail
-/// # use tidegate::policy::Policy;
-/// # use tidegate::shared::SharedStore;
-/// # use tidegate::{Engine, SystemClock};
-/// # fn engine(policy: Policy, store: SharedStore) {
-/// let Ok(engine) = Engine::builder(policy).store(store).build(); // no method `build`
-/// # }
-/// ```
-///
-/// ```
-/// # use tidegate::policy::Policy;
-/// # use tidegate::shared::SharedStore;
-/// # use tidegate::{Engine, SystemClock};
-/// # fn engine(policy: Policy, store: SharedStore) {
-/// let Ok(engine) = Engine::builder(policy).store(store).clock(SystemClock::new()).build();
-/// # }
-/// ```
+/// All of them make the same decisions.
+#[derive(Debug)]
+pub struct Store(StoreKind);
+
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "an engine has one, and every decision uses it")]
+enum StoreKind {
+    Memory(MemoryStore),
+    #[cfg_attr(not(feature = "durable"), allow(dead_code, reason = "only the file store makes it"))]
+    File(FileStore),
+    Shared(SharedStore),
+}
+
+impl From<MemoryStore> for Store {
+    fn from(store: MemoryStore) -> Self {
+        Self(StoreKind::Memory(store))
+    }
+}
+
+#[cfg(feature = "durable")]
+impl From<FileStore> for Store {
+    fn from(store: FileStore) -> Self {
+        Self(StoreKind::File(store))
+    }
+}
+
+impl From<SharedStore> for Store {
+    fn from(store: SharedStore) -> Self {
+        Self(StoreKind::Shared(store))
+    }
+}
+
+/// A table in memory, and the log of its changes, if it has one.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct NoClock;
+struct Local<'s> {
+    table: &'s MemoryStore,
+    log: Option<&'s FileStore>,
+}
 
-/// Makes a clock that should not begin before a time.
-pub(crate) type MakeClock<C> = Box<dyn FnOnce(Timestamp) -> C + Send>;
-
-/// Stores states and applies whole decisions to them.
-///
-/// This trait is sealed: the stores are part of this crate, and all of them make the same
-/// decisions.
-pub trait Store: sealed::Store {}
-
-impl<S: sealed::Store> Store for S {}
-
-pub(crate) mod sealed {
-    use super::{
-        Adoption, Arc, AtomicU64, Change, Deciding, Decisions, EnrolFailure, FastCharge,
-        FastCharges, ForgetScope, History, HoldId, KeyedHash, MakeClock, NowOrLater, Outage,
-        Overlay, Plan, RefundFailure, SettleCall, SettleFailure, Settled, SharedStore, StoredEdits,
-        Times, Timestamp, fmt,
-    };
-
-    pub trait Store: fmt::Debug + Send + Sync + 'static {
-        /// Whether every result is ready at once.
-        const IS_IMMEDIATE: bool;
-
-        /// The clock of an engine on this store, unless another one is set: that of the builder, or
-        /// [`NoClock`](crate::NoClock) where all engines on the store need the same one.
-        type DefaultClock<C>;
-
-        /// How the builder's clock becomes that clock.
-        fn default_clock<C>(clock: MakeClock<C>) -> MakeClock<Self::DefaultClock<C>>;
-
-        /// Whether decisions are made elsewhere, and are known later.
-        #[inline]
-        fn answers_later(&self) -> bool {
-            false
+impl<'s> Local<'s> {
+    /// Applies an operation to the table, and answers once it is as durable as it needs to be. `note` is
+    /// the text that is written with it.
+    #[inline]
+    fn durably<T: Send + 's, E: From<Outage> + Send + 's>(
+        self,
+        need: Durability,
+        note: Option<&str>,
+        apply: impl FnOnce(&'s MemoryStore) -> Result<T, E>,
+    ) -> NowOrLater<'s, Result<T, E>> {
+        match self.log {
+            Some(log) if need > Durability::Memory => log.durably(need, note, || apply(self.table)),
+            _ => NowOrLater::Now(apply(self.table)),
         }
+    }
 
-        /// Makes one whole decision: everything is charged, or nothing.
-        fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_>;
+    /// How durable a plan has to be before it is acknowledged.
+    fn need(self, plan: &Plan<'_>) -> Durability {
+        self.log.map_or(Durability::Memory, |log| log.durability(plan))
+    }
+}
 
-        /// Whether it is worth trying [`decide_fast`](Self::decide_fast).
-        #[inline(always)]
-        fn decides_fast(&self) -> bool {
-            false
+impl Store {
+    #[inline(always)]
+    fn local(&self) -> Result<Local<'_>, &SharedStore> {
+        match &self.0 {
+            StoreKind::Memory(table) => Ok(Local { table, log: None }),
+            StoreKind::File(log) => Ok(Local { table: log.table(), log: Some(log) }),
+            StoreKind::Shared(store) => Err(store),
         }
+    }
 
-        /// Makes a decision over a few limits, if that takes neither holds nor new keys; `None` if it
-        /// has to be [planned](Self::decide). The decisions of the limits are in the caller's buffer.
-        #[inline(always)]
-        fn decide_fast(
-            &self,
-            _charges: FastCharges<'_>,
-            _decisions: &mut Decisions,
-        ) -> Option<bool> {
-            None
+    #[cfg(test)]
+    pub(crate) fn table(&self) -> &MemoryStore {
+        self.local().expect("its states are in a table").table
+    }
+
+    /// The records that it shares with other engines, if it does.
+    #[inline]
+    pub(crate) fn shared(&self) -> Option<&SharedStore> {
+        self.local().err()
+    }
+
+    /// The folder, if there is one.
+    #[cfg(feature = "durable")]
+    pub(crate) fn file(&self) -> Option<&FileStore> {
+        self.local().ok()?.log
+    }
+
+    /// Whether every result is ready at once.
+    #[inline]
+    pub(crate) fn is_immediate(&self) -> bool {
+        matches!(self.0, StoreKind::Memory(_))
+    }
+
+    /// The clock of an engine on it, unless another one is set.
+    pub(crate) fn default_clock(&self) -> EngineClock {
+        match self.local() {
+            Ok(local) => {
+                let last = local.log.map_or(Timestamp::ZERO, FileStore::last_time);
+                EngineClock::System(SystemClock::no_earlier_than(last))
+            }
+            Err(shared) => EngineClock::Given(shared.clock_of_records()),
         }
+    }
 
-        /// Prefetches the memory that a [fast decision](Self::decide_fast) reads for a charge.
-        #[inline(always)]
-        fn fetch(&self, _charge: &FastCharge<'_>) {}
+    /// The latest time that it knows from before the restart.
+    pub(crate) fn last_time(&self) -> Timestamp {
+        let log = self.local().ok().and_then(|local| local.log);
+        log.map_or(Timestamp::ZERO, FileStore::last_time)
+    }
 
-        /// Ends or extends a hold, or refunds what it charged.
-        fn settle(
-            &self,
-            id: HoldId,
-            call: SettleCall<'_>,
-            times: Times,
-        ) -> NowOrLater<'_, Result<Settled, SettleFailure>>;
-
-        /// Refunds the cost of a plan to each of its limits, as far as it was charged; once for
-        /// each idempotency key.
-        fn refund(
-            &self,
-            plan: &Plan<'_>,
-            times: Times,
-        ) -> NowOrLater<'_, Result<u64, RefundFailure>>;
-
-        /// Makes the keys of a plan known, and returns how many were not.
-        fn enrol(&self, plan: &Plan<'_>, times: Times)
-        -> NowOrLater<'_, Result<u64, EnrolFailure>>;
-
-        /// Drops the states of a plan's keys.
-        fn forget(
-            &self,
-            plan: &Plan<'_>,
-            times: Times,
-        ) -> NowOrLater<'_, Result<bool, RefundFailure>>;
-
-        /// Drops the states of all keys of these rules, or of all rules, and returns how many keys
-        /// had one. Holds stay.
-        fn forget_all(
-            &self,
-            scope: ForgetScope<'_>,
-            times: Times,
-        ) -> NowOrLater<'_, Result<u64, Outage>>;
-
-        /// Adopts a new set of rules; the time is read once the rules are in force.
-        fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times);
-
-        /// Releases expired holds; true if there were any.
-        fn expire(&self, times: Times) -> bool;
-
-        /// When the next hold expires.
-        fn next_due(&self) -> Option<Timestamp>;
-
-        /// The number of rounds closed in a domain.
-        fn rounds(&self, domain: &str) -> Arc<AtomicU64>;
-
-        /// Closes a round of a domain, and returns how many were closed.
-        fn close_round(
-            &self,
-            domain: &str,
-            note: Option<&str>,
-            times: Times,
-        ) -> NowOrLater<'_, Result<u64, Outage>>;
-
-        /// Stores edits beyond the process, if the store is durable.
-        fn store_edits(&self, _overlay: &Overlay, _changes: &[Change]) -> Result<(), Outage> {
-            Ok(())
+    /// Makes one whole decision: everything is charged, or nothing.
+    #[inline]
+    pub(crate) fn decide(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+        decisions: &mut Decisions,
+    ) -> Deciding<'_> {
+        match self.local() {
+            Ok(Local { table, log }) => match log {
+                Some(log) if !plan.act.is_look() && log.durability(plan) > Durability::Memory => {
+                    log.decide(plan, times, decisions)
+                }
+                _ => Deciding::Now(table.decide(plan, times, decisions)),
+            },
+            Err(shared) => shared.decide(plan, times),
         }
+    }
 
-        /// The store, if several engines share it.
-        fn shared(&self) -> Option<&SharedStore> {
-            None
+    /// Whether it is worth trying [`decide_fast`](Self::decide_fast).
+    #[inline(always)]
+    pub(crate) fn decides_fast(&self) -> bool {
+        self.is_immediate()
+    }
+
+    /// Makes a decision over a few limits, if that takes neither holds nor new keys; `None` if it
+    /// has to be [planned](Self::decide). The decisions of the limits are in the caller's buffer.
+    #[inline(always)]
+    pub(crate) fn decide_fast(
+        &self,
+        charges: FastCharges<'_>,
+        decisions: &mut Decisions,
+    ) -> Option<bool> {
+        match &self.0 {
+            StoreKind::Memory(table) => table.decide_fast(charges, decisions),
+            StoreKind::File(_) | StoreKind::Shared(_) => None,
         }
+    }
 
-        /// Edits from before the restart.
-        fn stored_edits(&self) -> StoredEdits {
-            StoredEdits::default()
+    /// Prefetches the memory that a [fast decision](Self::decide_fast) reads for a charge.
+    #[inline(always)]
+    pub(crate) fn fetch(&self, charge: &FastCharge<'_>) {
+        if let StoreKind::Memory(table) = &self.0 {
+            table.fetch_line(charge);
         }
+    }
 
-        /// The latest time that the store knows from before the restart.
-        fn last_time(&self) -> Timestamp {
-            Timestamp::ZERO
+    /// Ends or extends a hold, or refunds what it charged.
+    pub(crate) fn settle(
+        &self,
+        id: HoldId,
+        call: SettleCall<'_>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
+        match self.local() {
+            Ok(local) => {
+                let need = local.log.and_then(|_| local.table.durability_of_hold(id));
+                local.durably(need.unwrap_or(Durability::Memory), call.note, |table| {
+                    table.settle(id, call, times)
+                })
+            }
+            Err(shared) => shared.settle(id, call, times),
         }
+    }
 
-        /// The hash of the keys.
-        fn hash(&self) -> &KeyedHash;
+    /// Refunds the cost of a plan to each of its limits, as far as it was charged; once for
+    /// each idempotency key.
+    pub(crate) fn refund(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<u64, RefundFailure>> {
+        match self.local() {
+            Ok(local) => local.durably(local.need(plan), plan.note, |it| it.refund(plan, times)),
+            Err(shared) => shared.refund(plan, times),
+        }
+    }
 
-        /// The limits that states count under.
-        fn history(&self) -> Arc<History>;
+    /// Makes the keys of a plan known, and returns how many were not.
+    pub(crate) fn enrol(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<u64, EnrolFailure>> {
+        match self.local() {
+            // Also what was known before may not be durable yet.
+            Ok(local) => local.durably(local.need(plan), plan.note, |it| it.enrol(plan, times)),
+            Err(shared) => shared.enrol(plan, times),
+        }
+    }
 
-        /// How many keys have their own state.
-        fn len(&self) -> usize;
+    /// Drops the states of a plan's keys.
+    pub(crate) fn forget(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<bool, RefundFailure>> {
+        match self.local() {
+            Ok(local) => local.durably(local.need(plan), None, |it| Ok(it.forget(plan, times))),
+            Err(shared) => shared.forget(plan, times),
+        }
+    }
 
-        /// Memory used for states, in bytes.
-        fn bytes(&self) -> usize;
+    /// Drops the states of all keys of these rules, or of all rules, and returns how many keys
+    /// had one. Holds stay.
+    pub(crate) fn forget_all(
+        &self,
+        scope: ForgetScope<'_>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
+        match self.local() {
+            Ok(local) => {
+                local.durably(Durability::Fsync, scope.note, |it| Ok(it.forget_all(scope, times)))
+            }
+            Err(shared) => shared.forget_all(scope, times),
+        }
+    }
 
-        /// How many idempotency keys were dropped before their time.
-        fn evicted_idempotency_keys(&self) -> u64;
+    /// Closes a round of a domain, and returns how many were closed.
+    pub(crate) fn close_round(
+        &self,
+        domain: &str,
+        note: Option<&str>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
+        match self.local() {
+            Ok(local) => local.durably(Durability::Fsync, note, |table| {
+                Ok(match local.log {
+                    Some(log) => log.close_round(domain, note, times),
+                    None => table.close_round(domain, times),
+                })
+            }),
+            Err(shared) => shared.close_round(domain, times),
+        }
+    }
+
+    /// Adopts a new set of rules; the time is read once the rules are in force. Those of shared records
+    /// are put into force by an edit of the control record.
+    pub(crate) fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {
+        if let Ok(local) = self.local() {
+            local.table.adopt(adoption, times);
+        }
+    }
+
+    /// Releases expired holds; true if there were any. A key in shared records releases what is due when
+    /// it is next needed.
+    pub(crate) fn expire(&self, times: Times) -> bool {
+        self.local().is_ok_and(|local| local.table.expire(times))
+    }
+
+    /// When the next hold expires, if that is known here.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.local().ok()?.table.next_due()
+    }
+
+    /// The number of rounds closed in a domain.
+    pub(crate) fn rounds(&self, domain: &str) -> Arc<AtomicU64> {
+        match self.local() {
+            Ok(local) => local.table.rounds(domain),
+            Err(shared) => shared.control().rounds(domain),
+        }
+    }
+
+    /// Stores edits beyond the process, if they can be. Those of shared records are in the control record.
+    pub(crate) fn store_edits(&self, overlay: &Overlay, changes: &[Change]) -> Result<(), Outage> {
+        let log = self.local().ok().and_then(|local| local.log);
+        log.map_or(Ok(()), |log| log.store_edits(overlay, changes))
+    }
+
+    /// Edits from before the restart.
+    pub(crate) fn stored_edits(&self) -> StoredEdits {
+        let log = self.local().ok().and_then(|local| local.log);
+        log.map_or_else(StoredEdits::default, FileStore::stored_edits)
+    }
+
+    /// The hash of the keys.
+    #[inline]
+    pub(crate) fn hash(&self) -> &KeyedHash {
+        match self.local() {
+            Ok(local) => local.table.hash(),
+            Err(shared) => shared.hash_of_keys(),
+        }
+    }
+
+    /// The limits that states count under.
+    pub(crate) fn history(&self) -> Arc<History> {
+        match self.local() {
+            Ok(local) => local.table.history(),
+            Err(shared) => Arc::clone(&shared.control().history),
+        }
+    }
+
+    /// How many keys have their own state.
+    pub(crate) fn len(&self) -> usize {
+        self.local().map_or_else(SharedStore::len, |local| local.table.len())
+    }
+
+    /// Memory used for states, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.local().map_or_else(SharedStore::bytes, |local| local.table.bytes())
+    }
+
+    /// How many idempotency keys were dropped before their time, or not stored.
+    pub(crate) fn evicted_idempotency_keys(&self) -> u64 {
+        let shared = SharedStore::evicted_idempotency_keys;
+        self.local().map_or_else(shared, |local| local.table.evicted_idempotency_keys())
     }
 }

@@ -47,9 +47,10 @@ mod vectors;
 /// # Panics
 ///
 /// With the names of those that failed, if any did.
-pub fn conformance<S: Store>(make: impl Fn() -> S) {
+pub fn conformance<S: Into<Store>>(make: impl Fn() -> S) {
+    let make = || make().into();
     let mut failed = Vec::new();
-    for Scenario { name, run } in scenarios::<S>() {
+    for Scenario { name, run } in scenarios() {
         if catch_unwind(AssertUnwindSafe(|| run(&make))).is_err() {
             failed.push(name);
         }
@@ -60,25 +61,25 @@ pub fn conformance<S: Store>(make: impl Fn() -> S) {
 /// One scenario.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Scenario<S> {
+pub struct Scenario {
     /// Its name.
     pub name: &'static str,
     /// Panics if the stores that it creates do not conform.
-    pub run: fn(&dyn Fn() -> S),
+    pub run: fn(&dyn Fn() -> Store),
 }
 
 macro_rules! list {
     ($($module:ident: $($name:ident)*;)*) => {
         vec![$($(Scenario {
             name: concat!(stringify!($module), "::", stringify!($name)),
-            run: $module::$name::<S>,
+            run: $module::$name,
         },)*)*]
     };
 }
 
 /// All scenarios, to be run separately.
 #[must_use]
-pub fn scenarios<S: Store>() -> Vec<Scenario<S>> {
+pub fn scenarios() -> Vec<Scenario> {
     list! {
         limits: never_too_much honest_waits cooldowns_keep_their_gap peeks_change_nothing
             waits_that_do_not_help;
@@ -119,24 +120,24 @@ pub fn scenarios<S: Store>() -> Vec<Scenario<S>> {
     }
 }
 
-type Make<'a, S> = &'a dyn Fn() -> S;
+type Make<'a> = &'a dyn Fn() -> Store;
 type Attributes<'a> = &'a [(&'a str, &'a str)];
 
 const ADA: Attributes<'static> = &[("user", "ada")];
 const BOB: Attributes<'static> = &[("user", "bob")];
 
 /// An engine with short methods for tests.
-struct TestEngine<S: Store> {
-    engine: Engine<S, ManualClock>,
+struct TestEngine {
+    engine: Engine,
     clock: ManualClock,
 }
 
-impl<S: Store> TestEngine<S> {
-    fn new(make: Make<'_, S>, policy: &str) -> Self {
+impl TestEngine {
+    fn new(make: Make<'_>, policy: &str) -> Self {
         Self::starting(make, policy, Timestamp::ZERO)
     }
 
-    fn starting(make: Make<'_, S>, policy: &str, now: Timestamp) -> Self {
+    fn starting(make: Make<'_>, policy: &str, now: Timestamp) -> Self {
         let clock = ManualClock::new(now);
         let engine =
             Engine::builder(read(policy)).store(make()).clock(clock.clone()).build().unwrap();

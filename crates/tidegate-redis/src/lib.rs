@@ -19,7 +19,7 @@
 //!     bucket = { rate = "10/s", burst = 20 }
 //!     "#,
 //! )?;
-//! let Ok(engine) = Engine::builder(policy).store(redis.store()).clock(redis.clock()).build();
+//! let engine = Engine::builder(policy).store(redis.store()).clock(redis.clock()).build().unwrap();
 //! let attributes = [("user", "ada")];
 //! assert!(engine.check(&Request::new("default", &attributes)).block()?.is_allowed());
 //! # Ok(())

@@ -376,6 +376,10 @@ impl RecordStore for RedisRecords {
         self.inbox.submit(transaction);
     }
 
+    fn clock(&self) -> Arc<dyn Clock + Send + Sync> {
+        Arc::new(self.inbox.clock.clone())
+    }
+
     fn states(&self, from: u64) -> Listing {
         let listed = self.inbox.list(from);
         Box::pin(async move { listed.await.unwrap_or(Err(Outage::Unavailable)) })

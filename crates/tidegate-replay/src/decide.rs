@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use tidegate::policy::{Charging, DescriptorNames, Policy};
 use tidegate::{
-    CheckError, Engine, Explanation, ManualClock, MemoryStore, NoMemory, Request, Timestamp,
+    CheckError, Engine, EngineBuildError, Explanation, ManualClock, Request, Timestamp,
 };
 
 use crate::attributes::AttributePlan;
@@ -24,7 +24,7 @@ pub struct ReplayOptions {
 /// A policy at work on a log.
 #[derive(Debug)]
 pub struct Replay {
-    engine: Engine<MemoryStore, ManualClock>,
+    engine: Engine,
     options: ReplayOptions,
     requests: RequestMaker,
     counts: Counts,
@@ -78,7 +78,7 @@ impl Replay {
         domain: &str,
         plan: &AttributePlan,
         options: ReplayOptions,
-    ) -> Result<Self, NoMemory> {
+    ) -> Result<Self, EngineBuildError> {
         let policy = policy.enforced_for_all();
         let counts = Counts::new(&policy, domain, options.max_keys);
         let policy = policy.without_slots();

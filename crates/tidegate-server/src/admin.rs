@@ -185,7 +185,7 @@ async fn try_handle(
     };
     let done = act.run(daemon, client.actor, (rule, query, payload)).await?;
     // An edit that cannot be stored is in force all the same; the client has to know.
-    if *needed == Scope::Admin && daemon.engine.sync_any().await.is_err() {
+    if *needed == Scope::Admin && daemon.engine.sync().await.is_err() {
         return Err(AdminError::outage());
     }
     Ok(done)

@@ -10,14 +10,13 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde::Serialize;
 use tidegate::policy::ServerSettings;
-use tidegate::{Clock, MonotonicClock, Report, Request, Timestamp};
+use tidegate::{Clock, Engine, MonotonicClock, Report, Request, Timestamp};
 use tidegate_listen::ShutdownSignal;
 
 use crate::access::{AccessControl, SessionTimes, Sessions};
 use crate::audit::AuditTrail;
 use crate::body::DecisionId;
 use crate::connections::ListenerConnections;
-use crate::engine::DaemonEngine;
 use crate::listener::Listener;
 use crate::reload::Reload;
 use crate::settings::Settings;
@@ -29,7 +28,7 @@ use crate::traffic::Traffic;
 /// The state that all protocols share.
 #[derive(Debug)]
 pub(crate) struct Daemon {
-    pub(crate) engine: DaemonEngine,
+    pub(crate) engine: Engine,
     pub(crate) settings: Arc<Settings>,
     /// Which clients may do what.
     pub(crate) access: Arc<AccessControl>,
@@ -97,7 +96,7 @@ impl Readiness {
 
 impl Daemon {
     /// Without tokens and TLS.
-    pub(crate) fn new(engine: DaemonEngine, settings: Settings) -> Self {
+    pub(crate) fn new(engine: Engine, settings: Settings) -> Self {
         let metrics = Metrics::new(settings.hides_keys);
         metrics.know_domains(&engine.policy());
         Self {
@@ -246,7 +245,7 @@ impl Daemon {
 
     /// Why some or all rules follow `on_error`.
     fn store_problem(&self) -> Option<String> {
-        let store = self.engine.on_disk().and_then(|store| store.failure());
+        let store = self.engine.file_store().and_then(|store| store.failure());
         let store = store.map(|error| format!("the store cannot write; on_error applies: {error}"));
         let redis = self.settings.redis.as_ref();
         let away = redis.filter(|redis| !redis.is_available()).map(|redis| {
@@ -273,7 +272,7 @@ mod tests {
     async fn a_daemon_that_is_stopping_is_not_ready() {
         let policy = "[[rule]]\nname = 'r'\ncooldown = '1s'\n";
         let policy = Policy::from_toml(policy).unwrap();
-        let engine = crate::engine::in_memory(policy.clone());
+        let engine = tidegate::Engine::new(policy.clone());
         let daemon = Daemon::new(engine, Settings::on_free_ports(Parsed::from_code(policy)));
         let stop = ShutdownTrigger::new();
         let signal = stop.signal();

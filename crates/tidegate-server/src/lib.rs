@@ -35,7 +35,6 @@ mod body;
 mod connections;
 mod daemon;
 mod dashboard;
-mod engine;
 mod file_watch;
 mod grpc;
 mod http;

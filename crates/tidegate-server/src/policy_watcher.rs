@@ -13,10 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::policy::{Diagnostic, Parsed, Policy, PolicyFile, Rule};
-use tidegate::{Clock, Timestamp};
+use tidegate::{Engine, Timestamp};
 use tokio::task::spawn_blocking;
 
-use crate::engine::DaemonEngine;
 use crate::load::{self, LoadError};
 use crate::reload::{FileSettings, Reload, needs_restart};
 use crate::settings::Settings;
@@ -30,7 +29,7 @@ mod tests;
 /// What a reload reads and changes.
 #[derive(Clone, Debug)]
 pub(crate) struct ReloadTarget {
-    pub(crate) engine: DaemonEngine,
+    pub(crate) engine: Engine,
     /// The settings that the daemon was started with.
     pub(crate) settings: Arc<Settings>,
     pub(crate) reload: Arc<Reload>,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use tidegate::durable::OpenError;
+use tidegate::EngineBuildError;
 use tidegate::redis::DurabilityError;
 use tidegate_listen::{ListenSocket, Protocol, ShutdownTrigger, descriptors};
 use tokio::net::UnixListener;
@@ -50,7 +50,7 @@ pub enum StartError {
         error: io::Error,
     },
     /// The store cannot be opened.
-    Store(OpenError),
+    Store(EngineBuildError),
     /// A rule sets a durability that the store cannot provide.
     Durability(DurabilityError),
     /// The local socket cannot be created.
@@ -98,7 +98,7 @@ impl Server {
         // Requests of Envoy may carry limits of their own.
         let policy = settings.policy.clone().with_request_limits();
         let engine = open_store(policy, &settings).map_err(StartError::Store)?;
-        engine.on_disk().into_iter().for_each(store_health::warn_of_clock);
+        engine.file_store().into_iter().for_each(store_health::warn_of_clock);
         let loaded = match settings.tokens.clone() {
             None => None,
             Some(path) => {
@@ -167,10 +167,10 @@ impl Server {
             tracing::warn!("stopped with requests in flight");
         }
         self.daemon.engine.close();
-        if self.daemon.engine.sync_any().await.is_err() {
+        if self.daemon.engine.sync().await.is_err() {
             tracing::error!("store unavailable; changes that were not synced may be lost");
         }
-        if let Some(store) = self.daemon.engine.on_disk()
+        if let Some(store) = self.daemon.engine.file_store()
             && let Err(error) = store.take_snapshot()
         {
             tracing::warn!(%error, "no snapshot; the next start has more log to read");
@@ -180,8 +180,7 @@ impl Server {
     /// Starts to watch the store, the policy file and the token file.
     fn start_watching(&self, tokens: Option<LoadedTokens>) {
         let Daemon { engine, settings, reload, access, .. } = &*self.daemon;
-        let (shared, clock) = (Arc::clone(access), engine.clock().clone());
-        tokio::spawn(access::close_ended(shared, clock, self.stop.signal()));
+        tokio::spawn(access::close_ended(Arc::clone(access), engine.clone(), self.stop.signal()));
         if let Some(tokens) = tokens {
             tokio::spawn(access::watch(Arc::clone(access), tokens, self.stop.signal()));
         }

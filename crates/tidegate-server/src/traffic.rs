@@ -1,10 +1,9 @@
 //! What the daemon remembers of its traffic: a sample of requests by key, recent denials, and counts
 //! over time. All of it is bounded, whatever the traffic is.
 
-use tidegate::{Report, Request};
+use tidegate::{Engine, Report, Request};
 
 use crate::body::DecisionId;
-use crate::engine::DaemonEngine;
 use crate::listener::Listener;
 pub(crate) use denials::{DenialFilter, Denials};
 pub(crate) use feed::{Feed, Follower};
@@ -44,7 +43,7 @@ impl Traffic {
     /// decides.
     pub(crate) fn observe(
         &self,
-        engine: &DaemonEngine,
+        engine: &Engine,
         (id, listener): (DecisionId, Listener),
         requests: &[Request<'_>],
         report: &Report,

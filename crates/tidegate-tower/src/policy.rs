@@ -7,11 +7,11 @@ use std::time::Duration;
 use http::request::Parts;
 use http::response;
 use tidegate::policy::{Condition, KeyPart, Limit, Missing, Mode, Rule};
-use tidegate::{Clock, Cooldown, Engine, Limiter, Store};
+use tidegate::{Cooldown, Engine, Limiter};
 use tidegate_proto::headers::Dialect;
 use tower_layer::Layer;
 
-use crate::gate::{Decider, Gate, GateConfig, GateKind};
+use crate::gate::{Gate, GateConfig, GateKind};
 use crate::limit::CostOf;
 use crate::options::{GateOptions, option_methods};
 use crate::{Attribute, ClientIp, host, method, path};
@@ -54,7 +54,7 @@ mod hold;
 /// [slots](Self::slots).
 #[derive(Clone)]
 pub struct PolicyLayer {
-    engine: Arc<dyn ErasedEngine>,
+    engine: Engine,
     settings: PolicySettings,
     options: GateOptions,
 }
@@ -193,13 +193,9 @@ pub enum Settle {
     AtEnd,
 }
 
-/// An engine with any store and clock.
-trait ErasedEngine: Send + Sync + 'static {
-    fn decider(&self, settings: PolicySettings) -> Arc<dyn Decider>;
-}
-
-impl<S: Store, C: Clock + Send + Sync + 'static> ErasedEngine for Engine<S, C> {
-    fn decider(&self, settings: PolicySettings) -> Arc<dyn Decider> {
+impl EngineDecider {
+    /// Decides by an engine, which from now on rejects edits that do not fit the settings.
+    fn new(engine: Engine, settings: PolicySettings) -> Self {
         let settings = Arc::new(settings);
         let warn = |settings: &PolicySettings, reasons: &[String]| {
             for reason in reasons {
@@ -207,9 +203,9 @@ impl<S: Store, C: Clock + Send + Sync + 'static> ErasedEngine for Engine<S, C> {
                 tracing::warn!(domain, reason, "the layer and the policy do not fit");
             }
         };
-        warn(&settings, &settings.misfits(self.policy().rules()));
-        self.require(&settings, |settings, rules| settings.misfits(rules), warn);
-        Arc::new(EngineDecider { engine: self.clone(), settings })
+        warn(&settings, &settings.misfits(engine.policy().rules()));
+        engine.require(&settings, |settings, rules| settings.misfits(rules), warn);
+        Self { engine, settings }
     }
 }
 
@@ -219,11 +215,7 @@ impl PolicyLayer {
     /// Once it is around a service, the engine rejects edits that would make it fail: those that remove
     /// the domain, need an attribute which the layer does not supply, or bring slots to a layer without
     /// [slots](Self::slots).
-    pub fn new<S, C>(engine: Engine<S, C>, domain: &str) -> Result<Self, UnknownDomain>
-    where
-        S: Store,
-        C: Clock + Send + Sync + 'static,
-    {
+    pub fn new(engine: Engine, domain: &str) -> Result<Self, UnknownDomain> {
         let policy = engine.policy();
         let known: BTreeSet<&str> = policy.rules().iter().map(Rule::domain).collect();
         if !known.contains(domain) {
@@ -246,7 +238,7 @@ impl PolicyLayer {
             verb: PolicyVerb::Check,
             no_slot: None,
         };
-        Ok(Self { engine: Arc::new(engine), settings, options: GateOptions::default() })
+        Ok(Self { engine, settings, options: GateOptions::default() })
     }
 
     /// An attribute of every request, for rules to match or to key by. Of two with the same name
@@ -389,7 +381,7 @@ impl<S> Layer<S> for PolicyLayer {
                 *max_wait = Some(Duration::ZERO);
             }
         }
-        let decider = self.engine.decider(settings);
+        let decider = Arc::new(EngineDecider::new(self.engine.clone(), settings));
         let options = self.options.clone();
         Gate::new(inner, GateConfig { decider, options, kind: GateKind::Layer })
     }

@@ -250,15 +250,15 @@ pub use tidegate_table::{
     SystemClock, WhenFull,
 };
 
+#[cfg(feature = "durable")]
+pub use tidegate_engine::durable;
 #[cfg(feature = "testing")]
 pub use tidegate_engine::testing;
-#[cfg(feature = "durable")]
-pub use tidegate_engine::{AnyStore, durable};
 #[cfg(feature = "engine")]
 pub use tidegate_engine::{
     Applies, Ban, BookingTally, Change, Changed, CheckError, Commit, CommitReport, EditError,
-    Edited, Engine, EngineAt, EngineBuilder, Enrolment, Explanation, HoldBound, HoldId,
-    HoldIdError, KeyName, Lease, MemoryStore, NoClock, NoMemory, NoSuchRule, Note, NowOrLater,
+    Edited, Engine, EngineAt, EngineBuildError, EngineBuilder, Enrolment, Explanation, HoldBound,
+    HoldId, HoldIdError, KeyName, Lease, MemoryStore, NoSuchRule, Note, NowOrLater,
     NowOrLaterFuture, Outage, Overlay, Owner, PreparedDomain, Refund, Report, Request,
     RequestLimit, RuleExplanation, RuleKey, RuleReport, RuleTally, RuleUsage, SettleError, Store,
     WaitError, Waiting, shared,

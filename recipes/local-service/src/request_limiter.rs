@@ -1,7 +1,5 @@
-use std::fmt;
-
 use tidegate::policy::Policy;
-use tidegate::{CheckError, Clock, Engine, MemoryStore, Request, Wait};
+use tidegate::{CheckError, Clock, Engine, Request, Wait};
 
 /// The domain of the policy.
 pub(crate) const DOMAIN: &str = "ipc";
@@ -10,9 +8,10 @@ pub(crate) const DOMAIN: &str = "ipc";
 pub(crate) const ATTRIBUTES: [&str; 2] = ["user", "type"];
 
 /// The limits of all connections; their state is in memory only.
-pub struct RequestLimiter<C> {
+#[derive(Debug)]
+pub struct RequestLimiter {
     /// `None`: limiting is disabled.
-    engine: Option<Engine<MemoryStore, C>>,
+    engine: Option<Engine>,
 }
 
 /// The outcome for a request.
@@ -30,14 +29,14 @@ pub enum LimitOutcome {
     },
 }
 
-impl<C: Clock + Send + Sync + 'static> RequestLimiter<C> {
+impl RequestLimiter {
     /// A limiter with this policy and clock.
     ///
     /// # Panics
     ///
     /// If there is no memory for an empty table.
     #[must_use]
-    pub fn new(policy: Policy, clock: C) -> Self {
+    pub fn new(policy: Policy, clock: impl Clock + Send + Sync + 'static) -> Self {
         Self {
             engine: Some(
                 Engine::builder(policy)
@@ -83,11 +82,5 @@ impl<C: Clock + Send + Sync + 'static> RequestLimiter<C> {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.engine.as_ref().map_or(0, Engine::bytes)
-    }
-}
-
-impl<C> fmt::Debug for RequestLimiter<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RequestLimiter").field("engine", &self.engine).finish()
     }
 }

@@ -72,10 +72,7 @@ fn serve(args: &ServeArgs) -> Result<(), Box<dyn Error>> {
     })
 }
 
-fn limiter(
-    args: &LimitArgs,
-    clock: SystemClock,
-) -> Result<RequestLimiter<SystemClock>, SettingError> {
+fn limiter(args: &LimitArgs, clock: SystemClock) -> Result<RequestLimiter, SettingError> {
     if args.no_limit {
         return Ok(RequestLimiter::open());
     }

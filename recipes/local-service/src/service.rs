@@ -9,7 +9,7 @@ use crate::{Access, LimitOutcome, PeerCredentials, RequestLimiter};
 #[derive(Debug)]
 pub struct Service<C> {
     access: Access,
-    limiter: RequestLimiter<C>,
+    limiter: RequestLimiter,
     clock: C,
 }
 
@@ -35,13 +35,13 @@ pub enum Next {
 
 impl<C: Clock + Send + Sync + 'static> Service<C> {
     /// A service for these users, with these limits and this clock.
-    pub const fn new(access: Access, limiter: RequestLimiter<C>, clock: C) -> Self {
+    pub const fn new(access: Access, limiter: RequestLimiter, clock: C) -> Self {
         Self { access, limiter, clock }
     }
 
     /// The limits.
     #[must_use]
-    pub const fn limiter(&self) -> &RequestLimiter<C> {
+    pub const fn limiter(&self) -> &RequestLimiter {
         &self.limiter
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use tidegate::durable::{FileStore, Filter, LedgerEntry, OpenError};
+use tidegate::durable::{Filter, LedgerEntry, OpenError};
 use tidegate::{Clock, Commit, Engine, NowOrLater, Report, SettleError};
 use tidegate_listen::Warnings;
 use tokio::sync::{oneshot, watch};
@@ -36,7 +36,7 @@ pub struct Desk {
 }
 
 struct Parts {
-    engine: Engine<FileStore, SharedClock>,
+    engine: Engine,
     clock: SharedClock,
     governors: RwLock<Governors>,
     limits: Limits,
@@ -193,7 +193,7 @@ impl Desk {
     /// Logs that the store failed an operation, and returns the error of it.
     fn outage(&self, operation: &str) -> DeskError {
         if let Some(left_out) = self.parts.outages.next() {
-            let store = self.parts.engine.file_store();
+            let store = self.parts.engine.file_store().unwrap();
             let error = store.failure().or_else(|| store.last_failure());
             let error = error.map(|error| error.to_string()).unwrap_or_default();
             tracing::error!(%error, operation, left_out, "store unavailable");

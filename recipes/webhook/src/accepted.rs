@@ -3,12 +3,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::pin::Pin;
-use std::sync::Arc;
 
 use axum::body::Bytes;
-use tidegate::durable::{EntryKind, FileStore, Filter, LedgerEntry, OpenError};
-use tidegate::{Clock, Engine, Outage};
+use tidegate::Engine;
+use tidegate::durable::{EntryKind, Filter, LedgerEntry, OpenError};
 
 use crate::limits::DOMAIN;
 use crate::update::Message;
@@ -59,47 +57,29 @@ impl fmt::Display for MessageId {
 
 /// The ledger of a webhook whose counts are on disk.
 #[derive(Clone)]
-pub(crate) struct AcceptedLedger(Arc<dyn NoteWriter>);
-
-/// Writes a note of the webhook, which is durable when the future is ready.
-trait NoteWriter: Send + Sync {
-    fn write<'a>(
-        &'a self,
-        note: &'a str,
-    ) -> Pin<Box<dyn Future<Output = Result<(), Outage>> + Send + 'a>>;
-}
-
-impl<C: Clock + Send + Sync + 'static> NoteWriter for Engine<FileStore, C> {
-    fn write<'a>(
-        &'a self,
-        note: &'a str,
-    ) -> Pin<Box<dyn Future<Output = Result<(), Outage>> + Send + 'a>> {
-        Box::pin(async move { self.note(DOMAIN, note).await })
-    }
-}
+pub(crate) struct AcceptedLedger(Engine);
 
 impl AcceptedLedger {
-    pub(crate) fn new<C>(engine: Engine<FileStore, C>) -> Self
-    where
-        C: Clock + Send + Sync + 'static,
-    {
-        Self(Arc::new(engine))
+    pub(crate) fn new(engine: Engine) -> Self {
+        Self(engine)
     }
 
     /// Records that a message needs no further call of the agent.
     pub(crate) async fn answered(&self, id: MessageId) {
-        if self.0.write(&id.answered()).await.is_err() {
+        if self.0.note(DOMAIN, &id.answered()).await.is_err() {
             tracing::warn!(message = %id, "response not recorded: it is sent again after a restart");
         }
     }
 }
 
 /// The accepted messages of a ledger that are open, in the order in which they were accepted.
-pub fn open_messages<C: Clock + Send + Sync + 'static>(
-    engine: &Engine<FileStore, C>,
-) -> Result<Vec<AcceptedMessage>, OpenError> {
+pub fn open_messages(engine: &Engine) -> Result<Vec<AcceptedMessage>, OpenError> {
     // A disk that accepts no writes can still be read.
-    let ledger = engine.ledger().unwrap_or_else(|_| engine.file_store().ledger());
+    let ledger = match (engine.ledger(), engine.file_store()) {
+        (Ok(ledger), _) => ledger,
+        (Err(_), Some(store)) => store.ledger(),
+        (Err(_), None) => return Ok(Vec::new()),
+    };
     let (mut open, mut numbers) = (BTreeMap::new(), HashMap::new());
     // Entries about users without a limit have no domain.
     for entry in ledger.entries(&Filter::new())? {

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Command;
-use tidegate::{Clock, Engine, Store};
+use tidegate::Engine;
 use tidegate_listen::{ListenSocket, log, terminated};
 use tidegate_webhook::{
     MessageLimiter, PATH, Settings, Storage, VARIABLES, Webhook, opened, serve,
@@ -58,10 +58,7 @@ fn start() -> Result<(), Box<dyn Error>> {
     }
 }
 
-async fn run<S: Store, C: Clock + Send + Sync + 'static>(
-    settings: &Settings,
-    webhook: Webhook<S, C>,
-) -> Result<(), Box<dyn Error>> {
+async fn run(settings: &Settings, webhook: Webhook) -> Result<(), Box<dyn Error>> {
     let socket = ListenSocket::bind(settings.listen)
         .await
         .map_err(|error| format!("cannot listen on {}: {error}", settings.listen))?;

@@ -1,9 +1,6 @@
 use std::fmt;
 
-use tidegate::{
-    CheckError, Clock, Commit, CommitReport, Engine, HoldId, MemoryStore, Report, Request,
-    SettleError, Store, SystemClock,
-};
+use tidegate::{CheckError, Commit, CommitReport, Engine, HoldId, Report, Request, SettleError};
 
 use crate::limits::{DENIALS, DOMAIN, USER};
 use crate::update::Message;
@@ -33,8 +30,8 @@ use crate::update::Message;
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct MessageLimiter<S = MemoryStore, C = SystemClock> {
-    engine: Engine<S, C>,
+pub struct MessageLimiter {
+    engine: Engine,
 }
 
 /// The result of a check.
@@ -70,10 +67,10 @@ pub enum Claimed {
     Released,
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> MessageLimiter<S, C> {
+impl MessageLimiter {
     /// A limiter with an engine whose policy is that of [`Limits`](crate::Limits).
     #[must_use]
-    pub fn new(engine: Engine<S, C>) -> Self {
+    pub fn new(engine: Engine) -> Self {
         Self { engine }
     }
 
@@ -160,7 +157,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> MessageLimiter<S, C> {
     }
 
     /// The engine.
-    pub fn engine(&self) -> &Engine<S, C> {
+    pub fn engine(&self) -> &Engine {
         &self.engine
     }
 }
@@ -185,7 +182,7 @@ fn checked(message: &Message, result: Result<Report, CheckError>) -> CheckResult
     }
 }
 
-impl<S: Store, C> fmt::Debug for MessageLimiter<S, C> {
+impl fmt::Debug for MessageLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MessageLimiter").field("engine", &self.engine).finish()
     }

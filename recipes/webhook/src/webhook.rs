@@ -13,8 +13,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use http_body_util::LengthLimitError;
 use serde_json::json;
-use tidegate::durable::{FileStore, OpenError};
-use tidegate::{Clock, MemoryStore, Store, SystemClock};
+use tidegate::durable::OpenError;
 use tidegate_proto::problem::{self, Problem};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -30,13 +29,13 @@ use crate::update::{Message, message_of};
 /// The webhook between Telegram and the agent.
 ///
 /// Clones are handles of the same webhook.
-pub struct Webhook<S = MemoryStore, C = SystemClock> {
-    parts: Arc<Parts<S, C>>,
+pub struct Webhook {
+    parts: Arc<Parts>,
 }
 
-struct Parts<S, C> {
+struct Parts {
     access: Access,
-    limiter: MessageLimiter<S, C>,
+    limiter: MessageLimiter,
     agent: Outbox,
     chat: Outbox,
     /// Where accepted messages are recorded; `None` in memory.
@@ -46,17 +45,17 @@ struct Parts<S, C> {
     deciding: watch::Sender<()>,
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Webhook<S, C> {
+impl Webhook {
     /// A webhook with these settings; the limiter has their policy.
     ///
     /// Accepted messages are in memory: the end of the process loses those that were not dispatched.
-    pub fn new(settings: &Settings, limiter: MessageLimiter<S, C>) -> Result<Self, TrustError> {
+    pub fn new(settings: &Settings, limiter: MessageLimiter) -> Result<Self, TrustError> {
         Self::with(settings, limiter, None)
     }
 
     fn with(
         settings: &Settings,
-        limiter: MessageLimiter<S, C>,
+        limiter: MessageLimiter,
         ledger: Option<AcceptedLedger>,
     ) -> Result<Self, TrustError> {
         let send_message = settings.send_message();
@@ -190,15 +189,12 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Webhook<S, C> {
     }
 }
 
-impl<C: Clock + Send + Sync + 'static> Webhook<FileStore, C> {
+impl Webhook {
     /// A webhook whose accepted messages are in the ledger of the limiter's engine. It sends those
     /// to the agent that were accepted before and have no response yet, in their order.
     ///
     /// They are queued when this returns, ahead of new ones.
-    pub async fn resume(
-        settings: &Settings,
-        limiter: MessageLimiter<FileStore, C>,
-    ) -> Result<Self, ResumeError> {
+    pub async fn resume(settings: &Settings, limiter: MessageLimiter) -> Result<Self, ResumeError> {
         let open = open_messages(limiter.engine()).map_err(ResumeError::Ledger)?;
         let ledger = AcceptedLedger::new(limiter.engine().clone());
         let webhook = Self::with(settings, limiter, Some(ledger)).map_err(ResumeError::Trust)?;
@@ -242,15 +238,7 @@ impl fmt::Debug for ResumeError {
 impl std::error::Error for ResumeError {}
 
 /// Handles one update.
-async fn receive<S, C>(
-    State(webhook): State<Webhook<S, C>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response
-where
-    S: Store,
-    C: Clock + Send + Sync + 'static,
-{
+async fn receive(State(webhook): State<Webhook>, headers: HeaderMap, body: Body) -> Response {
     let access = &webhook.parts.access;
     if !access.is_telegram(&headers) {
         let detail = "the header X-Telegram-Bot-Api-Secret-Token is missing or wrong";
@@ -303,13 +291,13 @@ fn problem(problem: &Problem<'_>) -> Response {
     (status, [(header::CONTENT_TYPE, problem::CONTENT_TYPE)], problem.to_json()).into_response()
 }
 
-impl<S, C> Clone for Webhook<S, C> {
+impl Clone for Webhook {
     fn clone(&self) -> Self {
         Self { parts: Arc::clone(&self.parts) }
     }
 }
 
-impl<S: Store, C> fmt::Debug for Webhook<S, C> {
+impl fmt::Debug for Webhook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Parts { access, limiter, .. } = &*self.parts;
         f.debug_struct("Webhook")

@@ -77,7 +77,7 @@ impl Script {
 #[derive(Clone)]
 pub struct Ours {
     pub redis: Redis,
-    pub engine: Engine<SharedStore, ServerClock>,
+    pub engine: Engine,
 }
 
 impl Ours {
@@ -96,7 +96,7 @@ impl Ours {
         };
         let policy = Policy::from_toml(&(0..limits).map(rule).collect::<String>());
         let policy = policy.expect("a valid policy");
-        let Ok(engine) = Engine::builder(policy).store(redis.store()).clock(redis.clock()).build();
+        let engine = Engine::builder(policy).store(redis.store()).clock(redis.clock()).build().unwrap();
         Self { redis, engine }
     }
 

@@ -11,9 +11,8 @@ use super::{
 };
 use crate::plan::Settlement;
 use crate::request::Request;
-use crate::store::{HoldId, MemoryStore, NowOrLater, Outage, Store};
+use crate::store::{HoldId, NowOrLater, Outage};
 use tidegate_policy::policy::{Policy, Rule};
-use tidegate_table::clock::{Clock, SystemClock};
 
 /// The verbs of an [`Engine`] at a given time, which is also the time of day.
 ///
@@ -38,21 +37,21 @@ use tidegate_table::clock::{Clock, SystemClock};
 /// [`Engine::until_ready`]) follow the engine's clock alone. Times of both kinds may be mixed when
 /// they come from the same clock.
 #[must_use = "it does nothing by itself"]
-pub struct EngineAt<'e, S = MemoryStore, C = SystemClock> {
-    engine: &'e Engine<S, C>,
+pub struct EngineAt<'e> {
+    engine: &'e Engine,
     now: Timestamp,
 }
 
-impl<S, C> Engine<S, C> {
+impl Engine {
     /// The engine's verbs at a given time, which is also the time of day.
     #[inline]
-    pub const fn at(&self, now: Timestamp) -> EngineAt<'_, S, C> {
+    pub const fn at(&self, now: Timestamp) -> EngineAt<'_> {
         EngineAt { engine: self, now }
     }
 }
 
 /// Decisions.
-impl<'e, S: Store, C: Clock + Send + Sync + 'static> EngineAt<'e, S, C> {
+impl<'e> EngineAt<'e> {
     /// [`Engine::check`].
     #[inline]
     pub fn check(&self, request: &Request<'_>) -> NowOrLater<'e, Result<Report, CheckError>> {
@@ -112,7 +111,7 @@ impl<'e, S: Store, C: Clock + Send + Sync + 'static> EngineAt<'e, S, C> {
 }
 
 /// Settlements, keys and rounds.
-impl<'e, S: Store, C: Clock + Send + Sync + 'static> EngineAt<'e, S, C> {
+impl<'e> EngineAt<'e> {
     /// [`Engine::commit`].
     pub fn commit<'c>(
         &self,
@@ -180,7 +179,7 @@ impl<'e, S: Store, C: Clock + Send + Sync + 'static> EngineAt<'e, S, C> {
 }
 
 /// Edits.
-impl<'e, S: Store, C: Clock + Send + Sync + 'static> EngineAt<'e, S, C> {
+impl<'e> EngineAt<'e> {
     /// [`Engine::replace_policy`].
     pub fn replace_policy(&self, actor: &str, policy: Policy) -> Edited<'e> {
         self.engine.replace_policy_when(actor, policy, Some(self.now))
@@ -192,15 +191,15 @@ impl<'e, S: Store, C: Clock + Send + Sync + 'static> EngineAt<'e, S, C> {
     }
 }
 
-impl<S, C> Clone for EngineAt<'_, S, C> {
+impl Clone for EngineAt<'_> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S, C> Copy for EngineAt<'_, S, C> {}
+impl Copy for EngineAt<'_> {}
 
-impl<S, C> fmt::Debug for EngineAt<'_, S, C> {
+impl fmt::Debug for EngineAt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EngineAt").field("now", &self.now).finish_non_exhaustive()
     }

@@ -3,8 +3,6 @@
 
 use std::array;
 
-use tidegate_table::clock::Clock;
-
 use super::decide::{Verb, When};
 use super::domain::DomainName;
 use super::plain::PlainRequest;
@@ -14,9 +12,9 @@ use super::{CheckError, Engine};
 use crate::cycle::Times;
 use crate::plan::FastList;
 use crate::request::Request;
-use crate::store::{NowOrLater, Store};
+use crate::store::NowOrLater;
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// Decides requests independently, in their order.
     pub(super) fn check_each(
         &self,

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use tidegate_core::Timestamp;
 use tidegate_policy::policy::{Condition, Effective, Override, Policy, PolicyErrors, Rule, RuleId};
-use tidegate_table::clock::Clock;
 use tidegate_table::locks::lock;
 
 use super::ruleset::{Ruleset, RulesetEdit, RulesetSource};
 use super::{Engine, EngineInner};
 use crate::edits::{Ban, Change, Changed, MOST_CHANGES, Overlay, field_changes};
-use crate::store::{NowOrLater, Outage, Store};
+use crate::store::{NowOrLater, Outage};
 
 /// The error of an edit that names a rule which does not exist.
 #[derive(Clone, PartialEq, Eq)]
@@ -61,7 +60,7 @@ pub(super) struct Changes {
 ///
 /// Each is atomic: a decision is made by the rules before it or after it. No decision waits for an
 /// edit. Edits keep what was consumed.
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// Puts another policy into force, and returns what has changed.
     ///
     /// Edits that were made over the old one stay, over the new one.
@@ -75,7 +74,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         policy: Policy,
         now: Option<Timestamp>,
     ) -> Edited<'_> {
-        let is_shared = self.shared.store.answers_later();
+        let is_shared = self.is_shared();
         self.edit(actor, (now, None), move |rules| {
             let in_force = rules.policy.settings().revision();
             if is_shared

@@ -22,7 +22,7 @@ use crate::hold_id::Owner;
 use crate::plan::{HoldFor, IdempotencyKey};
 use crate::request::Request;
 use crate::store::later::BoxFuture;
-use crate::store::{DecideError, Deciding, Durable, LaterDecided, NowOrLater, Store};
+use crate::store::{DecideError, Deciding, Durable, LaterDecided, NowOrLater};
 
 /// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,7 +65,7 @@ impl When {
 }
 
 /// The path of every decision.
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     #[inline]
     pub(super) fn begin(&self, now: Option<Timestamp>) -> (GuardedRules, Times) {
         let rules = self.shared.rules.load();
@@ -285,7 +285,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             planned.add_ticket((rules, requests), ticket.as_deref_mut());
             planned.plan.requests = Some(&names);
             planned.plan.time = self.plan_time((rules, requests), when, times);
-            if rules.has_local && !S::IS_IMMEDIATE {
+            if rules.has_local && !self.is_immediate() {
                 *local = LocalFallback::new(&self.shared.local, rules, &planned.plan, times.now);
             }
             let deciding = self.shared.store.decide(&planned.plan, times, decisions);
@@ -327,7 +327,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         of: (&dyn FindDomain, &[Request<'_>]),
         (verb, when, times): (Verb, When, Times),
     ) -> DecideProgress<'_> {
-        if self.shared.store.answers_later() {
+        if self.is_shared() {
             return self.if_in_force(report, times);
         }
         self.correct_wait(report, of, (verb, when, times));

@@ -1,35 +1,33 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate_table::clock::{Clock, SystemClock};
-
 use super::error::CheckError;
 use super::report::Report;
 use super::ruleset::Ruleset;
 use super::{Engine, Verb, When};
 use crate::request::Request;
-use crate::store::{MemoryStore, NowOrLater, Store};
+use crate::store::NowOrLater;
 
 /// A domain of an engine, for frequent requests: it is looked up once per policy.
 ///
 /// It follows changes of the policy, also when the domain is added or removed.
-pub struct PreparedDomain<S = MemoryStore, C = SystemClock> {
-    engine: Engine<S, C>,
+pub struct PreparedDomain {
+    engine: Engine,
     name: Box<str>,
     /// The version of the rules that the domain was looked up in, and the domain's number in them;
     /// the lower half is one more than the number, or 0 where there is no such domain.
     found: AtomicU64,
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// A domain for frequent requests.
     #[must_use]
-    pub fn domain(&self, name: &str) -> PreparedDomain<S, C> {
+    pub fn domain(&self, name: &str) -> PreparedDomain {
         PreparedDomain { engine: self.clone(), name: name.into(), found: AtomicU64::new(0) }
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> PreparedDomain<S, C> {
+impl PreparedDomain {
     /// A request of one unit in this domain.
     #[must_use]
     pub fn request<'a>(&'a self, attributes: &'a [(&'a str, &'a str)]) -> Request<'a> {
@@ -87,7 +85,7 @@ impl FindDomain for DomainName<'_> {
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> FindDomain for PreparedDomain<S, C> {
+impl FindDomain for PreparedDomain {
     #[inline(always)]
     fn number(&self, rules: &Ruleset) -> Option<usize> {
         let found = self.found.load(Ordering::Relaxed);
@@ -98,7 +96,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> FindDomain for PreparedDomain<S
     }
 }
 
-impl<S, C> fmt::Debug for PreparedDomain<S, C> {
+impl fmt::Debug for PreparedDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PreparedDomain").field("name", &self.name).finish_non_exhaustive()
     }

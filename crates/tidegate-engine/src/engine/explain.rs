@@ -3,7 +3,6 @@ use std::fmt;
 use tidegate_core::{Decision, Timestamp};
 use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Charging, Missing, Mode, Rule, RuleId};
-use tidegate_table::clock::Clock;
 
 use super::error::CheckError;
 use super::owned_requests::OwnedRequests;
@@ -12,7 +11,7 @@ use super::report::{Report, describe_wait};
 use super::ruleset::{CompiledRule, Ruleset};
 use super::{Engine, Verb, When};
 use crate::request::Request;
-use crate::store::{NowOrLater, Store};
+use crate::store::NowOrLater;
 
 /// Why a request is decided as it is: the part of every rule of its domain.
 #[derive(Debug)]
@@ -91,7 +90,7 @@ pub enum Applies {
     },
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// Why the request would be decided as it would be. Changes nothing.
     pub fn explain(
         &self,

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use tidegate_core::Timestamp;
-use tidegate_table::clock::Clock;
 
 use super::owned_requests::OwnedRequests;
 use super::report::EarlyDenialReport;
@@ -14,7 +13,7 @@ use super::{CheckError, Engine, Note};
 use crate::any_limit::Operation;
 use crate::cycle::Times;
 use crate::request::Request;
-use crate::store::{EnrolFailure, ForgetScope, NowOrLater, Outage, RefundFailure, Store};
+use crate::store::{EnrolFailure, ForgetScope, NowOrLater, Outage, RefundFailure};
 
 /// What an enrolment came to, in keys: one for each rule that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +28,7 @@ pub struct Enrolment {
 }
 
 /// Keys and rounds.
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// Makes a request's keys known to the quotas that carry unused units over, and charges nothing.
     ///
     /// Such a quota adds up what a key leaves unused from its first request on. A key that is
@@ -68,7 +67,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     ) -> NowOrLater<'_, Result<Enrolment, CheckError>> {
         // What the keys are does not depend on the cost.
         let request = request.cost(0);
-        if self.shared.store.answers_later() {
+        if self.is_shared() {
             let requests = OwnedRequests::new(std::slice::from_ref(&request));
             return self
                 .submit_planned(move |engine| requests.with(|it| engine.enrol_once(&it[0], now)));
@@ -135,7 +134,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         request: &Request<'_>,
         now: Option<Timestamp>,
     ) -> NowOrLater<'_, Result<bool, CheckError>> {
-        if self.shared.store.answers_later() {
+        if self.is_shared() {
             let requests = OwnedRequests::new(std::slice::from_ref(request));
             return self
                 .submit_planned(move |engine| requests.with(|it| engine.forget_once(&it[0], now)));
@@ -243,7 +242,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         if rules.domain(domain).is_none() {
             return NowOrLater::Now(Ok(0));
         }
-        if self.shared.store.answers_later() {
+        if self.is_shared() {
             return self.close_round_later(domain, (now, times));
         }
         let closed = self.shared.store.close_round(domain, note.0, times);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate_core::{Timestamp, Wait};
 use tidegate_policy::policy::Mode;
-use tidegate_table::clock::{Clock, SystemClock};
+use tidegate_table::clock::Clock;
 use tidegate_table::waiting::{self, Attempt, AttemptTurn, Attempts, QueueError, Tried};
 
 use super::decide::EarlyDecision;
@@ -22,17 +22,15 @@ use crate::any_limit::AnyLimit;
 use crate::cycle::Times;
 use crate::plan::Settlement;
 use crate::request::Request;
-use crate::store::{
-    Durable, HoldId, MemoryStore, NowOrLater, Outage, Store, TicketOutcome, block_on,
-};
+use crate::store::{Durable, HoldId, NowOrLater, Outage, TicketOutcome, block_on};
 
 /// A slot of a concurrency limit. Dropping it releases the slot.
 ///
 /// It [expires](Self::expires), should its holder hang; a holder that needs longer
 /// [renews](Self::renew) it.
 #[must_use = "dropping a lease releases its slot"]
-pub struct Lease<S: Store = MemoryStore, C: Clock + Send + Sync + 'static = SystemClock> {
-    engine: Engine<S, C>,
+pub struct Lease {
+    engine: Engine,
     report: Report,
     id: HoldId,
     is_kept: bool,
@@ -74,7 +72,7 @@ impl fmt::Debug for WaitError {
 
 impl std::error::Error for WaitError {}
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// A slot, as soon as one is free. Waiters are served in the order in which they called; where
     /// several engines share the store, over all of them.
     ///
@@ -102,7 +100,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         &'a self,
         request: &Request<'a>,
         max_wait: Option<Duration>,
-    ) -> Waiting<'a, Lease<S, C>> {
+    ) -> Waiting<'a, Lease> {
         let (rules, times) = self.begin(None);
         let wait = rules.with_read(request, |it| self.wait_for_slot(&rules, it, times, max_wait));
         let wait = match wait {
@@ -139,7 +137,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             max_waiters: slots.queue_len(),
             rank: rank_of(slots, request),
             deadline: max_wait.or(slots.longest_wait()).map(|wait| times.now.saturating_add(wait)),
-            attempts: match self.shared.store.answers_later() {
+            attempts: match self.is_shared() {
                 true => Attempts::Ticketed { renewed_every: RENEWED_EVERY },
                 false => Attempts::Now,
             },
@@ -147,7 +145,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 
     /// No rule limits requests in flight for this request, or it is denied before that.
-    fn cannot_acquire<'a>(&'a self, request: &Request<'a>) -> Waiting<'a, Lease<S, C>> {
+    fn cannot_acquire<'a>(&'a self, request: &Request<'a>) -> Waiting<'a, Lease> {
         let decided = self.decide(std::slice::from_ref(request), Verb::Acquire, When::Now);
         Waiting::decided(decided.map(|decided| match decided {
             Ok(report) => self.lease(report),
@@ -156,7 +154,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 
     /// The lease of a report, if it is allowed.
-    fn lease(&self, report: Report) -> Result<Lease<S, C>, WaitError> {
+    fn lease(&self, report: Report) -> Result<Lease, WaitError> {
         match report.hold() {
             Some(id) if report.is_allowed() => {
                 Ok(Lease { engine: self.clone(), report, id, is_kept: false })
@@ -173,7 +171,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         &'a self,
         request: &Request<'_>,
         now: Timestamp,
-    ) -> Tried<'a, Result<Unconfirmed<'a, Lease<S, C>>, WaitError>> {
+    ) -> Tried<'a, Result<Unconfirmed<'a, Lease>, WaitError>> {
         match self.decide_early(request, Verb::Acquire, self.report_time(now)) {
             EarlyDecision::Now(decided) => Tried::Now(self.attempted_lease(decided)),
             EarlyDecision::Later(deciding) => Tried::Later(Box::pin(async move {
@@ -188,7 +186,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         request: &Request<'_>,
         now: Timestamp,
         attempt: TicketAttempt,
-    ) -> Tried<'a, Result<Unconfirmed<'a, Lease<S, C>>, WaitError>> {
+    ) -> Tried<'a, Result<Unconfirmed<'a, Lease>, WaitError>> {
         let mut report = Report::new(&self.shared.rules);
         report.body.ticket = Some(Box::new(attempt.ticket));
         let now = self.report_time(now);
@@ -208,7 +206,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         &self,
         attempt: TicketAttempt,
         decided: Result<Unconfirmed<'a, Report>, CheckError>,
-    ) -> Attempt<Result<Unconfirmed<'a, Lease<S, C>>, WaitError>> {
+    ) -> Attempt<Result<Unconfirmed<'a, Lease>, WaitError>> {
         let Ok((report, durable)) = decided else {
             attempt.end(None);
             return self.attempted_lease(decided);
@@ -230,7 +228,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     fn attempted_lease<'a>(
         &self,
         decided: Result<Unconfirmed<'a, Report>, CheckError>,
-    ) -> Attempt<Result<Unconfirmed<'a, Lease<S, C>>, WaitError>> {
+    ) -> Attempt<Result<Unconfirmed<'a, Lease>, WaitError>> {
         let (report, durable) = match decided {
             Ok(decided) => decided,
             Err(error) => return Attempt::Done(Err(WaitError::Invalid(error))),
@@ -256,7 +254,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// When units may be released without a call here: a hold expires, or where other engines share
     /// the store, soon.
     fn next_release(&self, report: &Report) -> Option<Timestamp> {
-        if !self.shared.store.answers_later() {
+        if !self.is_shared() {
             return self.shared.store.next_due();
         }
         let soon = self.shared.clock.now().saturating_add(POLL_PAUSE);
@@ -286,7 +284,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             max_waiters: MOST_READY,
             rank: 0,
             deadline: max_wait.map(|wait| times.now.saturating_add(wait)),
-            attempts: match self.shared.store.answers_later() {
+            attempts: match self.is_shared() {
                 true => Attempts::Later,
                 false => Attempts::Now,
             },
@@ -357,7 +355,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
+impl Lease {
     fn in_outage(mut self) -> Result<Self, WaitError> {
         let rules = &self.engine.shared.rules;
         let mut report = std::mem::replace(&mut self.report, Report::new(rules));
@@ -420,7 +418,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Drop for Lease<S, C> {
+impl Drop for Lease {
     fn drop(&mut self) {
         if !self.is_kept {
             // The slot is free when this returns; that need not be durable first. If the lease has
@@ -430,7 +428,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Drop for Lease<S, C> {
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> fmt::Debug for Lease<S, C> {
+impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
             .field("id", &self.id)

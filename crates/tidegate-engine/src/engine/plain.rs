@@ -6,7 +6,6 @@
 use tidegate_core::Timestamp;
 use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Missing, Mode};
-use tidegate_table::clock::Clock;
 use tidegate_table::hash::KeyedHash;
 
 use super::decide::Verb;
@@ -18,11 +17,10 @@ use crate::any_limit::NO_PERIOD;
 use crate::cycle::Times;
 use crate::plan::{FastCharge, FastCharges, FastList};
 use crate::request::Request;
-use crate::store::Store;
 
 /// A request to be charged, with the rules that it may match.
-pub(super) struct PlainRequest<'a, 'r, S, C> {
-    engine: &'a Engine<S, C>,
+pub(super) struct PlainRequest<'a, 'r> {
+    engine: &'a Engine,
     rules: &'r Ruleset,
     domain: &'r Domain,
     request: &'a Request<'a>,
@@ -30,7 +28,7 @@ pub(super) struct PlainRequest<'a, 'r, S, C> {
     times: Option<Times>,
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// Makes the decision for the report, if the request and its rules are plain; false if it needs
     /// the general path.
     #[inline(always)]
@@ -89,11 +87,11 @@ fn is_plain(request: &Request<'_>) -> bool {
     request.cost > 0 && request.idempotency_key.is_none() && request.request_limit.is_none()
 }
 
-impl<'a, 'r, S: Store, C: Clock + Send + Sync + 'static> PlainRequest<'a, 'r, S, C> {
+impl<'a, 'r> PlainRequest<'a, 'r> {
     /// A request in the domain that `find` finds; `None` if one of them is not plain.
     #[inline(always)]
     pub(super) fn new(
-        engine: &'a Engine<S, C>,
+        engine: &'a Engine,
         rules: &'r Ruleset,
         (find, request): (&impl FindDomain, &'a Request<'a>),
         times: Option<Times>,

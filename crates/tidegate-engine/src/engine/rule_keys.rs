@@ -2,14 +2,12 @@
 
 use tidegate_core::Decision;
 use tidegate_policy::policy::{Charging, Mode, RuleId};
-use tidegate_table::clock::Clock;
 
 use super::Engine;
 use super::report::Report;
 use super::ruleset::CompiledRule;
 use crate::plan::KeyName;
 use crate::request::Request;
-use crate::store::Store;
 
 /// What one rule decided, with the key that it counted for.
 #[derive(Debug)]
@@ -47,7 +45,7 @@ impl RuleKey<'_> {
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// Calls a function for every rule that decided, with the key that it counted for.
     ///
     /// `requests` are those that the report decides, in their order. What [outages](Report::is_outage),

@@ -1,7 +1,6 @@
 //! Verbs that end reservations, and refunds.
 
 use tidegate_core::Timestamp;
-use tidegate_table::clock::Clock;
 
 use super::decide::RequestIdentity;
 use super::owned_requests::OwnedRequests;
@@ -9,7 +8,7 @@ use super::shared::Planning;
 use super::{CheckError, Commit, Engine, Note, Refund, SettleError};
 use crate::plan::{PlanTime, SettleCall, Settlement};
 use crate::request::Request;
-use crate::store::{HoldId, NowOrLater, RefundFailure, SettleFailure, Settled, Store};
+use crate::store::{HoldId, NowOrLater, RefundFailure, SettleFailure, Settled};
 
 /// What a commit came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +32,7 @@ impl From<Settled> for CommitReport {
 }
 
 /// Settlements.
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// Charges a reservation: the units it holds, or [other units](Commit::actual), which may be
     /// fewer or more.
     ///
@@ -98,7 +97,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         request: &Request<'_>,
         now: Option<Timestamp>,
     ) -> NowOrLater<'_, Result<u64, CheckError>> {
-        if self.shared.store.answers_later() {
+        if self.is_shared() {
             let requests = OwnedRequests::new(std::slice::from_ref(request));
             return self
                 .submit_planned(move |engine| requests.with(|it| engine.refund_once(&it[0], now)));

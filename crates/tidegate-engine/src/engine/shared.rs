@@ -23,15 +23,13 @@ use crate::plan::{PlanTime, Settlement};
 use crate::request::Request;
 use crate::store::later::{BoxFuture, Submitted};
 use crate::store::shared::{Control, SharedStore};
-use crate::store::{
-    DecideError, EnrolFailure, LaterDecided, NowOrLater, Outage, RefundFailure, Store,
-};
+use crate::store::{DecideError, EnrolFailure, LaterDecided, NowOrLater, Outage, RefundFailure};
 use tidegate_policy::policy::{Effective, Policy};
 use tidegate_table::clock::Clock;
 use tidegate_table::hash::KeyedHash;
 use tidegate_table::locks::lock;
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// The decision of a store that answers later.
     #[cold]
     #[inline(never)]
@@ -69,7 +67,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// A decision that needs no limit, but the rules of a shared store: they have to be in force.
     #[inline]
     pub(super) fn if_in_force(&self, report: &Report, times: Times) -> DecideProgress<'_> {
-        if !self.shared.store.answers_later() {
+        if !self.is_shared() {
             return DecideProgress::Now;
         }
         self.known_if_in_force(report, times, None)
@@ -269,9 +267,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 
     /// Whether other engines, of this process or of others, may share its store.
+    #[inline]
     #[must_use]
     pub fn is_shared(&self) -> bool {
-        self.shared.store.answers_later()
+        self.shared.store.shared().is_some()
     }
 
     /// Takes over the rules that are in force in a store which other engines share, or puts the
@@ -360,7 +359,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// Begins to shorten the history of the limits. Nothing waits for it.
     fn shorten_history(&self, store: &SharedStore, now: Timestamp) {
         let shortening = store.shorten(now.saturating_sub(SUPERSEDED_FOR));
@@ -395,7 +394,7 @@ impl PlanFailure for EnrolFailure {
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// Submits an operation that is planned again where the rules have changed meanwhile.
     pub(super) fn submit_planned<T: Send + 'static, F: PlanFailure>(
         &self,

@@ -6,13 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::Decision;
 use tidegate_policy::policy::{Charging, Mode, RuleId};
-use tidegate_table::clock::Clock;
 
 use super::Engine;
 use super::report::Report;
 use super::ruleset::{CompiledRule, Ruleset};
 use crate::any_limit::Booking;
-use crate::store::Store;
 
 /// What a rule has decided so far, over all [counted reports](Report::count).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +150,7 @@ impl Report {
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// What every rule in force has decided so far, in the order of the policy: one entry for each
     /// mode in which it decided anything, and one for its own mode in any case.
     #[must_use]

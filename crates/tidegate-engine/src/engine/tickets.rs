@@ -4,7 +4,6 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use tidegate_table::clock::Clock;
 use tidegate_table::locks::lock;
 use tidegate_table::waiting::AttemptTurn;
 
@@ -16,12 +15,12 @@ use crate::hold_id::Owner;
 use crate::plan::{PlannedTicket, Settlement, TicketTurn};
 use crate::request::Request;
 use crate::store::shared::SharedStore;
-use crate::store::{HoldId, Outage, Store, TicketOutcome};
+use crate::store::{HoldId, Outage, TicketOutcome};
 use tidegate_policy::policy::Slots;
 
 /// The ticket of a waiter, from its first attempt on. Dropped, it leaves the queue.
-pub(super) struct QueueTicket<'a, S: Store, C: Clock + Send + Sync + 'static> {
-    engine: &'a Engine<S, C>,
+pub(super) struct QueueTicket<'a> {
+    engine: &'a Engine,
     node: u64,
     hold: HoldId,
     left: Arc<Mutex<Left>>,
@@ -46,8 +45,8 @@ pub(super) struct TicketAttempt {
     left: Arc<Mutex<Left>>,
 }
 
-impl<'a, S: Store, C: Clock + Send + Sync + 'static> QueueTicket<'a, S, C> {
-    pub(super) fn new(engine: &'a Engine<S, C>, store: &SharedStore, owner: Option<Owner>) -> Self {
+impl<'a> QueueTicket<'a> {
+    pub(super) fn new(engine: &'a Engine, store: &SharedStore, owner: Option<Owner>) -> Self {
         let (node, hold) = (store.node(), SharedStore::new_hold_id(owner));
         Self { engine, node, hold, left: Arc::default() }
     }
@@ -65,14 +64,14 @@ impl<'a, S: Store, C: Clock + Send + Sync + 'static> QueueTicket<'a, S, C> {
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Drop for QueueTicket<'_, S, C> {
+impl Drop for QueueTicket<'_> {
     fn drop(&mut self) {
         let left = *lock(&self.left);
         self.engine.take_back(left, self.hold);
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> fmt::Debug for QueueTicket<'_, S, C> {
+impl fmt::Debug for QueueTicket<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueueTicket").field("left", &self.left).finish_non_exhaustive()
     }
@@ -125,7 +124,7 @@ impl Report {
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// Leaves the queue after an attempt whose caller is gone.
     pub(super) fn leave_after(&self, report: &Report) {
         if let Some((left, id)) = report.left() {

@@ -19,9 +19,7 @@ use crate::any_limit::{Decisions, Operation};
 use crate::cycle::Times;
 use crate::plan::KeyName;
 use crate::request::Request;
-#[cfg(feature = "durable")]
-use crate::store::AnyStore;
-use crate::store::{DecideError, Deciding, NowOrLater, Outage, Store};
+use crate::store::{DecideError, Deciding, NowOrLater, Outage};
 
 /// What a key has used of one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +79,7 @@ impl RuleUsage {
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// What the keys of a request have used of their limits. Changes nothing.
     ///
     /// The request needs only the attributes of the keys. Rules that match on other attributes, or
@@ -155,7 +153,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         now: Option<Timestamp>,
     ) -> NowOrLater<'_, Result<Vec<RuleUsage>, CheckError>> {
         let request = request.cost(0);
-        if self.shared.store.answers_later() {
+        if self.is_shared() {
             let requests = OwnedRequests::new(std::slice::from_ref(&request));
             return self.submit_planned(move |engine| {
                 requests.with(|it| engine.usage_once(&it[0], rule.as_ref(), now))
@@ -243,13 +241,13 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
 }
 
 #[cfg(feature = "durable")]
-impl<C: Clock + Send + Sync + 'static> Engine<AnyStore, C> {
+impl Engine {
     /// The rules in force for whose keys the store has no names: all that are not durable, and all
     /// if it is not on disk.
     #[must_use]
     pub fn rules_without_names(&self) -> Vec<RuleId> {
         let rules = self.shared.rules.load();
-        let is_on_disk = self.on_disk().is_some();
+        let is_on_disk = self.file_store().is_some();
         let has_names = |it: &Rule| is_on_disk && it.durability_on_disk() > Durability::Memory;
         let listed = rules.rules.iter().map(|it| &it.rule).filter(|it| !it.is_placeholder());
         listed.filter(|it| !has_names(it)).map(|it| it.id().clone()).collect()

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tidegate_core::{Decision, Timestamp, Wait};
 use tidegate_policy::policy::{Charging, Condition, Effective, Mode};
-use tidegate_table::clock::Clock;
 
 use super::domain::FindDomain;
 use super::planning::key_hash;
@@ -18,9 +17,8 @@ use crate::cycle::Times;
 use crate::history::{KeyRef, Version};
 use crate::plan::PlanTime;
 use crate::request::Request;
-use crate::store::Store;
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+impl Engine {
     /// Corrects the wait of a denied request: until when it is denied, if nothing else happens.
     #[cold]
     #[inline(never)]
@@ -174,7 +172,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         match when {
             When::Ahead(_) => PlanTime::Ahead,
             When::At(_) => PlanTime::Given,
-            When::Now | When::Read(_) if !self.shared.store.answers_later() => PlanTime::of(None),
+            When::Now | When::Read(_) if !self.is_shared() => PlanTime::of(None),
             When::Now | When::Read(_) => {
                 PlanTime::Clock { until: self.plan_until(rules, requests, times) }
             }

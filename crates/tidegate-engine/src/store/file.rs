@@ -6,26 +6,20 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use tidegate_core::Timestamp;
 use tidegate_policy::policy::Durability;
-use tidegate_table::hash::KeyedHash;
 use tidegate_table::locks::lock;
 
 use super::memory::{MemoryStore, Recorded, Undo};
 use super::record::{Record, RoundRecord};
-use super::{
-    Adoption, Decided, Deciding, Durable, EnrolFailure, ForgetScope, HoldId, MakeClock, NowOrLater,
-    Outage, RefundFailure, SettleFailure, Settled, StoredEdits, sealed,
-};
+use super::{Decided, Deciding, Durable, NowOrLater, Outage, StoredEdits};
 use crate::any_limit::{Decisions, Operation};
 use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
-use crate::history::History;
-use crate::plan::{Charge, Plan, SettleCall};
+use crate::plan::{Charge, Plan};
 use crate::store::block_on;
 use crate::transition::HoldItem;
 use edits::LoggedEdits;
@@ -181,7 +175,7 @@ impl FileStore {
 
     /// How durable a plan has to be before it is acknowledged.
     #[inline]
-    fn durability(&self, plan: &Plan<'_>) -> Durability {
+    pub(super) fn durability(&self, plan: &Plan<'_>) -> Durability {
         let of_charge = |charge: &Charge<'_>| charge.durability;
         let most = plan.charges.iter().map(of_charge).max().unwrap_or(Durability::Memory);
         most.max(self.shared.least_durability)
@@ -201,12 +195,12 @@ impl FileStore {
         synced
     }
 
+    /// Makes a decision that is returned once it is durable.
     #[cold]
     #[inline(never)]
-    fn decide_durably<'s>(
+    pub(super) fn decide<'s>(
         &'s self,
         plan: &Plan<'_>,
-        durability: Durability,
         times: Times,
         decisions: &mut Decisions,
     ) -> Deciding<'s> {
@@ -224,7 +218,7 @@ impl FileStore {
                 other => return Deciding::Now(other.map(|it| it.decided)),
             };
         let undo = self.undo_of(plan, &decided, decisions);
-        let log = &self.shared.recorder.log;
+        let (log, durability) = (&self.shared.recorder.log, self.durability(plan));
         // A repeated request waits for the one that it repeats, which is anywhere before.
         let durable = match record {
             Some(record) => log.wait_record(record, durability),
@@ -273,7 +267,7 @@ impl Drop for FileStore {
 impl FileStoreInner {
     /// Writes the seed of the key hash, which everything else depends on.
     fn begin(&self) -> Result<(), OpenError> {
-        let seed = Record::Seed(sealed::Store::hash(&self.memory).to_words());
+        let seed = Record::Seed(self.memory.hash().to_words());
         self.recorder.append(&seed, Durability::Fsync);
         let durable = self.recorder.log.wait_durable(Durability::Fsync);
         block_on(Box::pin(durable)).map_err(|_| {
@@ -294,151 +288,49 @@ impl FileStoreInner {
     }
 }
 
-impl sealed::Store for FileStore {
-    const IS_IMMEDIATE: bool = false;
-
-    type DefaultClock<C> = C;
-
-    fn default_clock<C>(clock: MakeClock<C>) -> MakeClock<C> {
-        clock
-    }
-
+/// The part of the verbs that the table does not have.
+impl FileStore {
+    /// The states.
     #[inline]
-    fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {
-        let durability = self.durability(plan);
-        if durability == Durability::Memory || plan.act.is_look() {
-            return self.shared.memory.decide(plan, times, decisions);
-        }
-        self.decide_durably(plan, durability, times, decisions)
+    pub(super) fn table(&self) -> &MemoryStore {
+        &self.shared.memory
     }
 
-    fn settle(
-        &self,
-        id: HoldId,
-        call: SettleCall<'_>,
-        times: Times,
-    ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
-        let memory = &self.shared.memory;
-        let durability = memory.durability_of_hold(id).unwrap_or(Durability::Memory);
-        if durability == Durability::Memory {
-            return memory.settle(id, call, times);
-        }
-        if self.is_failing(call.note) {
+    /// Applies an operation to the table, and answers once it is durable. `note` is the text that is
+    /// written with it.
+    pub(super) fn durably<'s, T: Send + 's, E: From<Outage> + Send + 's>(
+        &'s self,
+        durability: Durability,
+        note: Option<&str>,
+        apply: impl FnOnce() -> Result<T, E>,
+    ) -> NowOrLater<'s, Result<T, E>> {
+        if self.is_failing(note) {
             return NowOrLater::Now(Err(Outage::Unavailable.into()));
         }
-        match memory.settle(id, call, times).block() {
-            Ok(settled) => {
+        match apply() {
+            Ok(done) => {
                 let durable = self.wait_durable(durability);
-                NowOrLater::Later(Box::pin(async move { Ok(durable.await.map(|()| settled)?) }))
-            }
-            Err(unsettled) => NowOrLater::Now(Err(unsettled)),
-        }
-    }
-
-    fn refund(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, RefundFailure>> {
-        let durability = self.durability(plan);
-        if durability == Durability::Memory {
-            return self.shared.memory.refund(plan, times);
-        }
-        if self.is_failing(plan.note) {
-            return NowOrLater::Now(Err(Outage::Unavailable.into()));
-        }
-        match self.shared.memory.refund(plan, times).block() {
-            Ok(units) => {
-                let durable = self.wait_durable(durability);
-                NowOrLater::Later(Box::pin(async move { Ok(durable.await.map(|()| units)?) }))
-            }
-            Err(unrefunded) => NowOrLater::Now(Err(unrefunded)),
-        }
-    }
-
-    fn enrol(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, EnrolFailure>> {
-        let durability = self.durability(plan);
-        if durability == Durability::Memory {
-            return self.shared.memory.enrol(plan, times);
-        }
-        if self.is_failing(plan.note) {
-            return NowOrLater::Now(Err(Outage::Unavailable.into()));
-        }
-        match self.shared.memory.enrol(plan, times).block() {
-            // Also what was known before may not be durable yet.
-            Ok(new) => {
-                let durable = self.wait_durable(durability);
-                NowOrLater::Later(Box::pin(async move { Ok(durable.await.map(|()| new)?) }))
+                NowOrLater::Later(Box::pin(async move {
+                    durable.await?;
+                    Ok(done)
+                }))
             }
             Err(failure) => NowOrLater::Now(Err(failure)),
         }
     }
 
-    fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, RefundFailure>> {
-        let durability = self.durability(plan);
-        if durability == Durability::Memory {
-            return self.shared.memory.forget(plan, times);
-        }
-        if self.is_failing(None) {
-            return NowOrLater::Now(Err(Outage::Unavailable.into()));
-        }
-        let forgotten = self.shared.memory.forget(plan, times).block();
-        let durable = self.wait_durable(durability);
-        NowOrLater::Later(Box::pin(async move {
-            {
-                durable.await?;
-                forgotten
-            }
-        }))
-    }
-
-    fn forget_all(
-        &self,
-        scope: ForgetScope<'_>,
-        times: Times,
-    ) -> NowOrLater<'_, Result<u64, Outage>> {
-        if self.is_failing(scope.note) {
-            return NowOrLater::Now(Err(Outage::Unavailable));
-        }
-        let forgotten = self.shared.memory.forget_all(scope, times).block();
-        let durable = self.wait_durable(Durability::Fsync);
-        NowOrLater::Later(Box::pin(async move { durable.await.and(forgotten) }))
-    }
-
-    fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {
-        self.shared.memory.adopt(adoption, times);
-    }
-
-    fn expire(&self, times: Times) -> bool {
-        self.shared.memory.expire(times)
-    }
-
-    fn next_due(&self) -> Option<Timestamp> {
-        self.shared.memory.next_due()
-    }
-
-    fn rounds(&self, domain: &str) -> Arc<AtomicU64> {
-        self.shared.memory.rounds(domain)
-    }
-
-    fn close_round(
-        &self,
-        domain: &str,
-        note: Option<&str>,
-        times: Times,
-    ) -> NowOrLater<'_, Result<u64, Outage>> {
-        if self.is_failing(note) {
-            return NowOrLater::Now(Err(Outage::Unavailable));
-        }
-        // Its order in the log is its order among decisions.
-        let closed = self.shared.memory.with_hold_tables(|_| {
-            let closed = self.shared.memory.close_round_now(domain, times);
+    /// Closes a round of a domain. Its order in the log is its order among decisions.
+    pub(super) fn close_round(&self, domain: &str, note: Option<&str>, times: Times) -> u64 {
+        self.shared.memory.with_hold_tables(|_| {
+            let closed = self.shared.memory.close_round(domain, times);
             let (at, domain, note) = (times.now, domain.into(), note.map(Into::into));
             let record = Record::Round(RoundRecord { at, domain, closed, note });
             self.shared.recorder.append(&record, Durability::Fsync);
             closed
-        });
-        let durable = self.wait_durable(Durability::Fsync);
-        NowOrLater::Later(Box::pin(async move { durable.await.map(|()| closed) }))
+        })
     }
 
-    fn store_edits(&self, overlay: &Overlay, changes: &[Change]) -> Result<(), Outage> {
+    pub(super) fn store_edits(&self, overlay: &Overlay, changes: &[Change]) -> Result<(), Outage> {
         let mut edits = lock(&self.shared.edits);
         let edit = edits.edit(overlay, changes);
         self.shared.recorder.append(&Record::Edit(Box::new(edit)), Durability::Fsync);
@@ -446,32 +338,8 @@ impl sealed::Store for FileStore {
         block_on(Box::pin(self.wait_durable(Durability::Fsync)))
     }
 
-    fn stored_edits(&self) -> StoredEdits {
+    pub(super) fn stored_edits(&self) -> StoredEdits {
         lock(&self.shared.edits).stored.clone()
-    }
-
-    fn last_time(&self) -> Timestamp {
-        Self::last_time(self)
-    }
-
-    fn hash(&self) -> &KeyedHash {
-        self.shared.memory.hash()
-    }
-
-    fn history(&self) -> Arc<History> {
-        self.shared.memory.history()
-    }
-
-    fn len(&self) -> usize {
-        self.shared.memory.len()
-    }
-
-    fn evicted_idempotency_keys(&self) -> u64 {
-        self.shared.memory.evicted_idempotency_keys()
-    }
-
-    fn bytes(&self) -> usize {
-        self.shared.memory.bytes()
     }
 }
 

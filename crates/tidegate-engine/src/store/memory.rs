@@ -34,13 +34,13 @@ pub(crate) use overflow::{OverflowCell, SharingKey};
 pub(crate) use state_image::{NoSlotForState, StateImage};
 
 use super::{
-    Adoption, DecideError, Decided, Deciding, EnrolFailure, ForgetScope, FreedQueues, HoldId,
-    MakeClock, NewHold, NowOrLater, Outage, RefundFailure, SettleFailure, Settled, sealed,
+    Adoption, DecideError, Decided, EnrolFailure, ForgetScope, FreedQueues, HoldId, NewHold,
+    RefundFailure, SettleFailure, Settled,
 };
 use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
-use crate::plan::{Charge, FastCharge, FastCharges, Plan, PlanTime, SettleCall, Settlement};
+use crate::plan::{Charge, FastCharges, Plan, PlanTime, SettleCall, Settlement};
 use crate::transition::HoldItem;
 use hold_tables::BodyMismatch;
 use overflow::Overflow;
@@ -155,23 +155,6 @@ impl MemoryStore {
             sink: None,
             least_durability: Durability::Memory,
         })
-    }
-
-    /// Makes one whole decision.
-    #[inline(always)]
-    fn decide_now(
-        &self,
-        plan: &Plan<'_>,
-        times: Times,
-        decisions: &mut Decisions,
-    ) -> Result<Decided, DecideError> {
-        self.in_force(plan)?;
-        if plan.is_plain()
-            && let Some(is_allowed) = self.charge_planned(plan, times.now, decisions)
-        {
-            return Ok(Decided { is_allowed, hold: None, is_repeat: false });
-        }
-        self.decide_any(plan, times, decisions)
     }
 
     /// Whether the plan was made from the rules that are in force.
@@ -298,7 +281,7 @@ impl MemoryStore {
     }
 
     /// Makes the keys of a plan known, and returns how many were not.
-    fn enrol_now(&self, plan: &Plan<'_>, times: Times) -> Result<u64, EnrolFailure> {
+    pub(super) fn enrol(&self, plan: &Plan<'_>, times: Times) -> Result<u64, EnrolFailure> {
         if self.in_force(plan).is_err() {
             return Err(EnrolFailure::Superseded);
         }
@@ -351,7 +334,7 @@ impl MemoryStore {
             return None;
         }
         let peek = Plan { act: Operation::Look, hold: None, name: None, ..plan.clone() };
-        self.decide_now(&peek, times, decisions).ok().filter(|decided| !decided.is_allowed)
+        self.decide(&peek, times, decisions).ok().filter(|decided| !decided.is_allowed)
     }
 
     fn no_earlier_than_reuse(&self, limit: &AnyLimit, now: Timestamp) -> Timestamp {
@@ -429,110 +412,79 @@ impl<L: SlotLine> SlotPolicy<L> for MemoryStore {
     }
 }
 
-impl sealed::Store for MemoryStore {
-    const IS_IMMEDIATE: bool = true;
-
-    type DefaultClock<C> = C;
-
-    fn default_clock<C>(clock: MakeClock<C>) -> MakeClock<C> {
-        clock
+/// The verbs of a store. Every result is known at once.
+impl MemoryStore {
+    /// Makes one whole decision.
+    #[inline(always)]
+    pub(super) fn decide(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+        decisions: &mut Decisions,
+    ) -> Result<Decided, DecideError> {
+        self.in_force(plan)?;
+        if plan.is_plain()
+            && let Some(is_allowed) = self.charge_planned(plan, times.now, decisions)
+        {
+            return Ok(Decided { is_allowed, hold: None, is_repeat: false });
+        }
+        self.decide_any(plan, times, decisions)
     }
 
     #[inline(always)]
-    fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {
-        Deciding::Now(self.decide_now(plan, times, decisions))
-    }
-
-    #[inline(always)]
-    fn decides_fast(&self) -> bool {
-        true
-    }
-
-    #[inline(always)]
-    fn decide_fast(&self, charges: FastCharges<'_>, decisions: &mut Decisions) -> Option<bool> {
+    pub(super) fn decide_fast(
+        &self,
+        charges: FastCharges<'_>,
+        decisions: &mut Decisions,
+    ) -> Option<bool> {
         self.is_in_force(charges.version).ok()?;
         self.charge_fast(charges, decisions)
     }
 
-    #[inline(always)]
-    fn fetch(&self, charge: &FastCharge<'_>) {
-        self.fetch_line(charge);
-    }
-
-    fn settle(
+    pub(super) fn settle(
         &self,
         id: HoldId,
         SettleCall { settlement, note, .. }: SettleCall<'_>,
         times: Times,
-    ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
-        NowOrLater::Now(self.settle_now(id, (settlement, note), times))
+    ) -> Result<Settled, SettleFailure> {
+        self.settle_now(id, (settlement, note), times)
     }
 
-    fn refund(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, RefundFailure>> {
-        NowOrLater::Now(
-            self.refund_now(plan, times).map_err(|BodyMismatch| RefundFailure::OtherBody),
-        )
+    pub(super) fn refund(&self, plan: &Plan<'_>, times: Times) -> Result<u64, RefundFailure> {
+        self.refund_now(plan, times).map_err(|BodyMismatch| RefundFailure::OtherBody)
     }
 
-    fn enrol(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, EnrolFailure>> {
-        NowOrLater::Now(self.enrol_now(plan, times))
-    }
-
-    fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, RefundFailure>> {
-        NowOrLater::Now(Ok(self.forget_now(plan, times)))
-    }
-
-    fn forget_all(
-        &self,
-        scope: ForgetScope<'_>,
-        times: Times,
-    ) -> NowOrLater<'_, Result<u64, Outage>> {
-        NowOrLater::Now(Ok(self.forget_all_now(scope, times)))
-    }
-
-    fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {
-        self.adopt_now(adoption, times);
-    }
-
-    fn expire(&self, times: Times) -> bool {
+    pub(super) fn expire(&self, times: Times) -> bool {
         self.expire_holds(&mut self.tables(), times)
     }
 
-    fn next_due(&self) -> Option<Timestamp> {
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
         lock(&self.tables).next_due()
     }
 
-    fn rounds(&self, domain: &str) -> Arc<AtomicU64> {
+    pub(super) fn rounds(&self, domain: &str) -> Arc<AtomicU64> {
         Arc::clone(lock(&self.rounds).entry(domain.into()).or_default())
     }
 
-    fn close_round(
-        &self,
-        domain: &str,
-        _note: Option<&str>,
-        times: Times,
-    ) -> NowOrLater<'_, Result<u64, Outage>> {
-        NowOrLater::Now(Ok(self.close_round_now(domain, times)))
-    }
-
-    fn hash(&self) -> &KeyedHash {
+    #[inline(always)]
+    pub(super) fn hash(&self) -> &KeyedHash {
         &self.hash
     }
 
-    fn history(&self) -> Arc<History> {
+    pub(super) fn history(&self) -> Arc<History> {
         Arc::clone(&read(&self.history))
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         // Both tables count into one total.
         self.narrow.len()
     }
 
-    fn evicted_idempotency_keys(&self) -> u64 {
+    pub(super) fn evicted_idempotency_keys(&self) -> u64 {
         lock(&self.tables).evicted_names()
     }
 
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let tables = lock(&self.tables).bytes();
         let history = read(&self.history).bytes();
         self.narrow.bytes() + self.wide.bytes() + tables + history

@@ -18,7 +18,6 @@ use crate::plan::KeyAttributes;
 use crate::plan::KeyName;
 use crate::store::HoldId;
 use crate::store::memory::{CachedResult, Hold, MemoryStore, NoSlotForState, StateImage};
-use crate::store::sealed::Store as _;
 use numbers::NumberedHashes;
 use slots::Slots;
 

@@ -24,9 +24,8 @@ pub use records::{
 
 use super::later::{BoxFuture, Finisher, PromiseFuture, Submitted, promise};
 use super::{
-    Adoption, DecideError, Decided, Deciding, EnrolFailure, ForgetScope, HoldId, LaterDecided,
-    MakeClock, NoClock, NowOrLater, Outage, Plan, RefundFailure, SettleCall, SettleFailure,
-    Settled, sealed,
+    DecideError, Decided, Deciding, EnrolFailure, ForgetScope, HoldId, LaterDecided, NowOrLater,
+    Outage, Plan, RefundFailure, SettleCall, SettleFailure, Settled,
 };
 use crate::any_limit::Decisions;
 use crate::cycle::Times;
@@ -39,6 +38,7 @@ use plan::OwnedPlan;
 use records::{Changes, DurabilityNeed, FirstReads, Flow, Kind, Purpose};
 use tidegate_policy::StoreBounds;
 use tidegate_policy::policy::Policy;
+use tidegate_table::clock::Clock;
 use tidegate_table::hash::KeyedHash;
 use tidegate_table::table::WhenFull;
 use view::{RecordView, Seen, Stop, control_of, flow};
@@ -109,6 +109,11 @@ impl SharedStore {
     pub fn bounds(mut self, bounds: StoreBounds) -> Self {
         self.bounds = Some(bounds);
         self
+    }
+
+    /// The clock that all engines on the records have in common.
+    pub(crate) fn clock_of_records(&self) -> Arc<dyn Clock + Send + Sync> {
+        self.records.clock()
     }
 
     /// Takes the clocks of its engine: what is decided again, is decided for the time that they show then.
@@ -277,20 +282,9 @@ impl SharedStore {
     }
 }
 
-impl sealed::Store for SharedStore {
-    const IS_IMMEDIATE: bool = false;
-
-    type DefaultClock<C> = NoClock;
-
-    fn default_clock<C>(_: MakeClock<C>) -> MakeClock<NoClock> {
-        Box::new(|_| NoClock)
-    }
-
-    fn answers_later(&self) -> bool {
-        true
-    }
-
-    fn decide(&self, plan: &Plan<'_>, times: Times, _: &mut Decisions) -> Deciding<'_> {
+/// The verbs of a store.
+impl SharedStore {
+    pub(super) fn decide(&self, plan: &Plan<'_>, times: Times) -> Deciding<'_> {
         let is_look = plan.act.is_look();
         let id = match (plan.ticket, plan.hold) {
             (Some(ticket), _) => HoldId(ticket.turn.hold),
@@ -323,7 +317,7 @@ impl sealed::Store for SharedStore {
         Deciding::Later(Box::pin(async move { future.await? }))
     }
 
-    fn settle(
+    pub(super) fn settle(
         &self,
         id: HoldId,
         SettleCall { settlement, time, .. }: SettleCall<'_>,
@@ -345,7 +339,11 @@ impl sealed::Store for SharedStore {
         self.submit(reads, function)
     }
 
-    fn refund(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, RefundFailure>> {
+    pub(super) fn refund(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<u64, RefundFailure>> {
         let (plan, seen) = (OwnedPlan::new(plan, true), self.seen.clone());
         let mut attempts = self.attempts(times, plan.time);
         self.submit(Self::reads(&plan), move |records| {
@@ -355,7 +353,11 @@ impl sealed::Store for SharedStore {
         })
     }
 
-    fn enrol(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, EnrolFailure>> {
+    pub(super) fn enrol(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<u64, EnrolFailure>> {
         let (plan, seen, room) =
             (OwnedPlan::new(plan, true), self.seen.clone(), self.room(times.now));
         let mut attempts = self.attempts(times, plan.time);
@@ -366,7 +368,11 @@ impl sealed::Store for SharedStore {
         })
     }
 
-    fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, RefundFailure>> {
+    pub(super) fn forget(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+    ) -> NowOrLater<'_, Result<bool, RefundFailure>> {
         let (plan, seen) = (OwnedPlan::new(plan, true), self.seen.clone());
         let mut attempts = self.attempts(times, plan.time);
         self.submit(Self::reads(&plan), move |records| {
@@ -376,7 +382,7 @@ impl sealed::Store for SharedStore {
         })
     }
 
-    fn forget_all(
+    pub(super) fn forget_all(
         &self,
         scope: ForgetScope<'_>,
         times: Times,
@@ -391,53 +397,24 @@ impl sealed::Store for SharedStore {
         NowOrLater::Later(Box::pin(Submitted::new(Box::pin(forgetting), |_| None, &self.finisher)))
     }
 
-    /// Rules are put into force by an edit of the control record.
-    fn adopt(&self, _: &Adoption, _: &dyn Fn() -> Times) {}
-
-    /// Each key releases what is due when it is next needed.
-    fn expire(&self, _: Times) -> bool {
-        false
-    }
-
-    fn next_due(&self) -> Option<Timestamp> {
-        None
-    }
-
-    fn rounds(&self, domain: &str) -> Arc<AtomicU64> {
-        self.control().rounds(domain)
-    }
-
-    fn close_round(
+    pub(super) fn close_round(
         &self,
         domain: &str,
-        _note: Option<&str>,
         times: Times,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
         let closing = self.close_round_of(domain.into(), self.attempts(times, PlanTime::Given));
         NowOrLater::Later(Box::pin(async move { closing.await.map(|(_, closed)| closed) }))
     }
 
-    fn shared(&self) -> Option<&SharedStore> {
-        Some(self)
-    }
-
-    fn hash(&self) -> &KeyedHash {
-        &self.hash
-    }
-
-    fn history(&self) -> Arc<History> {
-        Arc::clone(&self.control().history)
-    }
-
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.records.len()
     }
 
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.records.bytes()
     }
 
-    fn evicted_idempotency_keys(&self) -> u64 {
+    pub(super) fn evicted_idempotency_keys(&self) -> u64 {
         self.forgotten.load(Ordering::Relaxed)
     }
 }

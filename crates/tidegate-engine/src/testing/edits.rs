@@ -1,9 +1,8 @@
 //! Edits of limits in use.
 
 use super::{ADA, BOB, Make, TestEngine, rule};
-use crate::Store;
 
-pub(super) fn lower_and_raise_is_the_identity<S: Store>(make: Make<'_, S>) {
+pub(super) fn lower_and_raise_is_the_identity(make: Make<'_>) {
     for (limit, lower) in [
         ("bucket = { rate = \"7/s\", burst = 90 }", "bucket = { rate = \"3/s\", burst = 5 }"),
         ("bucket = { rate = \"1/h\", burst = 90 }", "bucket = { rate = \"1/day\", burst = 1 }"),
@@ -31,7 +30,7 @@ pub(super) fn lower_and_raise_is_the_identity<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn buckets_refill_at_each_rate_in_turn<S: Store>(make: Make<'_, S>) {
+pub(super) fn buckets_refill_at_each_rate_in_turn(make: Make<'_>) {
     let bucket = |rate: &str| rule(&format!("bucket = {{ rate = \"{rate}\", burst = 100 }}"));
     for touches in [0, 1, 2] {
         let desk = TestEngine::new(make, &bucket("1/s"));
@@ -50,7 +49,7 @@ pub(super) fn buckets_refill_at_each_rate_in_turn<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn next_waits_for_the_window<S: Store>(make: Make<'_, S>) {
+pub(super) fn next_waits_for_the_window(make: Make<'_>) {
     for align in ["", ", align = \"epoch\""] {
         let window = |max: u64| {
             rule(&format!("window = {{ max = {max}, per = \"10s\"{align} }}\neffective = \"next\""))
@@ -70,7 +69,7 @@ pub(super) fn next_waits_for_the_window<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn next_waits_for_the_round<S: Store>(make: Make<'_, S>) {
+pub(super) fn next_waits_for_the_round(make: Make<'_>) {
     let quota = |max: u64, per: &str| {
         let limit = format!("quota = {{ max = {max}, per = \"{per}\", carry = \"all\" }}");
         rule(&format!("{limit}\neffective = \"next\""))
@@ -104,7 +103,7 @@ pub(super) fn next_waits_for_the_round<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(ADA, "r"), 1, "now, unless the rule sets another time");
 }
 
-pub(super) fn edits_reach_holds<S: Store>(make: Make<'_, S>) {
+pub(super) fn edits_reach_holds(make: Make<'_>) {
     for (before, after) in [
         ("bucket = { rate = \"1/h\", burst = 10 }", "bucket = { rate = \"1/day\", burst = 4 }"),
         ("window = { max = 10, per = \"1h\" }", "window = { max = 4, per = \"1h\" }"),
@@ -128,7 +127,7 @@ pub(super) fn edits_reach_holds<S: Store>(make: Make<'_, S>) {
 }
 
 /// More edits than are kept, while a key waits for its window to end.
-pub(super) fn many_edits_lose_no_key<S: Store>(make: Make<'_, S>) {
+pub(super) fn many_edits_lose_no_key(make: Make<'_>) {
     let policy = |max: u64| {
         format!(
             "[[rule]]\nname = \"next\"\nkey = [\"user\"]\nwindow = {{ max = {max}, per = \"10s\" }}\n\
@@ -154,7 +153,7 @@ pub(super) fn many_edits_lose_no_key<S: Store>(make: Make<'_, S>) {
 }
 
 /// A rule that is gone for a moment, as when a file is written in two steps.
-pub(super) fn rules_that_come_back_know_their_keys<S: Store>(make: Make<'_, S>) {
+pub(super) fn rules_that_come_back_know_their_keys(make: Make<'_>) {
     let limit = rule("window = { max = 4, per = \"1h\" }");
     let desk = TestEngine::new(make, &limit);
     let names: Vec<String> = (0..200).map(|name| format!("user-{name}")).collect();
@@ -170,7 +169,7 @@ pub(super) fn rules_that_come_back_know_their_keys<S: Store>(make: Make<'_, S>) 
     assert_eq!(forgotten, 0, "of 200");
 }
 
-pub(super) fn there_and_back_at_one_instant_is_the_identity<S: Store>(make: Make<'_, S>) {
+pub(super) fn there_and_back_at_one_instant_is_the_identity(make: Make<'_>) {
     let limit = "sliding = { max = 20, per = \"1m\", parts = 10 }";
     for other in [
         "sliding = { max = 20, per = \"7m\", parts = 3 }",

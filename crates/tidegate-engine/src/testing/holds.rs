@@ -4,7 +4,7 @@ use tidegate_core::{Timestamp, Wait};
 use tidegate_policy::policy::RuleId;
 
 use super::{ADA, BOB, Make, TestEngine, ms, rule};
-use crate::{CheckError, Owner, Refund, Request, SettleError, Store, WaitError};
+use crate::{CheckError, Owner, Refund, Request, SettleError, WaitError};
 
 /// Limits of ten units that do not refill while a test runs.
 const TEN: [&str; 6] = [
@@ -16,7 +16,7 @@ const TEN: [&str; 6] = [
     "quota = { max = 10, per = \"round\", carry = \"all\" }",
 ];
 
-pub(super) fn holds_shrink_capacity<S: Store>(make: Make<'_, S>) {
+pub(super) fn holds_shrink_capacity(make: Make<'_>) {
     for limit in TEN {
         let desk = TestEngine::new(make, &rule(limit));
         desk.hold(ADA, 4);
@@ -35,7 +35,7 @@ pub(super) fn holds_shrink_capacity<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.admits(ADA), 6, "no second burst");
 }
 
-pub(super) fn settlements_can_be_repeated<S: Store>(make: Make<'_, S>) {
+pub(super) fn settlements_can_be_repeated(make: Make<'_>) {
     for limit in TEN {
         let desk = TestEngine::new(make, &rule(limit));
         let id = desk.hold(ADA, 5);
@@ -58,7 +58,7 @@ pub(super) fn settlements_can_be_repeated<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn reserve_and_cancel_is_the_identity<S: Store>(make: Make<'_, S>) {
+pub(super) fn reserve_and_cancel_is_the_identity(make: Make<'_>) {
     for limit in TEN {
         let desk = TestEngine::new(make, &rule(limit));
         for (now, charged) in [(0, 0), (1_000, 3), (2_000, 3), (3_000, 4)] {
@@ -74,7 +74,7 @@ pub(super) fn reserve_and_cancel_is_the_identity<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn commits_of_less_and_more<S: Store>(make: Make<'_, S>) {
+pub(super) fn commits_of_less_and_more(make: Make<'_>) {
     for limit in TEN {
         let desk = TestEngine::new(make, &rule(limit));
         let id = desk.hold(ADA, 6);
@@ -97,7 +97,7 @@ pub(super) fn commits_of_less_and_more<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.check(ADA, 1).retry_after(), Some(Wait::After(ms(6_000))));
 }
 
-pub(super) fn expiry_comes_at_its_own_time<S: Store>(make: Make<'_, S>) {
+pub(super) fn expiry_comes_at_its_own_time(make: Make<'_>) {
     for limit in TEN {
         let desk = TestEngine::new(make, &rule(&format!("{limit}\nreserve_for = \"30s\"")));
         let report = desk.at(1_000).reserve(ADA, 10);
@@ -132,7 +132,7 @@ pub(super) fn expiry_comes_at_its_own_time<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.at(7_000).left(ADA, "r"), 10);
 }
 
-pub(super) fn refunds_are_never_more_than_charged<S: Store>(make: Make<'_, S>) {
+pub(super) fn refunds_are_never_more_than_charged(make: Make<'_>) {
     for limit in TEN {
         let desk = TestEngine::new(make, &rule(limit));
         assert_eq!(desk.refund(ADA, 5), 0, "{limit}");
@@ -162,7 +162,7 @@ pub(super) fn refunds_are_never_more_than_charged<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn closed_windows_refund_nothing_to_holds<S: Store>(make: Make<'_, S>) {
+pub(super) fn closed_windows_refund_nothing_to_holds(make: Make<'_>) {
     for (limit, later) in [
         ("window = { max = 10, per = \"10s\" }", 10_000),
         ("window = { max = 10, per = \"10s\", align = \"epoch\" }", 10_000),
@@ -181,7 +181,7 @@ pub(super) fn closed_windows_refund_nothing_to_holds<S: Store>(make: Make<'_, S>
     }
 }
 
-pub(super) fn idempotency_keys_make_repeats_free<S: Store>(make: Make<'_, S>) {
+pub(super) fn idempotency_keys_make_repeats_free(make: Make<'_>) {
     let desk = TestEngine::new(make, &rule("window = { max = 3, per = \"1d\" }"));
     let check = |name: &str, cost| {
         let request = Request::new("default", ADA).cost(cost).idempotency_key(name);
@@ -216,7 +216,7 @@ pub(super) fn idempotency_keys_make_repeats_free<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(BOB, "r"), 1);
 }
 
-pub(super) fn idempotency_keys_make_refunds_happen_once<S: Store>(make: Make<'_, S>) {
+pub(super) fn idempotency_keys_make_refunds_happen_once(make: Make<'_>) {
     let desk = TestEngine::new(make, &rule("window = { max = 10, per = \"1d\" }"));
     let refund = |name: &str, units| {
         let request = Request::new("default", ADA).cost(units).idempotency_key(name);
@@ -249,7 +249,7 @@ pub(super) fn idempotency_keys_make_refunds_happen_once<S: Store>(make: Make<'_,
     assert_eq!(desk.left(ADA, "r"), 6);
 }
 
-pub(super) fn owners_have_their_own_keys_and_holds<S: Store>(make: Make<'_, S>) {
+pub(super) fn owners_have_their_own_keys_and_holds(make: Make<'_>) {
     let slots = "[[rule]]\nname = \"s\"\ndomain = \"jobs\"\nslots = { max = 2 }\n";
     let limits = rule("window = { max = 9, per = \"1d\" }") + slots;
     let desk = TestEngine::new(make, &limits);
@@ -286,7 +286,7 @@ pub(super) fn owners_have_their_own_keys_and_holds<S: Store>(make: Make<'_, S>) 
     }
 }
 
-pub(super) fn repeats_survive_edits<S: Store>(make: Make<'_, S>) {
+pub(super) fn repeats_survive_edits(make: Make<'_>) {
     let both = "[[rule]]\nname = \"a\"\nkey = [\"user\"]\nwindow = { max = 9, per = \"1m\" }\n\
                 [[rule]]\nname = \"b\"\nkey = [\"user\"]\nwindow = { max = 5, per = \"1m\" }\n";
     let desk = TestEngine::new(make, both);
@@ -305,7 +305,7 @@ pub(super) fn repeats_survive_edits<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(ADA, "b"), 4);
 }
 
-pub(super) fn slots_are_never_more_than_there_are<S: Store>(make: Make<'_, S>) {
+pub(super) fn slots_are_never_more_than_there_are(make: Make<'_>) {
     let desk = TestEngine::new(
         make,
         "[[rule]]\nname = \"places\"\nslots = { max = 2, queue = 0, expires = \"30s\" }\n\
@@ -343,7 +343,7 @@ pub(super) fn slots_are_never_more_than_there_are<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(ADA, "places"), 2);
 }
 
-pub(super) fn forgetting_keeps_holds<S: Store>(make: Make<'_, S>) {
+pub(super) fn forgetting_keeps_holds(make: Make<'_>) {
     for limit in TEN {
         let desk = TestEngine::new(make, &rule(limit));
         assert!(desk.allows(ADA, 3));
@@ -355,7 +355,7 @@ pub(super) fn forgetting_keeps_holds<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn forgetting_all_keeps_holds<S: Store>(make: Make<'_, S>) {
+pub(super) fn forgetting_all_keeps_holds(make: Make<'_>) {
     for limit in TEN {
         let desk = TestEngine::new(make, &rule(limit));
         assert!(desk.allows(ADA, 3));
@@ -369,7 +369,7 @@ pub(super) fn forgetting_all_keeps_holds<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn all_rules_are_held_or_none<S: Store>(make: Make<'_, S>) {
+pub(super) fn all_rules_are_held_or_none(make: Make<'_>) {
     let desk = TestEngine::new(
         make,
         "[[rule]]\nname = \"a\"\nkey = [\"user\"]\nsliding = { max = 9, per = \"1h\" }\n\
@@ -393,7 +393,7 @@ pub(super) fn all_rules_are_held_or_none<S: Store>(make: Make<'_, S>) {
     assert_eq!(left(), (8, 4));
 }
 
-pub(super) fn voided_holds_leave_no_cooldown<S: Store>(make: Make<'_, S>) {
+pub(super) fn voided_holds_leave_no_cooldown(make: Make<'_>) {
     let policy = "[[rule]]\nname = \"gap\"\nkey = [\"user\"]\ncooldown = \"1m\"\n\
                   [[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = { max = 2, per = \"1h\" }\n\
                   reserve_for = \"1h\"\n";
@@ -423,7 +423,7 @@ pub(super) fn voided_holds_leave_no_cooldown<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(ADA, "r"), 1);
 }
 
-pub(super) fn repeats_are_reported<S: Store>(make: Make<'_, S>) {
+pub(super) fn repeats_are_reported(make: Make<'_>) {
     let desk = TestEngine::new(make, &rule("window = { max = 3, per = \"1h\" }"));
     let request = Request::new("default", ADA).idempotency_key("one");
     let first = desk.engine.reserve(&request).block().unwrap();
@@ -436,7 +436,7 @@ pub(super) fn repeats_are_reported<S: Store>(make: Make<'_, S>) {
     assert!(!denied.block().unwrap().is_repeat(), "a denial is not cached");
 }
 
-pub(super) fn waits_end_with_the_first_expiry_that_suffices<S: Store>(make: Make<'_, S>) {
+pub(super) fn waits_end_with_the_first_expiry_that_suffices(make: Make<'_>) {
     for limit in [
         "bucket = { rate = \"1/day\", burst = 10 }",
         "window = { max = 10, per = \"1d\" }",
@@ -470,7 +470,7 @@ pub(super) fn waits_end_with_the_first_expiry_that_suffices<S: Store>(make: Make
     assert_eq!(desk.check(ADA, 7).retry_after(), Some(Wait::After(ms(20_000))));
 }
 
-pub(super) fn looking_ahead_changes_nothing<S: Store>(make: Make<'_, S>) {
+pub(super) fn looking_ahead_changes_nothing(make: Make<'_>) {
     for limit in TEN {
         let desk = TestEngine::new(make, &rule(&format!("{limit}\nreserve_for = \"30s\"")));
         let id = desk.at(1_000).hold(ADA, 7);
@@ -487,7 +487,7 @@ pub(super) fn looking_ahead_changes_nothing<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn denials_that_charge_are_remembered<S: Store>(make: Make<'_, S>) {
+pub(super) fn denials_that_charge_are_remembered(make: Make<'_>) {
     let policy = rule("window = { max = 3, per = \"1d\" }\ncharge_refused = true")
         + "[[rule]]\nname = \"none\"\nkey = [\"user\"]\nwindow = { max = 1, per = \"1d\" }\n";
     let desk = TestEngine::new(make, &policy);
@@ -506,7 +506,7 @@ pub(super) fn denials_that_charge_are_remembered<S: Store>(make: Make<'_, S>) {
     assert!(check("first").is_allowed(), "as it was");
 }
 
-pub(super) fn an_idempotency_key_used_again_is_the_later_holds<S: Store>(make: Make<'_, S>) {
+pub(super) fn an_idempotency_key_used_again_is_the_later_holds(make: Make<'_>) {
     for limit in TEN {
         let desk = TestEngine::new(make, &rule(&format!("{limit}\nreserve_for = \"20h\"")));
         let reserve = || {

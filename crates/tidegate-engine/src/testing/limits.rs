@@ -3,9 +3,8 @@
 use tidegate_core::{Timestamp, Wait};
 
 use super::{ADA, BOB, Make, TestEngine, ms, rule};
-use crate::Store;
 
-pub(super) fn never_too_much<S: Store>(make: Make<'_, S>) {
+pub(super) fn never_too_much(make: Make<'_>) {
     let limits = [
         ("bucket = { rate = \"5/s\", burst = 5 }", 5, 10),
         ("window = { max = 5, per = \"1s\" }", 5, 10),
@@ -26,7 +25,7 @@ pub(super) fn never_too_much<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn honest_waits<S: Store>(make: Make<'_, S>) {
+pub(super) fn honest_waits(make: Make<'_>) {
     for limit in [
         "bucket = { rate = \"4/s\", burst = 3 }",
         "bucket = { rate = \"1/8ms\", burst = 3 }",
@@ -57,7 +56,7 @@ pub(super) fn honest_waits<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn cooldowns_keep_their_gap<S: Store>(make: Make<'_, S>) {
+pub(super) fn cooldowns_keep_their_gap(make: Make<'_>) {
     let desk = TestEngine::new(make, &rule("cooldown = \"60s\""));
     assert!(desk.at(0).allows(ADA, 1));
     assert!(!desk.at(59_999).allows(ADA, 1));
@@ -71,7 +70,7 @@ pub(super) fn cooldowns_keep_their_gap<S: Store>(make: Make<'_, S>) {
     assert!(desk.at(120_000).allows(ADA, 1));
 }
 
-pub(super) fn peeks_change_nothing<S: Store>(make: Make<'_, S>) {
+pub(super) fn peeks_change_nothing(make: Make<'_>) {
     let desk = TestEngine::new(make, &rule("window = { max = 3, per = \"10s\" }"));
     for _ in 0..5 {
         assert_eq!(desk.peek(ADA, 1).remaining(), Some(3));
@@ -83,7 +82,7 @@ pub(super) fn peeks_change_nothing<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.engine.len(), 1);
 }
 
-pub(super) fn waits_that_do_not_help<S: Store>(make: Make<'_, S>) {
+pub(super) fn waits_that_do_not_help(make: Make<'_>) {
     for limit in [
         "bucket = { rate = \"1/s\", burst = 3 }",
         "window = { max = 3, per = \"10s\" }",
@@ -98,7 +97,7 @@ pub(super) fn waits_that_do_not_help<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.check(ADA, 1).retry_after(), Some(Wait::Unknown));
 }
 
-impl<S: Store> TestEngine<S> {
+impl TestEngine {
     fn engine_now(&self) -> Timestamp {
         tidegate_table::Clock::now(&self.clock)
     }

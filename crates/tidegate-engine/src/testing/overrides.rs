@@ -3,9 +3,8 @@
 use tidegate_policy::policy::RuleId;
 
 use super::{ADA, BOB, Make, TestEngine, read, rule};
-use crate::Store;
 
-pub(super) fn first_match_counts<S: Store>(make: Make<'_, S>) {
+pub(super) fn first_match_counts(make: Make<'_>) {
     let desk = TestEngine::new(
         make,
         &rule(
@@ -26,7 +25,7 @@ pub(super) fn first_match_counts<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.admits(BOB), 3, "one of the four was charged before");
 }
 
-pub(super) fn they_end_by_themselves<S: Store>(make: Make<'_, S>) {
+pub(super) fn they_end_by_themselves(make: Make<'_>) {
     let desk = TestEngine::new(
         make,
         &rule(
@@ -41,7 +40,7 @@ pub(super) fn they_end_by_themselves<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.admits(BOB), 2);
 }
 
-pub(super) fn they_come_and_go_mid_window<S: Store>(make: Make<'_, S>) {
+pub(super) fn they_come_and_go_mid_window(make: Make<'_>) {
     for algorithm in [
         "window = { max = 4, per = \"1h\" }",
         "sliding = { max = 4, per = \"1h\" }",
@@ -72,7 +71,7 @@ pub(super) fn they_come_and_go_mid_window<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.at(30_000).left(ADA, "r"), 10 + 20 + 10 - 7);
 }
 
-pub(super) fn ended_ones_stop_refilling_at_their_end<S: Store>(make: Make<'_, S>) {
+pub(super) fn ended_ones_stop_refilling_at_their_end(make: Make<'_>) {
     let slow = "bucket = { rate = \"1/s\", burst = 100 }";
     let fast = "override = [{ key = { user = \"ada\" }, rate = \"5/s\", \
                 until = \"1970-01-01T00:00:10Z\" }]";
@@ -93,7 +92,7 @@ pub(super) fn ended_ones_stop_refilling_at_their_end<S: Store>(make: Make<'_, S>
     assert_eq!(desk.at(20_000).left(ADA, "r"), 10 * 5 + 5 + 5 * 2);
 }
 
-pub(super) fn moving_the_end_keeps_history<S: Store>(make: Make<'_, S>) {
+pub(super) fn moving_the_end_keeps_history(make: Make<'_>) {
     let base = "bucket = { rate = \"10/s\", burst = 100 }";
     let slow = |until: &str| {
         format!("{base}\noverride = [{{ key = {{ user = \"ada\" }}, rate = \"1/s\"{until} }}]")
@@ -111,7 +110,7 @@ pub(super) fn moving_the_end_keeps_history<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn unlimited_in_between_refills_nothing<S: Store>(make: Make<'_, S>) {
+pub(super) fn unlimited_in_between_refills_nothing(make: Make<'_>) {
     let base = "bucket = { rate = \"10/s\", burst = 100 }";
     let with = |grant: &str| {
         rule(&format!("{base}\noverride = [{{ key = {{ user = \"ada\" }}, {grant} }}]"))
@@ -125,7 +124,7 @@ pub(super) fn unlimited_in_between_refills_nothing<S: Store>(make: Make<'_, S>) 
     assert!(left <= 1 + 10, "{left} left: an edit has refilled it");
 }
 
-pub(super) fn stacked_ones_refill_nothing<S: Store>(make: Make<'_, S>) {
+pub(super) fn stacked_ones_refill_nothing(make: Make<'_>) {
     let base = "bucket = { rate = \"1/min\", burst = 100 }";
     let file =
         rule(&format!("{base}\noverride = [{{ key = {{ user = \"a*\" }}, rate = \"10/s\" }}]"));

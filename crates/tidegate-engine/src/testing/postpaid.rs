@@ -4,7 +4,7 @@ use tidegate_core::{Bucket, Rate, Wait};
 use tidegate_policy::policy::{Grant, Limit, Override, RuleId};
 
 use super::{ADA, BOB, Make, TestEngine, ms, rule};
-use crate::{Request, Store};
+use crate::Request;
 
 /// Limits of ten units, and when a unit is left again after 25 were booked at the start.
 const TEN: [(&str, Wait); 4] = [
@@ -18,7 +18,7 @@ fn postpaid(limit: &str) -> String {
     rule(&format!("{limit}\npostpaid = true"))
 }
 
-pub(super) fn costs_are_booked_whatever_is_left<S: Store>(make: Make<'_, S>) {
+pub(super) fn costs_are_booked_whatever_is_left(make: Make<'_>) {
     for (limit, wait) in TEN {
         let desk = TestEngine::new(make, &postpaid(limit));
         assert!(desk.allows(ADA, 0) && desk.allows(ADA, 9), "{limit}");
@@ -43,7 +43,7 @@ pub(super) fn costs_are_booked_whatever_is_left<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn debt_bounds_what_is_booked<S: Store>(make: Make<'_, S>) {
+pub(super) fn debt_bounds_what_is_booked(make: Make<'_>) {
     for (debt, booked) in [(", debt = 5", 15), (", debt = \"all\"", 100), (", debt = \"none\"", 10)]
     {
         let bucket = format!("bucket = {{ rate = \"1/s\", burst = 10{debt} }}");
@@ -57,7 +57,7 @@ pub(super) fn debt_bounds_what_is_booked<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn denied_bookings_are_remembered<S: Store>(make: Make<'_, S>) {
+pub(super) fn denied_bookings_are_remembered(make: Make<'_>) {
     for (limit, _) in TEN {
         let desk = TestEngine::new(make, &postpaid(limit));
         let check = |name: &str, cost| {
@@ -74,7 +74,7 @@ pub(super) fn denied_bookings_are_remembered<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn prepaid_denials_book_nothing<S: Store>(make: Make<'_, S>) {
+pub(super) fn prepaid_denials_book_nothing(make: Make<'_>) {
     let second = "[[rule]]\nname = \"requests\"\nkey = [\"user\"]\ncost = 1\n\
                   window = { max = 2, per = \"1d\" }\n";
     for (limit, _) in TEN {
@@ -96,7 +96,7 @@ pub(super) fn prepaid_denials_book_nothing<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn commits_book_what_was_not_held<S: Store>(make: Make<'_, S>) {
+pub(super) fn commits_book_what_was_not_held(make: Make<'_>) {
     for (limit, _) in TEN {
         let desk = TestEngine::new(make, &postpaid(limit));
         assert!(!desk.reserve(ADA, 11).is_allowed(), "a reservation has to fit: {limit}");
@@ -108,7 +108,7 @@ pub(super) fn commits_book_what_was_not_held<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn reservations_wait_until_they_fit<S: Store>(make: Make<'_, S>) {
+pub(super) fn reservations_wait_until_they_fit(make: Make<'_>) {
     let desk = TestEngine::new(make, &postpaid("quota = { max = 10, per = \"minute\" }"));
     assert!(desk.allows(ADA, 28));
     let denied = desk.reserve(ADA, 8);
@@ -119,7 +119,7 @@ pub(super) fn reservations_wait_until_they_fit<S: Store>(make: Make<'_, S>) {
     assert!(desk.at(180_000).reserve(ADA, 8).is_allowed());
 }
 
-pub(super) fn booking_consults_no_other_rule<S: Store>(make: Make<'_, S>) {
+pub(super) fn booking_consults_no_other_rule(make: Make<'_>) {
     let second = "[[rule]]\nname = \"requests\"\nkey = [\"user\"]\n\
                   window = { max = 1, per = \"1d\" }\n";
     let desk = TestEngine::new(make, &(second.to_owned() + &postpaid(TEN[0].0)));
@@ -133,7 +133,7 @@ pub(super) fn booking_consults_no_other_rule<S: Store>(make: Make<'_, S>) {
     assert_eq!((usage[0].used, usage[1].used), (1, 31));
 }
 
-pub(super) fn overrides_owe_what_the_rule_would<S: Store>(make: Make<'_, S>) {
+pub(super) fn overrides_owe_what_the_rule_would(make: Make<'_>) {
     let prepaid = rule("bucket = { rate = \"1/s\", burst = 10 }");
     let desk = TestEngine::new(make, &prepaid);
     desk.set_override(

@@ -3,12 +3,12 @@
 use tidegate_core::{Timestamp, Wait};
 
 use super::{ADA, BOB, Make, TestEngine, rule};
-use crate::{CheckError, Request, Store};
+use crate::{CheckError, Request};
 
 /// Midnight before 31 March 2024 in Helsinki, when clocks go forward there: 23 hours.
 const SHORT_DAY_S: u64 = 1_711_836_000;
 
-pub(super) fn calendar_days_follow_the_zone<S: Store>(make: Make<'_, S>) {
+pub(super) fn calendar_days_follow_the_zone(make: Make<'_>) {
     let limit = rule("quota = { max = 3, per = \"day in Europe/Helsinki\" }");
     let desk = TestEngine::starting(make, &limit, Timestamp::from_secs(SHORT_DAY_S - 1));
     assert_eq!(desk.admits(ADA), 3);
@@ -31,7 +31,7 @@ pub(super) fn calendar_days_follow_the_zone<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.admits(ADA), 14);
 }
 
-pub(super) fn rounds_carry_over<S: Store>(make: Make<'_, S>) {
+pub(super) fn rounds_carry_over(make: Make<'_>) {
     for (carry, after_one, after_three) in [
         ("", 10, 10),
         (", carry = 5", 15, 15),
@@ -57,7 +57,7 @@ pub(super) fn rounds_carry_over<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn cost_tables_price<S: Store>(make: Make<'_, S>) {
+pub(super) fn cost_tables_price(make: Make<'_>) {
     let limit = "quota = { max = 10, per = \"round\" }\n\
                  cost = { by = \"tier\", \"1..=4\" = 1, \"5..=6\" = 2, \"7..\" = 3 }";
     let desk = TestEngine::new(make, &rule(limit));
@@ -78,7 +78,7 @@ pub(super) fn cost_tables_price<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(&of("1"), "r"), 3);
 }
 
-pub(super) fn debt_is_paid_by_the_next_rounds<S: Store>(make: Make<'_, S>) {
+pub(super) fn debt_is_paid_by_the_next_rounds(make: Make<'_>) {
     // (rule, charged of 27, then what each round has for one unit at a time)
     for (debt, charged, rounds) in [
         ("", 27, [0, 0, 3, 10]),
@@ -110,7 +110,7 @@ pub(super) fn debt_is_paid_by_the_next_rounds<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(BOB, "r"), 7);
 }
 
-pub(super) fn holds_end_with_their_round<S: Store>(make: Make<'_, S>) {
+pub(super) fn holds_end_with_their_round(make: Make<'_>) {
     let desk = TestEngine::new(make, &rule("quota = { max = 10, per = \"round\" }"));
     let [all, less, more, none] = [4, 3, 2, 1].map(|units| desk.hold(ADA, units));
     assert!(!desk.allows(ADA, 1));
@@ -138,7 +138,7 @@ pub(super) fn holds_end_with_their_round<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.admits(ADA), 12);
 }
 
-pub(super) fn forgotten_keys_keep_holds_of_earlier_rounds<S: Store>(make: Make<'_, S>) {
+pub(super) fn forgotten_keys_keep_holds_of_earlier_rounds(make: Make<'_>) {
     for (carry, left) in [("", 10), (", carry = \"all\"", 6)] {
         let limit = rule(&format!("quota = {{ max = 10, per = \"round\"{carry} }}"));
         let desk = TestEngine::new(make, &limit);
@@ -151,7 +151,7 @@ pub(super) fn forgotten_keys_keep_holds_of_earlier_rounds<S: Store>(make: Make<'
     }
 }
 
-pub(super) fn calendars_can_be_changed<S: Store>(make: Make<'_, S>) {
+pub(super) fn calendars_can_be_changed(make: Make<'_>) {
     let per =
         |per: &str, carry: &str| rule(&format!("quota = {{ max = 10, per = \"{per}\"{carry} }}"));
     let start_s = 1_709_290_800; // 1 March 2024, 11:00 in UTC
@@ -173,7 +173,7 @@ pub(super) fn calendars_can_be_changed<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn enrolled_keys_carry_over<S: Store>(make: Make<'_, S>) {
+pub(super) fn enrolled_keys_carry_over(make: Make<'_>) {
     for (carry, after_three) in [(", carry = \"all\"", 12), (", carry = 5", 8)] {
         let limit = rule(&format!(
             "quota = {{ max = 3, per = \"round\"{carry} }}\ncost = {{ by = \"tier\", \"1..\" = 1 }}"
@@ -207,7 +207,7 @@ pub(super) fn enrolled_keys_carry_over<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn enrolling_leaves_other_limits_alone<S: Store>(make: Make<'_, S>) {
+pub(super) fn enrolling_leaves_other_limits_alone(make: Make<'_>) {
     let policy = "[[rule]]\nname = \"tokens\"\nkey = [\"user\"]\n\
                   quota = { max = 2, per = \"round\", carry = \"all\" }\n\
                   [[rule]]\nname = \"cap\"\nkey = [\"user\"]\nquota = { max = 1, per = \"round\" }\n\

@@ -4,7 +4,7 @@ use tidegate_core::{Timestamp, Wait};
 use tidegate_policy::policy::{Mode, RuleId};
 
 use super::{ADA, BOB, Make, TestEngine, ms};
-use crate::{Ban, CheckError, Request, Store};
+use crate::{Ban, CheckError, Request};
 
 const THREE: &str = r#"
     [[rule]]
@@ -20,7 +20,7 @@ const THREE: &str = r#"
     bucket = { rate = "1/30s", burst = 3 }
 "#;
 
-pub(super) fn all_or_nothing<S: Store>(make: Make<'_, S>) {
+pub(super) fn all_or_nothing(make: Make<'_>) {
     let desk = TestEngine::new(make, THREE);
     let attributes: &[(&str, &str)] = &[("user", "ada"), ("org", "x")];
     let left = || ["user", "org", "all"].map(|rule| desk.left(attributes, rule));
@@ -55,7 +55,7 @@ pub(super) fn all_or_nothing<S: Store>(make: Make<'_, S>) {
     assert_eq!(left(), [5, 1, 0]);
 }
 
-pub(super) fn longest_wait_is_reported<S: Store>(make: Make<'_, S>) {
+pub(super) fn longest_wait_is_reported(make: Make<'_>) {
     let policy = |first: &str, second: &str| {
         format!(
             "[[rule]]\nname = \"a\"\nkey = [\"user\"]\nwindow = {{ max = 1, per = \"{first}\" }}\n\
@@ -78,7 +78,7 @@ pub(super) fn longest_wait_is_reported<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn shadow_rules_deny_nothing<S: Store>(make: Make<'_, S>) {
+pub(super) fn shadow_rules_deny_nothing(make: Make<'_>) {
     let desk = TestEngine::new(
         make,
         r#"
@@ -120,7 +120,7 @@ pub(super) fn shadow_rules_deny_nothing<S: Store>(make: Make<'_, S>) {
     assert_eq!((desk.left(ADA, "real"), desk.left(ADA, "shadow")), (3, 1));
 }
 
-pub(super) fn groups_apply_the_first<S: Store>(make: Make<'_, S>) {
+pub(super) fn groups_apply_the_first(make: Make<'_>) {
     let desk = TestEngine::new(
         make,
         r#"
@@ -142,7 +142,7 @@ pub(super) fn groups_apply_the_first<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.check(&[("user", "ada"), ("plan", "free")], 1).rules().count(), 1);
 }
 
-pub(super) fn missing_attributes<S: Store>(make: Make<'_, S>) {
+pub(super) fn missing_attributes(make: Make<'_>) {
     let policy = |missing: &str| {
         format!(
             "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = {{ max = 2, per = \"10s\" }}\n\
@@ -164,7 +164,7 @@ pub(super) fn missing_attributes<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.admits(ADA), 2);
 }
 
-pub(super) fn enforcement_can_be_switched_off<S: Store>(make: Make<'_, S>) {
+pub(super) fn enforcement_can_be_switched_off(make: Make<'_>) {
     let policy = |enforce: &str| {
         format!(
             "[server]\nenforce = {enforce}\n[[rule]]\nname = \"r\"\nkey = [\"user\"]\n\
@@ -184,7 +184,7 @@ pub(super) fn enforcement_can_be_switched_off<S: Store>(make: Make<'_, S>) {
     assert_eq!(again, denied, "the same keys every time");
 }
 
-pub(super) fn charge_refused_charges<S: Store>(make: Make<'_, S>) {
+pub(super) fn charge_refused_charges(make: Make<'_>) {
     let desk = TestEngine::new(
         make,
         r#"
@@ -222,7 +222,7 @@ pub(super) fn charge_refused_charges<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(BOB, "r"), 5, "a peek charges nothing");
 }
 
-pub(super) fn unmatched_can_be_denied<S: Store>(make: Make<'_, S>) {
+pub(super) fn unmatched_can_be_denied(make: Make<'_>) {
     let rule = "[[rule]]\nname = \"r\"\nmatch = { user = \"ada\" }\nkey = [\"user\"]\n\
                 window = { max = 1, per = \"10s\" }";
     let desk = TestEngine::new(make, rule);
@@ -234,7 +234,7 @@ pub(super) fn unmatched_can_be_denied<S: Store>(make: Make<'_, S>) {
     assert!(!desk.engine.check(&elsewhere).block().unwrap().is_allowed());
 }
 
-pub(super) fn bans_deny<S: Store>(make: Make<'_, S>) {
+pub(super) fn bans_deny(make: Make<'_>) {
     let rule = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = { max = 9, per = \"1m\" }\n\
                 override = [{ key = { user = \"ada\" }, unlimited = true }]";
     let desk = TestEngine::new(make, rule);
@@ -259,7 +259,7 @@ pub(super) fn bans_deny<S: Store>(make: Make<'_, S>) {
     assert!(!elsewhere.is_allowed(), "a ban needs no rule");
 }
 
-pub(super) fn several_requests_are_one_decision<S: Store>(make: Make<'_, S>) {
+pub(super) fn several_requests_are_one_decision(make: Make<'_>) {
     let desk = TestEngine::new(make, THREE);
     let requests = [
         Request::new("default", &[("user", "ada"), ("org", "x")]).cost(1),
@@ -273,7 +273,7 @@ pub(super) fn several_requests_are_one_decision<S: Store>(make: Make<'_, S>) {
 }
 
 /// Rules that find entries by their positions read plain attributes as one descriptor.
-pub(super) fn attributes_can_be_entries<S: Store>(make: Make<'_, S>) {
+pub(super) fn attributes_can_be_entries(make: Make<'_>) {
     let desk = TestEngine::new(
         make,
         "[[rule]]\nname = \"r\"\nmatch = { \"1.plan\" = \"free\" }\nkey = [\"2.user\"]\n\
@@ -296,7 +296,7 @@ pub(super) fn attributes_can_be_entries<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.admits(&[("plan", "free"), ("user", "bob")]), 3);
 }
 
-pub(super) fn forgetting<S: Store>(make: Make<'_, S>) {
+pub(super) fn forgetting(make: Make<'_>) {
     let desk = TestEngine::new(make, THREE);
     let attributes: &[(&str, &str)] = &[("user", "ada"), ("org", "x")];
     assert!(desk.allows(attributes, 3));
@@ -306,7 +306,7 @@ pub(super) fn forgetting<S: Store>(make: Make<'_, S>) {
     assert!(!desk.engine.forget(&Request::new("default", attributes)).block().unwrap());
 }
 
-pub(super) fn forgetting_all<S: Store>(make: Make<'_, S>) {
+pub(super) fn forgetting_all(make: Make<'_>) {
     let other = "[[rule]]\nname = \"user\"\ndomain = \"other\"\nkey = [\"user\"]\n\
                  sliding = { max = 2, per = \"1h\" }\n";
     let desk = TestEngine::new(make, &format!("{THREE}\n{other}"));
@@ -339,7 +339,7 @@ pub(super) fn forgetting_all<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.engine.forget_all(None).block(), Ok(0));
 }
 
-pub(super) fn empty_keys_can_be_rejected<S: Store>(make: Make<'_, S>) {
+pub(super) fn empty_keys_can_be_rejected(make: Make<'_>) {
     let rule = |empty: &str| {
         format!(
             "[[rule]]\nname = \"all\"\nwindow = {{ max = 3, per = \"1h\" }}\n\

@@ -4,11 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use super::{ADA, Make, TestEngine, read};
-use crate::Store;
 
 const THREADS: u64 = 4;
 
-pub(super) fn exactly_the_least_limit<S: Store>(make: Make<'_, S>) {
+pub(super) fn exactly_the_least_limit(make: Make<'_>) {
     let policy = "[[rule]]\nname = \"a\"\nkey = [\"user\"]\nwindow = { max = 900, per = \"1h\" }\n\
                   [[rule]]\nname = \"b\"\nbucket = { rate = \"1/day\", burst = 700 }\n\
                   [[rule]]\nname = \"c\"\nkey = [\"org\"]\nsliding = { max = 800, per = \"1h\" }";
@@ -37,7 +36,7 @@ pub(super) fn exactly_the_least_limit<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn one_token_for_two<S: Store>(make: Make<'_, S>) {
+pub(super) fn one_token_for_two(make: Make<'_>) {
     let policy = "[[rule]]\nname = \"tokens\"\nkey = [\"user\"]\n\
                   quota = { max = 1, per = \"round\" }\n[[rule]]\nname = \"gap\"\n\
                   key = [\"user\"]\ncooldown = \"1s\"";
@@ -61,7 +60,7 @@ pub(super) fn one_token_for_two<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn reservations_add_up<S: Store>(make: Make<'_, S>) {
+pub(super) fn reservations_add_up(make: Make<'_>) {
     let policy = "[[rule]]\nname = \"a\"\nkey = [\"user\"]\nwindow = { max = 100000, per = \"1h\" }\n\
                   [[rule]]\nname = \"b\"\nquota = { max = 100000, per = \"day\" }";
     let desk = TestEngine::new(make, policy);
@@ -98,7 +97,7 @@ pub(super) fn reservations_add_up<S: Store>(make: Make<'_, S>) {
     assert_eq!((desk.left(ADA, "a"), desk.left(ADA, "b")), (100_000 - charged, 100_000 - charged));
 }
 
-pub(super) fn edits_lose_nothing<S: Store>(make: Make<'_, S>) {
+pub(super) fn edits_lose_nothing(make: Make<'_>) {
     let policy = |max: u64| {
         read(&format!(
             "[[rule]]\nname = \"a\"\nkey = [\"user\"]\nwindow = {{ max = {max}, per = \"1h\" }}\n\
@@ -148,7 +147,7 @@ pub(super) fn edits_lose_nothing<S: Store>(make: Make<'_, S>) {
 }
 
 /// Every thread uses every key, so each key is inserted by several of them at once.
-pub(super) fn new_keys_while_it_grows<S: Store>(make: Make<'_, S>) {
+pub(super) fn new_keys_while_it_grows(make: Make<'_>) {
     let policy = "[[rule]]\nname = \"a\"\nkey = [\"user\"]\nwindow = { max = 3, per = \"1h\" }\n\
                   [[rule]]\nname = \"b\"\nkey = [\"user\"]\nsliding = { max = 2, per = \"1h\" }";
     let desk = TestEngine::new(make, policy);

@@ -5,7 +5,7 @@ use tidegate_policy::WindowUnit;
 use tidegate_table::ManualClock;
 
 use super::{ADA, BOB, Make, TestEngine, read};
-use crate::{CheckError, Engine, Report, Request, RequestLimit, Store};
+use crate::{CheckError, Engine, Report, Request, RequestLimit};
 
 const TWO: &str = r#"
     [[rule]]
@@ -26,7 +26,7 @@ fn rule_counts(report: &Report, request: usize) -> Vec<(&str, u64)> {
     report.rules_of(request).map(|it| (it.rule.name(), it.decision.remaining())).collect()
 }
 
-pub(super) fn each_request_has_its_rules<S: Store>(make: Make<'_, S>) {
+pub(super) fn each_request_has_its_rules(make: Make<'_>) {
     let desk = TestEngine::new(make, TWO);
     let requests = [
         Request::new("default", &[("path", "/a"), ("user", "ada")]),
@@ -53,7 +53,7 @@ pub(super) fn each_request_has_its_rules<S: Store>(make: Make<'_, S>) {
     assert!(desk.check(&[("user", "root")], 1).is_unlimited(0));
 }
 
-pub(super) fn early_denial_names_the_request<S: Store>(make: Make<'_, S>) {
+pub(super) fn early_denial_names_the_request(make: Make<'_>) {
     let desk = TestEngine::new(make, &TWO.replace("missing = \"skip\"", "missing = \"refuse\""));
     let requests = [ADA, &[("path", "/a")]].map(|it| Request::new("default", it));
     let report = desk.engine.check_together(&requests).block().unwrap();
@@ -61,7 +61,7 @@ pub(super) fn early_denial_names_the_request<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.check(ADA, 1).denied_request(), None);
 }
 
-fn with_request_limits<S: Store>(make: Make<'_, S>) -> TestEngine<S> {
+fn with_request_limits(make: Make<'_>) -> TestEngine {
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
     let policy = read(TWO).with_request_limits();
     TestEngine {
@@ -70,13 +70,13 @@ fn with_request_limits<S: Store>(make: Make<'_, S>) -> TestEngine<S> {
     }
 }
 
-fn left<S: Store>(desk: &TestEngine<S>, request: &Request<'_>) -> Option<(u64, u64)> {
+fn left(desk: &TestEngine, request: &Request<'_>) -> Option<(u64, u64)> {
     let report = desk.engine.check(request).block().unwrap();
     let counts = report.remaining().zip(report.limit());
     counts.filter(|_| report.is_allowed())
 }
 
-pub(super) fn request_limits_count_by_length<S: Store>(make: Make<'_, S>) {
+pub(super) fn request_limits_count_by_length(make: Make<'_>) {
     let desk = with_request_limits(make);
     let [two, five, hour] =
         [(2, WindowUnit::Minute), (5, WindowUnit::Minute), (5, WindowUnit::Hour)]
@@ -103,7 +103,7 @@ pub(super) fn request_limits_count_by_length<S: Store>(make: Make<'_, S>) {
     assert_eq!(left(&desk, &ada.request_limit(&two)), Some((1, 2)));
 }
 
-pub(super) fn request_limits_replace_rules<S: Store>(make: Make<'_, S>) {
+pub(super) fn request_limits_replace_rules(make: Make<'_>) {
     let desk = with_request_limits(make);
     let limit = RequestLimit::new(1, WindowUnit::Year);
     let unknown = Request::new("unknown", ADA).request_limit(&limit);

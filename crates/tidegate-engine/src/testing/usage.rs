@@ -5,9 +5,9 @@ use std::time::Duration;
 use tidegate_policy::policy::Mode;
 
 use super::{ADA, Attributes, BOB, Make, TestEngine, ms, rule};
-use crate::{Request, RuleUsage, Store};
+use crate::{Request, RuleUsage};
 
-impl<S: Store> TestEngine<S> {
+impl TestEngine {
     fn usage(&self, attributes: Attributes<'_>) -> Vec<RuleUsage> {
         self.engine.usage(&Request::new("default", attributes)).block().unwrap()
     }
@@ -26,7 +26,7 @@ impl<S: Store> TestEngine<S> {
     }
 }
 
-pub(super) fn every_limit_is_measured<S: Store>(make: Make<'_, S>) {
+pub(super) fn every_limit_is_measured(make: Make<'_>) {
     for (limit, reset) in [
         ("bucket = { rate = \"1/s\", burst = 10 }", ms(3_000)),
         ("window = { max = 10, per = \"1h\" }", ms(3_600_000)),
@@ -69,7 +69,7 @@ pub(super) fn every_limit_is_measured<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.at(10_000).numbers(ADA), [0, 0, 3, 3, 0]);
 }
 
-pub(super) fn open_holds_and_leases_are_held<S: Store>(make: Make<'_, S>) {
+pub(super) fn open_holds_and_leases_are_held(make: Make<'_>) {
     let desk =
         TestEngine::new(make, &rule("window = { max = 10, per = \"1h\" }\nreserve_for = \"30s\""));
     desk.hold(ADA, 4);
@@ -95,8 +95,8 @@ pub(super) fn open_holds_and_leases_are_held<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn debt_and_carried_units_are_measured<S: Store>(make: Make<'_, S>) {
-    let close = |desk: &TestEngine<S>| desk.engine.close_round("default", None).block().unwrap();
+pub(super) fn debt_and_carried_units_are_measured(make: Make<'_>) {
+    let close = |desk: &TestEngine| desk.engine.close_round("default", None).block().unwrap();
     let desk = TestEngine::new(make, &rule("quota = { max = 10, per = \"round\" }"));
     let id = desk.hold(ADA, 4);
     desk.commit(id, 27);
@@ -118,7 +118,7 @@ pub(super) fn debt_and_carried_units_are_measured<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.at(20_000).numbers(ADA), [5, 0, 10, 5, 500_000]);
 }
 
-pub(super) fn limits_in_force_are_measured<S: Store>(make: Make<'_, S>) {
+pub(super) fn limits_in_force_are_measured(make: Make<'_>) {
     let window = "window = { max = 10, per = \"1h\" }";
     let desk = TestEngine::new(
         make,
@@ -148,7 +148,7 @@ pub(super) fn limits_in_force_are_measured<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.numbers(ADA), [0, 0, 8, 8, 0]);
 }
 
-pub(super) fn only_the_attributes_of_keys_are_needed<S: Store>(make: Make<'_, S>) {
+pub(super) fn only_the_attributes_of_keys_are_needed(make: Make<'_>) {
     let desk = TestEngine::new(
         make,
         "[[rule]]\nname = \"user\"\nkey = [\"user\"]\nwindow = { max = 10, per = \"1h\" }\n\
@@ -178,7 +178,7 @@ pub(super) fn only_the_attributes_of_keys_are_needed<S: Store>(make: Make<'_, S>
     assert_eq!(desk.usage(ADA)[0].key, [("user".into(), Some("ada".into()))]);
 }
 
-pub(super) fn measuring_changes_nothing<S: Store>(make: Make<'_, S>) {
+pub(super) fn measuring_changes_nothing(make: Make<'_>) {
     for limit in [
         "bucket = { rate = \"1/h\", burst = 3 }",
         "quota = { max = 3, per = \"round\", carry = \"all\" }",

@@ -19,10 +19,10 @@ use crate::{Engine, HoldId, Request, Store};
 /// # Panics
 ///
 /// If a store makes another decision, or the text is not of that form.
-pub fn vectors<S: Store>(make: impl Fn() -> S, json: &str) -> usize {
+pub fn vectors<S: Into<Store>>(make: impl Fn() -> S, json: &str) -> usize {
     let cases: Vec<Value> = serde_json::from_str(json).unwrap();
     let can_replay = |case: &&Value| case["whole_us"] == true && first_round(case) == Some(0);
-    cases.iter().filter(can_replay).map(|case| replay(make(), case)).count()
+    cases.iter().filter(can_replay).map(|case| replay(make().into(), case)).count()
 }
 
 /// The first round of a case; `None` where periods are not rounds.
@@ -33,7 +33,7 @@ fn first_round(case: &Value) -> Option<u64> {
     steps.iter().all(is_round).then(|| if first.is_null() { 0 } else { number(first) })
 }
 
-fn replay<S: Store>(store: S, case: &Value) {
+fn replay(store: Store, case: &Value) {
     let clock = ManualClock::default();
     let steps = case["steps"].as_array().unwrap();
     let is_postpaid = steps.iter().any(|step| step["op"] == "check_postpaid");

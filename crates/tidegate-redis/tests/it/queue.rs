@@ -5,8 +5,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate::redis::ServerClock;
-use tidegate::shared::SharedStore;
 use tidegate::{Clock, Lease, MonotonicClock, Request, WaitError, Waiting};
 use tidegate_redis_servers::{Program, Server, until};
 
@@ -22,7 +20,7 @@ const RANKS: [Request<'static>; 3] = [
     Request::new("default", &[("rank", "2")]),
 ];
 
-type Slot = Lease<SharedStore, ServerClock>;
+type Slot = Lease;
 
 fn three(server: &Server, policy: &str) -> [Node; 3] {
     std::array::from_fn(|_| Node::new(&server.url(), policy))

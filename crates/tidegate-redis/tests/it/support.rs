@@ -5,15 +5,14 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::redis::{Redis, RedisBuilder, ServerClock};
-use tidegate::shared::SharedStore;
+use tidegate::redis::{Redis, RedisBuilder};
 use tidegate::{Engine, Request};
 
 /// An engine with its store, as in a process of its own.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) redis: Redis,
-    pub(crate) engine: Engine<SharedStore, ServerClock>,
+    pub(crate) engine: Engine,
 }
 
 /// What the loads of some nodes admitted, and what they do not know.
@@ -44,7 +43,7 @@ impl Node {
         let redis = builder.build().unwrap();
         let policy = Policy::from_toml(policy).unwrap();
         let store = redis.store().bounds(policy.settings().bounds());
-        let Ok(engine) = Engine::builder(policy).store(store).clock(redis.clock()).build();
+        let engine = Engine::builder(policy).store(store).clock(redis.clock()).build().unwrap();
         Self { redis, engine }
     }
 

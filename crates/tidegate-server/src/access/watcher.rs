@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::Clock;
+use tidegate::Engine;
 use tidegate::policy::TokenFile;
 use tidegate_listen::ShutdownSignal;
 use tokio::task::spawn_blocking;
@@ -73,12 +73,12 @@ fn poll(access: &AccessControl, name: &str, watch: &mut FileWatch) {
 /// Closes connections whose token or certificate has ended, until the daemon stops.
 pub(crate) async fn close_ended(
     access: Arc<AccessControl>,
-    clock: impl Clock,
+    engine: Engine,
     mut shutdown: ShutdownSignal,
 ) {
     loop {
         tokio::select! {
-            () = tokio::time::sleep(POLL_EVERY) => access.close_ended(clock.wall()),
+            () = tokio::time::sleep(POLL_EVERY) => access.close_ended(engine.clock().wall()),
             () = shutdown.wanted() => return,
         }
     }

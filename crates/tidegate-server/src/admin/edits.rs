@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidegate::Overlay;
 use tidegate::policy::{Condition, DescriptorNames, KeyPart, Rule, duration_from_text};
-use tidegate::{Clock, Overlay};
 use tidegate_proto::times::time_text;
 
 use super::AdminError;

@@ -6,9 +6,7 @@
 use std::collections::HashMap;
 
 use tidegate::policy::{Charging, KeyPart, Limit, Override, Policy, Rule, RuleId};
-use tidegate::{
-    Engine, KeyName, ManualClock, MemoryStore, Request, StoreBounds, Timestamp, WhenFull,
-};
+use tidegate::{Engine, KeyName, ManualClock, Request, StoreBounds, Timestamp, WhenFull};
 
 use super::AdminError;
 use super::payload::{in_list, table_of};
@@ -196,7 +194,7 @@ impl RuleEdit {
     }
 }
 
-type TrialEngine = Engine<MemoryStore, ManualClock>;
+type TrialEngine = Engine;
 
 /// Whether a request is denied.
 struct Denied {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use tidegate::Clock;
 use tidegate::policy::RuleId;
 use tidegate_listen::ShutdownSignal;
 use tokio::time::MissedTickBehavior;

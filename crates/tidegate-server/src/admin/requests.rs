@@ -1,7 +1,7 @@
 //! Why requests are denied: explanations, usage, recent denials.
 
 use serde_json::Value;
-use tidegate::{CheckError, Clock, Request};
+use tidegate::{CheckError, Request};
 
 use super::edits::{attributes, domain, nothing_else};
 use super::{AdminError, Payload, plain};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate::policy::{Mode, Policy};
 use tidegate::redis::{ClockStep, Node, Redis};
-use tidegate::{CheckError, Clock, Request};
+use tidegate::{CheckError, Request};
 use tidegate_proto::times::time_text;
 
 use super::AdminError;
@@ -49,7 +49,7 @@ fn step_ms(step: ClockStep) -> i64 {
 /// The status of the store.
 pub(super) fn store(daemon: &Daemon) -> Value {
     let engine = &daemon.engine;
-    match (engine.on_disk(), &daemon.settings.redis) {
+    match (engine.file_store(), &daemon.settings.redis) {
         (None, Some(redis)) => shared_store(redis, &engine.policy()),
         (None, None) => json!({ "kind": "memory" }),
         (Some(store), _) => json!({

@@ -40,13 +40,13 @@ pub(super) async fn list(daemon: &SharedDaemon, query: &str) -> Result<Value, Ad
     let query = UsageQuery::parse(query)?;
     let _one_at_a_time = ONE_LIST.acquire().await.map_err(|_| AdminError::outage())?;
     // What is not written yet has names, too. Without the disk they are missing.
-    let is_synced = daemon.engine.sync_any().await.is_ok();
+    let is_synced = daemon.engine.sync().await.is_ok();
     let on_disk = names_on_disk(daemon, &query).await;
     let (mut listed, mut known) = (Vec::new(), HashSet::new());
     let busiest = daemon.metrics.top.names();
     let overridden = daemon.engine.overridden_keys(MOST_OVERRIDES);
     let mut gaps = Vec::new();
-    if daemon.engine.on_disk().is_some() && !(is_synced && on_disk.is_complete) {
+    if daemon.engine.file_store().is_some() && !(is_synced && on_disk.is_complete) {
         gaps.push("the ledger has more names than were read");
     }
     if overridden.len() == MOST_OVERRIDES {
@@ -89,7 +89,7 @@ async fn names_on_disk(daemon: &SharedDaemon, query: &UsageQuery) -> KeyNames {
     // It reads files, so it must not block a worker of the runtime.
     let reading = tokio::task::spawn_blocking(move || {
         let bound = KeyNamesBound { names: MOST_NAMES, bytes: MOST_LOG_BYTES };
-        let names = daemon.engine.on_disk()?.key_names(bound, |rule| wanted.has(rule));
+        let names = daemon.engine.file_store()?.key_names(bound, |rule| wanted.has(rule));
         names.ok()
     });
     reading.await.ok().flatten().unwrap_or_default()

@@ -1,7 +1,6 @@
 //! Explanations of decisions.
 
 use http::StatusCode;
-use tidegate::Clock;
 use tidegate::policy::Scope;
 
 use super::BufferedRequest;

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate::Rate;
 use tidegate::policy::{Parsed, Policy, Scope};
+use tidegate::{Engine, Rate};
 use tidegate_proto::ipc::{Decoder, IpcError};
 
 use super::{Access, Local, Next, PeerCredentials, SocketLimits, parts, reply};
@@ -17,7 +17,7 @@ const POLICY: &str = "[[rule]]\nname = 'all'\nkey = ['user']\nwindow = { max = 1
 /// The protocol for user 7 and members of group 70, with `max` requests a day each.
 fn service(max: u64) -> Local {
     let policy = Policy::from_toml(POLICY).unwrap();
-    let engine = crate::engine::in_memory(policy.clone());
+    let engine = Engine::new(policy.clone());
     let daemon = Arc::new(Daemon::new(engine, Settings::on_free_ports(Parsed::from_code(policy))));
     let access = Access::Only { uids: BTreeSet::from([0, 7]), gids: BTreeSet::from([70]) };
     let per_day = |max| Some(Rate::new(max, Duration::from_secs(86_400)).unwrap());

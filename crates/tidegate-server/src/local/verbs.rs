@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tidegate::policy::Scope;
-use tidegate::{CheckError, Clock, Report, Request, SettleError};
+use tidegate::{CheckError, Report, Request, SettleError};
 use tidegate_proto::ipc::{self, IpcError, Pong};
 use tidegate_proto::times::time_text;
 

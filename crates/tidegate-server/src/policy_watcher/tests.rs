@@ -2,8 +2,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tidegate::Timestamp;
 use tidegate::policy::{Listen, Parsed, Policy, YamlOptions};
+use tidegate::{Engine, Timestamp};
 use tidegate_listen::ShutdownTrigger;
 
 use super::{PendingReload, PolicyWatcher, ReloadTarget, load};
@@ -30,7 +30,7 @@ impl Scene {
         let path = folder.join("policy.toml");
         fs::write(&path, policy(1)).unwrap();
         let first = Policy::from_toml(&policy(1)).unwrap();
-        let engine = crate::engine::in_memory(first.clone());
+        let engine = Engine::new(first.clone());
         let daemon = Daemon::new(
             engine,
             Settings::on_free_ports(Parsed::from_code(first)).policy_path(&path),

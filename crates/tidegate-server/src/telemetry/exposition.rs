@@ -4,14 +4,13 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use tidegate::redis::Redis;
-use tidegate::{BookingTally, Timestamp};
+use tidegate::{BookingTally, Engine, Timestamp};
 
 use super::process::write_process;
 use super::tls::write_tls;
 use super::{Metrics, Verdicts};
 use crate::access::{AccessControl, DenialReason};
 use crate::connections::ListenerConnections;
-use crate::engine::DaemonEngine;
 use crate::listener::Listener;
 use crate::reload::Reload;
 use crate::throttles::ThrottleKeys;
@@ -21,7 +20,7 @@ use tidegate_listen::{BudgetKind, ConnectionCounts};
 /// What the metrics are read from.
 #[derive(Debug)]
 pub(crate) struct MetricsSources<'a> {
-    pub(crate) engine: &'a DaemonEngine,
+    pub(crate) engine: &'a Engine,
     pub(crate) metrics: &'a Metrics,
     pub(crate) access: &'a AccessControl,
     pub(crate) connections: &'a ListenerConnections,
@@ -250,7 +249,7 @@ impl MetricsSources<'_> {
     }
 
     fn write_disk(&self, text: &mut Exposition) {
-        let Some(store) = self.engine.on_disk() else { return };
+        let Some(store) = self.engine.file_store() else { return };
         let name = "tidegate_store_writable";
         text.family(name, "gauge", "1 if the store can write to its disk, else 0.");
         text.sample(name, &[], u64::from(store.failure().is_none()));

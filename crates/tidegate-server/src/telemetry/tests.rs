@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::daemon::Daemon;
 use crate::settings::Settings;
+use tidegate::Engine;
 use tidegate::policy::{Parsed, Policy};
 
 const POLICY: &str = r#"
@@ -19,7 +20,7 @@ const POLICY: &str = r#"
 
 fn daemon() -> Daemon {
     let policy = Policy::from_toml(POLICY).unwrap();
-    let engine = crate::engine::in_memory(policy.clone());
+    let engine = Engine::new(policy.clone());
     Daemon::new(engine, Settings::on_free_ports(Parsed::from_code(policy)))
 }
 
@@ -65,7 +66,7 @@ fn counts_continue_after_an_edit_of_the_policy() {
 fn requests_that_no_rule_matches_are_counted_apart() {
     let rule = "[[rule]]\nname = 'a'\ndomain = 'api'\nmatch = { m = 'x' }\ncooldown = '1s'\n";
     let policy = Policy::from_toml(rule).unwrap();
-    let engine = crate::engine::in_memory(policy.clone());
+    let engine = Engine::new(policy.clone());
     let daemon = Daemon::new(engine, Settings::on_free_ports(Parsed::from_code(policy)));
     for domain in ["api", "elsewhere", "anywhere", "nowhere"] {
         let request = Request::new(domain, &[]);

@@ -6,11 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value, json};
 use tidegate::policy::{Mode, RuleId};
-use tidegate::{Clock, Report, Request, Timestamp};
+use tidegate::{Engine, Report, Request, Timestamp};
 use tidegate_proto::times::time_text;
 
 use crate::body::{DecisionBody, DecisionId};
-use crate::engine::DaemonEngine;
 use crate::listener::Listener;
 use crate::telemetry::{ShardedCounter, TopKey, printable_value};
 
@@ -96,7 +95,7 @@ impl Denials {
     /// Keeps a denial, unless there were too many in this second.
     pub(super) fn observe(
         &self,
-        engine: &DaemonEngine,
+        engine: &Engine,
         (id, listener): (DecisionId, Listener),
         requests: &[Request<'_>],
         report: &Report,

@@ -6,9 +6,7 @@ use http::Method;
 use http::request::Parts;
 use smallvec::SmallVec;
 use tidegate::policy::Charging;
-use tidegate::{
-    CheckError, Clock, Engine, HoldId, Report, Request, RuleReport, Store, Wait, WaitError,
-};
+use tidegate::{CheckError, Engine, HoldId, Report, Request, RuleReport, Wait, WaitError};
 
 use super::hold::RequestHold;
 use super::{NoSlot, PolicySettings, PolicyVerb};
@@ -17,12 +15,12 @@ use crate::gate::{Admitted, AfterResponse, Decider, GateDecision, GateResult};
 use crate::{ActualCost, Admission, Attribute, AttributeError, Permit};
 
 /// Decides about requests by a domain of an engine.
-pub(super) struct EngineDecider<S, C> {
-    pub(super) engine: Engine<S, C>,
+pub(super) struct EngineDecider {
+    pub(super) engine: Engine,
     pub(super) settings: Arc<PolicySettings>,
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Decider for EngineDecider<S, C> {
+impl Decider for EngineDecider {
     fn decide(&self, parts: &mut Parts) -> GateDecision {
         let decision = if self.engine.is_immediate() && !self.settings.verb.may_wait() {
             self.decide_now(parts)
@@ -34,7 +32,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Decider for EngineDecider<S, C>
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> EngineDecider<S, C> {
+impl EngineDecider {
     /// The decision of an engine that has to wait for its store or a slot.
     fn decide_later(&self, parts: &Parts) -> Result<GateDecision, AttributeError> {
         let (engine, settings) = (self.engine.clone(), &self.settings);
@@ -164,12 +162,7 @@ impl LateBooking {
     }
 
     /// Books units, or what was reserved, and returns whether nothing is left uncharged.
-    pub(super) async fn book<S: Store, C: Clock + Send + Sync + 'static>(
-        &self,
-        engine: &Engine<S, C>,
-        id: HoldId,
-        units: Option<u64>,
-    ) -> bool {
+    pub(super) async fn book(&self, engine: &Engine, id: HoldId, units: Option<u64>) -> bool {
         let (pairs, name) = (self.request.pairs(), id.to_string());
         let request = Request::new(&self.request.domain, &pairs).idempotency_key(&name);
         let booked = engine.book(&request.cost(units.unwrap_or(self.request.cost))).await;
@@ -178,8 +171,8 @@ impl LateBooking {
 }
 
 /// The decision of a store that needs to wait.
-async fn decided_later<S: Store, C: Clock + Send + Sync + 'static>(
-    engine: Engine<S, C>,
+async fn decided_later(
+    engine: Engine,
     owned: OwnedRequest,
     settings: Arc<PolicySettings>,
 ) -> (GateResult, Admission) {
@@ -194,8 +187,8 @@ async fn decided_later<S: Store, C: Clock + Send + Sync + 'static>(
 }
 
 /// The result of a report, and the admission for the handler.
-fn gate_result<S: Store, C: Clock + Send + Sync + 'static>(
-    engine: &Engine<S, C>,
+fn gate_result(
+    engine: &Engine,
     settings: &PolicySettings,
     result: Result<Report, CheckError>,
     (is_head, request): (bool, impl FnOnce() -> Option<OwnedRequest>),
@@ -236,8 +229,8 @@ fn admission(report: &Report) -> Admission {
 }
 
 /// Waits for a slot.
-async fn acquired<S: Store, C: Clock + Send + Sync + 'static>(
-    engine: Engine<S, C>,
+async fn acquired(
+    engine: Engine,
     owned: OwnedRequest,
     max_wait: Option<Duration>,
     settings: Arc<PolicySettings>,

@@ -3,7 +3,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::response;
-use tidegate::{Clock, Cooldown, Engine, HoldId, Limiter, SettleError, Store, Timestamp};
+use tidegate::{Cooldown, Engine, HoldId, Limiter, SettleError, Timestamp};
 
 use super::Settle;
 use super::decider::LateBooking;
@@ -52,8 +52,8 @@ impl UnsettledReports {
 }
 
 /// Units held for a request.
-pub(super) struct RequestHold<S: Store, C: Clock + Send + Sync + 'static> {
-    engine: Engine<S, C>,
+pub(super) struct RequestHold {
+    engine: Engine,
     id: HoldId,
     /// Half of its time: after that it is extended.
     half_life: Duration,
@@ -69,9 +69,9 @@ pub(super) struct RequestHold<S: Store, C: Clock + Send + Sync + 'static> {
     is_open: bool,
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> RequestHold<S, C> {
+impl RequestHold {
     pub(super) fn new(
-        engine: Engine<S, C>,
+        engine: Engine,
         (id, expires): (HoldId, Timestamp),
         (actual_cost, is_head): (ActualCost, bool),
         (settle, reports): (SettleBy, UnsettledReports),
@@ -105,7 +105,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> RequestHold<S, C> {
     }
 
     /// What is committed; the hold is settled by that.
-    fn usage(&mut self, units: Option<u64>) -> Usage<S, C> {
+    fn usage(&mut self, units: Option<u64>) -> Usage {
         self.is_open = false;
         let (engine, reports) = (self.engine.clone(), self.reports.clone());
         Usage { engine, id: self.id, units, reports, late: self.late.clone() }
@@ -114,8 +114,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> RequestHold<S, C> {
 
 /// The usage of a request, to be charged to its reservation.
 #[derive(Clone)]
-struct Usage<S: Store, C: Clock + Send + Sync + 'static> {
-    engine: Engine<S, C>,
+struct Usage {
+    engine: Engine,
     id: HoldId,
     /// `None`: what was reserved.
     units: Option<u64>,
@@ -123,7 +123,7 @@ struct Usage<S: Store, C: Clock + Send + Sync + 'static> {
     late: Option<Arc<LateBooking>>,
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Usage<S, C> {
+impl Usage {
     /// Commits it, or books it where the reservation is gone, and waits until that is durable.
     async fn commit(&self) {
         let Err(error) = self.engine.commit(self.id, self.units).await else { return };
@@ -144,9 +144,9 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Usage<S, C> {
 }
 
 /// A commit that happens even if its future is dropped.
-struct BackgroundCommit<S: Store, C: Clock + Send + Sync + 'static>(Option<Usage<S, C>>);
+struct BackgroundCommit(Option<Usage>);
 
-impl<S: Store, C: Clock + Send + Sync + 'static> BackgroundCommit<S, C> {
+impl BackgroundCommit {
     async fn run(mut self) {
         if let Some(usage) = &self.0 {
             usage.commit().await;
@@ -155,14 +155,14 @@ impl<S: Store, C: Clock + Send + Sync + 'static> BackgroundCommit<S, C> {
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Drop for BackgroundCommit<S, C> {
+impl Drop for BackgroundCommit {
     fn drop(&mut self) {
         // If it was committed before, this repeats it, and charges nothing.
         self.0.take().into_iter().for_each(Usage::commit_unattended);
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> HeldUnits for RequestHold<S, C> {
+impl HeldUnits for RequestHold {
     fn settle(mut self: Box<Self>, response: &response::Parts) -> SettleOutcome {
         let settle = (self.settle)(response);
         let later = match settle {
@@ -179,7 +179,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> HeldUnits for RequestHold<S, C>
     }
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> SettleAtEnd for RequestHold<S, C> {
+impl SettleAtEnd for RequestHold {
     fn keep(&mut self) {
         let now = self.engine.clock().now();
         if self.renewal.is_none() {
@@ -210,7 +210,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> SettleAtEnd for RequestHold<S, 
 }
 
 /// Dropped without settling, it charges the actual cost, or nothing.
-impl<S: Store, C: Clock + Send + Sync + 'static> Drop for RequestHold<S, C> {
+impl Drop for RequestHold {
     fn drop(&mut self) {
         if self.is_open {
             match self.actual_cost.actual() {

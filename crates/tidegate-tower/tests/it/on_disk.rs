@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::response::IntoResponse;
 use axum::routing::get as route;
 use http::{Request, StatusCode};
-use tidegate::durable::{FileOptions, FileStore};
+use tidegate::durable::FileOptions;
 use tidegate::policy::Policy;
 use tidegate::{Engine, ManualClock, Request as EngineRequest};
 use tidegate_tower::{Admission, Header, PolicyLayer, Settle};
@@ -34,7 +34,7 @@ const POLICY: &str = r#"
 
 /// An engine on disk, in a folder that is removed on drop.
 struct OnDisk {
-    engine: Engine<FileStore, ManualClock>,
+    engine: Engine,
     path: PathBuf,
 }
 

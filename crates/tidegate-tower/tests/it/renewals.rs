@@ -73,7 +73,7 @@ async fn a_renewal_that_fails_is_repeated_before_the_reservation_expires() {
     let (map, clock) = (Arc::new(Map::default()), ManualClock::default());
     let store = SharedStore::new(Arc::clone(&map), b"a secret");
     let builder = Engine::builder(Policy::from_toml(TOKENS).unwrap()).store(store);
-    let Ok(engine) = builder.clock(clock.clone()).build();
+    let engine = builder.clock(clock.clone()).build().unwrap();
     let layer = PolicyLayer::new(engine.clone(), "default")
         .unwrap()
         .attribute("team", Header::new("x-team"))

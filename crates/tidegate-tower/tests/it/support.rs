@@ -10,11 +10,11 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use tidegate::policy::Policy;
-use tidegate::{Engine, ManualClock, MemoryStore, Timestamp};
+use tidegate::{Engine, ManualClock, Timestamp};
 use tower::{Service, ServiceExt};
 use tower_layer::Layer;
 
-pub(crate) type TestEngine = Engine<MemoryStore, ManualClock>;
+pub(crate) type TestEngine = Engine;
 
 pub(crate) fn engine(policy: &str) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_secs(1_000));

@@ -3,11 +3,10 @@
 
 use tidegate::policy::{Condition, DescriptorNames, Policy};
 use tidegate::{
-    Applies, Ban, CheckError, Engine, Explanation, ManualClock, MemoryStore, Request, Timestamp,
-    WaitError,
+    Applies, Ban, CheckError, Engine, Explanation, ManualClock, Request, Timestamp, WaitError,
 };
 
-type TestEngine = Engine<MemoryStore, ManualClock>;
+type TestEngine = Engine;
 
 const TREE: &str = "domain: d
 descriptors:

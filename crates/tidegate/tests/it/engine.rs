@@ -7,11 +7,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate::policy::{Policy, RuleId};
-use tidegate::{
-    Engine, ManualClock, MemoryStore, Request, SettleError, Timestamp, Wait, WaitError,
-};
+use tidegate::{Engine, ManualClock, Request, SettleError, Timestamp, Wait, WaitError};
 
-type TestEngine = Engine<MemoryStore, ManualClock>;
+type TestEngine = Engine;
 
 fn engine(policy: &str) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
@@ -209,9 +207,9 @@ fn public_types_are_send() {
     fn travels<T: Send>() {}
     fn is_shared<T: Send + Sync>() {}
     is_shared::<Engine>();
-    is_shared::<tidegate::PreparedDomain<MemoryStore, tidegate::SystemClock>>();
+    is_shared::<tidegate::PreparedDomain>();
     is_shared::<tidegate::Report>();
-    travels::<tidegate::Lease<MemoryStore, tidegate::SystemClock>>();
+    travels::<tidegate::Lease>();
     travels::<tidegate::Waiting<'static, tidegate::Report>>();
     travels::<tidegate::NowOrLater<'static, Result<tidegate::Report, tidegate::CheckError>>>();
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::{Engine, ManualClock, MemoryStore, Request, SettleError, Timestamp};
+use tidegate::{Engine, ManualClock, Request, SettleError, Timestamp};
 
-fn engine(text: &str) -> Engine<MemoryStore, ManualClock> {
+fn engine(text: &str) -> Engine {
     let policy = Policy::from_toml(text).unwrap();
     Engine::builder(policy).clock(ManualClock::default()).build().unwrap()
 }

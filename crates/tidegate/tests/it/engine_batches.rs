@@ -84,7 +84,7 @@ fn described(result: Result<Report, CheckError>) -> String {
 
 /// The decisions on requests, by a batch or by a loop, at the clock's time or at a given one.
 fn decide(
-    engine: &Engine<MemoryStore, ManualClock>,
+    engine: &Engine,
     items: &[Item],
     is_batch: bool,
     given: Option<Timestamp>,

@@ -3,7 +3,7 @@
 use tidegate::durable::{FileOptions, FileStore, OpenError};
 use tidegate::policy::Policy;
 use tidegate::{
-    AnyStore, Clock, Engine, ManualClock, MemoryStore, Request, StoreBounds, SystemClock,
+    Engine, EngineBuildError, ManualClock, MemoryStore, Request, StoreBounds, SystemClock,
     Timestamp, WhenFull,
 };
 
@@ -17,10 +17,7 @@ fn policy() -> Policy {
     Policy::from_toml(text).unwrap()
 }
 
-fn charge<S: tidegate::Store, C: Clock + Send + Sync + 'static>(
-    engine: &Engine<S, C>,
-    user: &str,
-) -> bool {
+fn charge(engine: &Engine, user: &str) -> bool {
     engine.check(&Request::new("default", &[("user", user)])).block().unwrap().is_allowed()
 }
 
@@ -40,14 +37,13 @@ fn default_clock_is_never_earlier_than_what_is_stored() {
     assert!(by_path.clock().now() >= FUTURE, "a folder");
     drop(by_path);
     let store = FileStore::open(folder.path()).unwrap();
-    let given: Engine<FileStore, SystemClock> =
-        Engine::builder(policy()).store(store).build().unwrap();
+    let given: Engine = Engine::builder(policy()).store(store).build().unwrap();
     assert!(given.clock().now() >= FUTURE, "a given store");
     drop(given);
-    let store = AnyStore::File(FileStore::open(folder.path()).unwrap());
+    let store = FileStore::open(folder.path()).unwrap();
     let builder = Engine::builder(policy()).store(store);
     let chosen = builder.clock_after(SystemClock::no_earlier_than).build().unwrap();
-    assert!(chosen.clock().now() >= FUTURE, "a given store of either kind");
+    assert!(chosen.clock().now() >= FUTURE, "a given store with a clock made from its time");
     drop(chosen);
     let chosen = Engine::builder(policy()).folder_or_memory(Some(folder.path())).build().unwrap();
     assert!(chosen.clock().now() >= FUTURE, "a chosen store");
@@ -73,28 +69,27 @@ fn bounds_count_for_every_store_that_the_builder_makes() {
     drop(on_disk);
     let one = StoreBounds::new(1, WhenFull::Deny);
     let too_many = Engine::builder(policy()).bounds(one).folder(folder.path()).build();
-    assert!(matches!(too_many, Err(OpenError::TooManyKeys)));
+    assert!(matches!(too_many, Err(EngineBuildError::Folder(OpenError::TooManyKeys))));
 }
 
 #[test]
 fn store_may_be_chosen_at_the_start() {
     let folder = written("builder-chosen");
     let in_memory = Engine::builder(policy()).folder_or_memory(None).build().unwrap();
-    assert!(in_memory.on_disk().is_none());
+    assert!(in_memory.file_store().is_none());
     let on_disk = Engine::builder(policy()).folder_or_memory(Some(folder.path())).build().unwrap();
-    assert!(on_disk.on_disk().is_some());
+    assert!(on_disk.file_store().is_some());
     assert_eq!((in_memory.len(), on_disk.len()), (0, 1));
 }
 
 #[test]
-fn given_store_needs_no_error_handling() {
+fn opening_a_store_and_building_an_engine_have_one_kind_of_error() {
     let store = MemoryStore::new(100, WhenFull::Share).unwrap();
-    let Ok(engine) = Engine::builder(policy()).store(store).build();
+    let engine = Engine::builder(policy()).store(store).build().unwrap();
     assert!(charge(&engine, "ada"));
-    // So a function that opens a file store has one kind of error.
-    let open = |folder: &TempFolder| -> Result<Engine<FileStore>, OpenError> {
+    let open = |folder: &TempFolder| -> Result<Engine, EngineBuildError> {
         let store = FileOptions::default().fill_ahead(4_096).open(folder.path())?;
-        Ok(Engine::builder(policy()).store(store).build()?)
+        Engine::builder(policy()).store(store).build()
     };
     assert!(charge(&open(&TempFolder::new("builder-given")).unwrap(), "ada"));
 }

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use tidegate::policy::{Condition, Grant, Limit, Override, Policy, RuleId};
 use tidegate::{
-    CheckError, Engine, ManualClock, MemoryStore, Request, SettleError, Timestamp, WaitError,
-    Waiting, Window,
+    CheckError, Engine, ManualClock, Request, SettleError, Timestamp, WaitError, Waiting, Window,
 };
 
-type TestEngine = Engine<MemoryStore, ManualClock>;
+type TestEngine = Engine;
 
 fn policy(text: &str) -> Policy {
     Policy::from_toml(text).unwrap()

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tidegate::policy::Policy;
 use tidegate::{
-    CheckError, Clock as _, Engine, HoldBound, ManualClock, MemoryStore, Refund, Report, Request,
-    SettleError, Timestamp,
+    CheckError, Clock as _, Engine, HoldBound, ManualClock, Refund, Report, Request, SettleError,
+    Timestamp,
 };
 
-type TestEngine = Engine<MemoryStore, ManualClock>;
+type TestEngine = Engine;
 
 fn policy(text: &str) -> Policy {
     Policy::from_toml(text).unwrap()

@@ -5,10 +5,7 @@ use std::time::Duration;
 use tidegate::policy::Policy;
 use tidegate::{Engine, ManualClock, Request, Timestamp};
 
-fn engine(
-    when_full: &str,
-    rules: &str,
-) -> (Engine<tidegate::MemoryStore, ManualClock>, ManualClock) {
+fn engine(when_full: &str, rules: &str) -> (Engine, ManualClock) {
     let policy = format!("[server]\nmax_keys = 4\nwhen_full = \"{when_full}\"\n{rules}");
     let clock = ManualClock::default();
     (
@@ -18,7 +15,7 @@ fn engine(
 }
 
 /// Fills the table with other keys, and returns how many were allowed.
-fn crowd(engine: &Engine<tidegate::MemoryStore, ManualClock>) -> usize {
+fn crowd(engine: &Engine) -> usize {
     let others: Vec<String> = (0..40).map(|other| format!("other-{other}")).collect();
     let allows = |other: &&String| {
         let attributes = [("user", other.as_str())];
@@ -134,7 +131,7 @@ const NARROW_AND_WIDE: &str = "\
     [[rule]]\nname = \"wide\"\nkey = [\"tenant\"]\nmissing = \"skip\"\n\
     sliding = { max = 2, per = \"1s\", parts = 4 }\n";
 
-fn check(engine: &Engine<tidegate::MemoryStore, ManualClock>, attribute: &str, key: u64) -> bool {
+fn check(engine: &Engine, attribute: &str, key: u64) -> bool {
     let key = key.to_string();
     let attributes = [(attribute, key.as_str())];
     engine.check(&Request::new("default", &attributes)).block().unwrap().is_allowed()

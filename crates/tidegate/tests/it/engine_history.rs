@@ -8,14 +8,14 @@ use std::time::Duration;
 use tidegate::durable::FileOptions;
 use tidegate::policy::{Condition, Durability, Grant, Limit, Override, Policy, RuleId};
 use tidegate::testing::CrashDisk;
-use tidegate::{Engine, ManualClock, MemoryStore, Request, Store, Timestamp, WhenFull};
+use tidegate::{Engine, ManualClock, MemoryStore, Request, Timestamp, WhenFull};
 
 /// Midnight, a while after 1970.
 const START: u64 = 86_400 * 20_000;
 
 /// An engine, a clock and a way to restart.
-struct Desk<S: Store> {
-    engine: Engine<S, ManualClock>,
+struct Desk {
+    engine: Engine,
     clock: ManualClock,
     looks: bool,
 }
@@ -34,7 +34,7 @@ fn on_ada(limit: &str) -> Override {
     Override::new(vec![Condition::new("user", ["ada"]).unwrap()], Grant::Limit(limit))
 }
 
-impl<S: Store> Desk<S> {
+impl Desk {
     fn wait(&self, duration: Duration) -> &Self {
         self.look();
         self.clock.advance(duration);
@@ -86,7 +86,7 @@ impl<S: Store> Desk<S> {
     }
 }
 
-fn in_memory(text: &str, looks: bool) -> Desk<MemoryStore> {
+fn in_memory(text: &str, looks: bool) -> Desk {
     let clock = ManualClock::new(Timestamp::from_secs(START));
     let store = MemoryStore::new(10_000, WhenFull::Deny).unwrap();
     Desk {
@@ -96,12 +96,7 @@ fn in_memory(text: &str, looks: bool) -> Desk<MemoryStore> {
     }
 }
 
-fn on_disk(
-    text: &str,
-    disk: &CrashDisk,
-    clock: &ManualClock,
-    looks: bool,
-) -> Desk<tidegate::durable::FileStore> {
+fn on_disk(text: &str, disk: &CrashDisk, clock: &ManualClock, looks: bool) -> Desk {
     let options = FileOptions::default().max_keys(10_000).least_durability(Durability::Fsync);
     let store = options.open_on(Arc::new(disk.clone())).unwrap();
     let engine = Engine::builder(policy(text)).store(store).clock(clock.clone()).build().unwrap();

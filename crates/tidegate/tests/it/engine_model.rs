@@ -748,7 +748,7 @@ fn policy(rules: &[(u8, Given)]) -> Policy {
 }
 
 struct Run {
-    engine: Engine<MemoryStore, ManualClock>,
+    engine: Engine,
     clock: ManualClock,
     model: Model,
     rules: Vec<(u8, Given)>,

@@ -51,7 +51,7 @@ fn policy(kinds: &[usize], number: u64) -> Policy {
 
 /// One of two engines that see the same trace.
 struct Side {
-    engine: Engine<MemoryStore, ManualClock>,
+    engine: Engine,
     clock: ManualClock,
     /// The last idempotency key, if requests have them.
     keys: Option<u64>,

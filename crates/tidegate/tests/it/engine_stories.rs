@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use tidegate::policy::{Policy, RuleId};
-use tidegate::{Engine, HoldId, ManualClock, MemoryStore, Report, Request, Timestamp, WaitError};
+use tidegate::{Engine, HoldId, ManualClock, Report, Request, Timestamp, WaitError};
 
-type Desk = (Engine<MemoryStore, ManualClock>, ManualClock);
+type Desk = (Engine, ManualClock);
 
 fn desk(policy: &str) -> Desk {
     let policy = Policy::from_toml(policy).unwrap_or_else(|errors| panic!("{errors}"));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use tidegate::policy::Policy;
-use tidegate::{Engine, ManualClock, MemoryStore, Request};
+use tidegate::{Engine, ManualClock, Request};
 
 fn policy(max: u64) -> Policy {
     let text = format!(
@@ -34,14 +34,14 @@ fn policy(max: u64) -> Policy {
 const MAX: u64 = 1_000_000;
 const RULES: [&str; 4] = ["user", "org", "all", "bucket"];
 
-fn left(engine: &Engine<MemoryStore, ManualClock>, attributes: &[(&str, &str)]) -> Vec<u64> {
+fn left(engine: &Engine, attributes: &[(&str, &str)]) -> Vec<u64> {
     let report = engine.peek(&Request::new("default", attributes).cost(0)).block().unwrap();
     assert_eq!(report.rules().map(|it| it.rule.name()).collect::<Vec<_>>(), RULES);
     report.rules().map(|it| it.decision.remaining()).collect()
 }
 
 /// One worker: charges, reserves, settles; reports what stays charged to its organisation.
-fn work(engine: &Engine<MemoryStore, ManualClock>, number: u64, steps: u64) -> u64 {
+fn work(engine: &Engine, number: u64, steps: u64) -> u64 {
     let org = (number % 2).to_string();
     let mut charged = 0;
     for step in 0..steps {

@@ -53,7 +53,7 @@ fn text(rules: &[Rule]) -> String {
     rules.iter().enumerate().map(rule).collect()
 }
 
-fn engine(rules: &[Rule], steps: &[Step]) -> (Engine<MemoryStore, ManualClock>, ManualClock) {
+fn engine(rules: &[Rule], steps: &[Step]) -> (Engine, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_secs(START));
     let store = MemoryStore::new(100, WhenFull::Deny).unwrap();
     let policy = Policy::from_toml(&text(rules)).unwrap();

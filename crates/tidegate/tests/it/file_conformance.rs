@@ -66,7 +66,7 @@ fn reservations_that_no_rule_limits_are_durable_when_everything_is() {
     let open = Request::new("default", &[("user", "ada")]).idempotency_key("open");
     let done = open.idempotency_key("done");
     let engine = opened();
-    let hold = |engine: &Engine<_, _>, request| engine.reserve(request).block().unwrap().hold();
+    let hold = |engine: &Engine, request| engine.reserve(request).block().unwrap().hold();
     let (open_hold, done_hold) = (hold(&engine, &open), hold(&engine, &done));
     assert!(engine.commit(done_hold.unwrap(), None).block().is_ok());
     drop(engine);

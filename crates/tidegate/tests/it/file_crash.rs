@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidegate::HoldId;
-use tidegate::durable::{FileOptions, FileStore, OpenError};
+use tidegate::durable::{FileOptions, OpenError};
 use tidegate::testing::{CrashDisk, Dice};
 
 use script::Story;
@@ -50,7 +50,7 @@ impl Run {
         Self { durability, options, story, acknowledged: HashMap::new() }
     }
 
-    fn open(&self, disk: &CrashDisk) -> Result<World<FileStore>, OpenError> {
+    fn open(&self, disk: &CrashDisk) -> Result<World, OpenError> {
         let disk = Arc::new(disk.clone());
         let mut world = World::open(self.durability, self.options, disk, self.story.now)?;
         world.holds = self.acknowledged.clone();

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidegate::durable::{self, Disk, FileOptions, FileStore, Filter, Ledger, OpenError, TotalsBy};
+use tidegate::durable::{self, Disk, FileOptions, Filter, Ledger, OpenError, TotalsBy};
 use tidegate::policy::Policy;
 use tidegate::testing::CrashDisk;
 use tidegate::{Engine, ManualClock, Request, Timestamp};
 
-type Durable = Engine<FileStore, ManualClock>;
+type Durable = Engine;
 type Files = BTreeMap<String, Vec<u8>>;
 
 fn open(disk: &CrashDisk, size: u64) -> Result<Durable, OpenError> {

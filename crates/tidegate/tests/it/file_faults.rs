@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::durable::{FileOptions, FileStore, OpenError};
+use tidegate::durable::{FileOptions, OpenError};
 use tidegate::policy::Policy;
 use tidegate::testing::{CrashDisk, Fault};
 use tidegate::{Engine, ManualClock, Report, Request, Timestamp};
 
-type Durable = Engine<FileStore, ManualClock>;
+type Durable = Engine;
 
 fn policy(on_error: &str) -> Policy {
     let text = format!(
@@ -64,13 +64,13 @@ fn one_failure_at_every_call_loses_nothing_and_charges_nothing() {
             };
             // A slow thread may see only that the write was repeated, and no outage.
             let mut charged = work(&engine, 12);
-            engine.file_store().wait_until_it_works();
+            engine.file_store().unwrap().wait_until_it_works();
             charged += work(&engine, 3);
             // How many calls it takes depends on what is written together.
             for _ in 0..100 {
                 if disk.calls() < call {
                     charged += work(&engine, 1);
-                    engine.file_store().wait_until_it_works();
+                    engine.file_store().unwrap().wait_until_it_works();
                 }
             }
             assert!(disk.calls() >= call, "{fault:?} has come at call {call}");
@@ -97,10 +97,10 @@ fn a_full_disk_is_an_outage_that_charges_nothing_and_ends() {
         let report = check(&engine);
         assert!(report.is_outage());
         assert_eq!(report.is_allowed(), on_error == "allow");
-        assert!(engine.file_store().failure().is_some());
+        assert!(engine.file_store().unwrap().failure().is_some());
         assert_eq!(used(&engine), charged, "error attempts are not charged");
         disk.set_full(false);
-        engine.file_store().wait_until_it_works();
+        engine.file_store().unwrap().wait_until_it_works();
         assert_eq!(work(&engine, 5), 5);
         assert_eq!(used(&engine), charged + 5);
         let after = open(&disk.crash(1), on_error).unwrap();
@@ -125,7 +125,7 @@ fn a_repeat_in_an_outage_releases_nothing_twice() {
     disk.resume();
     let outages: Vec<bool> = results.map(|it| it.block().unwrap().is_outage()).to_vec();
     disk.set_full(false);
-    engine.file_store().wait_until_it_works();
+    engine.file_store().unwrap().wait_until_it_works();
     let kept = if outages[0] { 0 } else { 3 };
     assert_eq!(used(&engine), 12 + kept, "{outages:?}");
     assert!(!engine.check(&old).block().unwrap().is_outage());
@@ -279,7 +279,7 @@ fn bookings_of_an_exhausted_limit_are_an_outage() {
     let look = engine.check(&booking.cost(0)).block().unwrap();
     assert!(!look.is_outage() && !look.is_allowed(), "this charges nothing");
     disk.set_full(false);
-    engine.file_store().wait_until_it_works();
+    engine.file_store().unwrap().wait_until_it_works();
     assert!(!engine.check(&booking).block().unwrap().is_allowed());
     let usage = engine.usage(&booking).block().unwrap();
     assert_eq!(usage[0].used, 40, "what was not acknowledged is not booked");
@@ -332,7 +332,7 @@ fn undone_reservations_leave_no_cooldown() {
     let failed = users.iter().find(|user| reserve(user).is_outage());
     let failed = failed.expect("the disk is full");
     disk.set_full(false);
-    engine.file_store().wait_until_it_works();
+    engine.file_store().unwrap().wait_until_it_works();
     let report = reserve(failed);
     assert!(report.is_allowed(), "{report:?}");
     assert!(!reserve(failed).is_allowed(), "this one has begun a cooldown");

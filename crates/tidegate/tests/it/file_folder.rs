@@ -4,13 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidegate::durable::{self, FileOptions, FileStore, OpenError, RepairAction};
+use tidegate::durable::{self, FileOptions, OpenError, RepairAction};
 use tidegate::policy::Policy;
 use tidegate::{Engine, ManualClock, Report, Request, Timestamp};
 
 use crate::file_store::TempFolder;
 
-type Durable = Engine<FileStore, ManualClock>;
+type Durable = Engine;
 
 fn open(folder: &Path) -> Result<Durable, OpenError> {
     let policy = "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\n\
@@ -39,7 +39,7 @@ fn begun(name: &str) -> (TempFolder, PathBuf, Durable) {
     let state = folder.path().join("state");
     let engine = open(&state).unwrap();
     (0..3).for_each(|_| assert!(!check(&engine).is_outage()));
-    assert!(engine.file_store().failure().is_none());
+    assert!(engine.file_store().unwrap().failure().is_none());
     (folder, state, engine)
 }
 
@@ -66,14 +66,14 @@ fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
 /// Fails unless nothing is acknowledged, and the reason names what has changed.
 fn assert_refused(engine: &Durable, reason: &str) {
     // Seen before anything is written, so that a daemon without requests is not ready either.
-    let failure = engine.file_store().failure().expect("it is noticed").to_string();
+    let failure = engine.file_store().unwrap().failure().expect("it is noticed").to_string();
     assert!(failure.contains(reason), "{failure}");
     for _ in 0..3 {
         assert!(check(engine).is_outage());
     }
-    assert!(engine.file_store().failure().unwrap().to_string().contains(reason));
+    assert!(engine.file_store().unwrap().failure().unwrap().to_string().contains(reason));
     assert!(engine.note("default", "a note").block().is_err());
-    assert!(engine.file_store().take_snapshot().is_err());
+    assert!(engine.file_store().unwrap().take_snapshot().is_err());
     assert_eq!(used(engine), 3, "what was not acknowledged is not charged");
 }
 
@@ -103,7 +103,7 @@ fn a_folder_that_comes_back_ends_the_outage() {
     fs::rename(&state, &away).unwrap();
     assert_refused(&engine, "was removed");
     fs::rename(&away, &state).unwrap();
-    engine.file_store().wait_until_it_works();
+    engine.file_store().unwrap().wait_until_it_works();
     assert!(!check(&engine).is_outage());
     assert_eq!(used(&engine), 4);
     drop(engine);
@@ -142,7 +142,7 @@ fn a_log_that_is_emptied_while_in_use_is_an_outage() {
     let (_folder, state, engine) = begun("emptied");
     fs::File::create(state.join("0000000001.log")).unwrap();
     assert!(check(&engine).is_outage());
-    let failure = engine.file_store().failure().unwrap().to_string();
+    let failure = engine.file_store().unwrap().failure().unwrap().to_string();
     assert!(failure.contains("0000000001.log was cut short"), "{failure}");
     drop(engine);
     assert!(matches!(open(&state), Err(OpenError::Damaged { .. })));
@@ -168,15 +168,15 @@ fn a_removed_lock_lets_no_other_process_in() {
 #[test]
 fn outages_are_counted_however_short_they_are() {
     let (folder, state, engine) = begun("short");
-    assert_eq!(engine.file_store().counts().outages, 0);
+    assert_eq!(engine.file_store().unwrap().counts().outages, 0);
     let away = folder.path().join("away");
     fs::rename(&state, &away).unwrap();
     assert!(check(&engine).is_outage());
     fs::rename(&away, &state).unwrap();
-    engine.file_store().wait_until_it_works();
-    assert!(engine.file_store().failure().is_none());
-    assert_eq!(engine.file_store().counts().outages, 1);
-    let last = engine.file_store().last_failure().unwrap().to_string();
+    engine.file_store().unwrap().wait_until_it_works();
+    assert!(engine.file_store().unwrap().failure().is_none());
+    assert_eq!(engine.file_store().unwrap().counts().outages, 1);
+    let last = engine.file_store().unwrap().last_failure().unwrap().to_string();
     assert!(last.contains("was removed"), "{last}");
 }
 
@@ -199,7 +199,7 @@ fn a_link_that_leads_elsewhere_is_another_folder() {
 fn begun_with_older_segments(name: &str) -> (TempFolder, PathBuf, Durable) {
     let (folder, state, engine) = begun(name);
     for _ in 0..2 {
-        engine.file_store().take_snapshot().unwrap();
+        engine.file_store().unwrap().take_snapshot().unwrap();
     }
     assert_eq!(contents(&state).len(), 6, "three segments, a snapshot, the marker and the lock");
     (folder, state, engine)
@@ -213,9 +213,9 @@ fn files_of_the_ledger_that_are_removed_while_in_use_are_an_outage() {
         fs::rename(state.join(file), &away).unwrap();
         assert_refused(&engine, &format!("{file} was removed"));
         fs::rename(&away, state.join(file)).unwrap();
-        engine.file_store().wait_until_it_works();
+        engine.file_store().unwrap().wait_until_it_works();
         assert!(!check(&engine).is_outage());
-        assert!(engine.file_store().failure().is_none());
+        assert!(engine.file_store().unwrap().failure().is_none());
         drop(engine);
         assert_eq!(used(&open(&state).unwrap()), 4);
         let report = durable::check(&state).unwrap();
@@ -235,7 +235,7 @@ fn other_files_may_come_and_go() {
     // The store removes files, too: the snapshot before, and segments that it rewrites.
     assert_eq!(engine.erase("user", "ada").unwrap(), 1);
     assert!(!check(&engine).is_outage());
-    assert!(engine.file_store().failure().is_none());
+    assert!(engine.file_store().unwrap().failure().is_none());
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_folder_whose_files_were_removed_does_not_count_as_new() {
     for takes_snapshot in [false, true] {
         let (_folder, state, engine) = begun(if takes_snapshot { "gone-all" } else { "gone" });
         if takes_snapshot {
-            engine.file_store().take_snapshot().unwrap();
+            engine.file_store().unwrap().take_snapshot().unwrap();
         }
         drop(engine);
         for (name, _) in contents(&state) {

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::{env, fs, process, thread};
 
-use tidegate::durable::{FileOptions, FileStore, OpenError};
+use tidegate::durable::{FileOptions, OpenError};
 use tidegate::policy::Policy;
 use tidegate::testing::Dice;
 use tidegate::{Engine, ManualClock, Request, Timestamp};
@@ -15,7 +15,7 @@ use tidegate::{Engine, ManualClock, Request, Timestamp};
 const FOLDER: &str = "TIDEGATE_KILLED_FOLDER";
 const THREADS: u64 = 4;
 
-fn open(folder: &Path) -> Result<Engine<FileStore, ManualClock>, OpenError> {
+fn open(folder: &Path) -> Result<Engine, OpenError> {
     let policy = "[[rule]]\nname = \"calls\"\nkey = [\"thread\"]\n\
                   quota = { max = 1000000, per = \"day\" }\ndurability = \"flush\"\n\
                   [[rule]]\nname = \"all\"\nquota = { max = 1000000, per = \"day\" }";
@@ -28,7 +28,7 @@ fn open(folder: &Path) -> Result<Engine<FileStore, ManualClock>, OpenError> {
         .unwrap())
 }
 
-fn used(engine: &Engine<FileStore, ManualClock>, thread: &str) -> [u64; 2] {
+fn used(engine: &Engine, thread: &str) -> [u64; 2] {
     let attributes = [("thread", thread)];
     let report = engine.peek(&Request::new("default", &attributes).cost(0)).block().unwrap();
     let left: Vec<u64> = report.rules().map(|it| it.decision.remaining()).collect();

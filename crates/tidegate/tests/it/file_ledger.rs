@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate::durable::{
-    self, Disk, EntryKind, FileOptions, FileStore, Filter, Ledger, LedgerEntry, TotalsBy,
+    self, Disk, EntryKind, FileOptions, Filter, Ledger, LedgerEntry, TotalsBy,
 };
 use tidegate::policy::{Condition, Policy, RuleId};
 use tidegate::testing::CrashDisk;
@@ -12,7 +12,7 @@ use tidegate::{Commit, Engine, ManualClock, Outage, Request, Timestamp};
 
 use crate::allocations::peak_bytes;
 
-type Durable = Engine<FileStore, ManualClock>;
+type Durable = Engine;
 
 const QUOTA: &str = "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\n\
                      quota = { max = 1000, per = \"day\" }\ndurability = \"flush\"";
@@ -59,7 +59,7 @@ fn a_snapshot_of_many_keys_has_several_batches() {
     let disk = CrashDisk::new();
     let engine = open(&disk, 1 << 30);
     (0..80_000).for_each(|user| check(&engine, &user.to_string()));
-    engine.file_store().take_snapshot().unwrap();
+    engine.file_store().unwrap().take_snapshot().unwrap();
     let files = disk.contents();
     let (_, snapshot) = files.iter().find(|(name, _)| name.ends_with(".snapshot")).unwrap();
     let lens = batches(snapshot);
@@ -99,7 +99,7 @@ fn an_edit_writes_what_it_changes() {
         let engine = open(&disk, 1 << 30);
         assert_eq!(engine.overlay(), overlay);
         assert!(engine.changes_since(0).len() >= 300);
-        engine.file_store().take_snapshot().unwrap();
+        engine.file_store().unwrap().take_snapshot().unwrap();
         let removed = [Condition::new("user", ["user-7"]).unwrap()];
         let _ = engine.drop_override("root", &RuleId::named("calls"), &removed).block().unwrap();
         let _ = engine.set_override("root", &RuleId::named("calls"), given(7)).block().unwrap();
@@ -146,9 +146,9 @@ fn a_note_of_the_engine_is_none_of_the_host() {
         let _ = engine.check(&request).block();
         let _ = engine.reserve(&request).block();
     }
-    assert!(engine.file_store().failure().is_some());
+    assert!(engine.file_store().unwrap().failure().is_some());
     disk.set_full(false);
-    engine.file_store().wait_until_it_works();
+    engine.file_store().unwrap().wait_until_it_works();
     check(&engine, "ada");
     let undone: Vec<LedgerEntry> =
         entries(&disk).into_iter().filter(|entry| entry.cause.is_some()).collect();
@@ -282,7 +282,7 @@ fn a_reset_helps_a_quota_that_was_charged_in_the_future() {
     let ada = Request::new("default", &[("user", "ada")]);
     assert!(open(400).check(&ada.cost(1_000)).block().unwrap().is_allowed());
     let engine = open(0);
-    assert!(engine.file_store().last_time() > Timestamp::from_nanos(20_399 * day));
+    assert!(engine.file_store().unwrap().last_time() > Timestamp::from_nanos(20_399 * day));
     assert!(!engine.check(&ada).block().unwrap().is_allowed());
     assert_eq!(engine.forget(&ada).block(), Ok(true));
     assert!(engine.check(&ada).block().unwrap().is_allowed());
@@ -316,7 +316,7 @@ fn enrolments_survive_a_restart_and_are_written_once() {
     assert_eq!(engine.enrol(&ada).block().unwrap().known, 1);
     engine.close_round("default", None).block().unwrap();
     assert_eq!(engine.peek(&ada).block().unwrap().remaining(), Some(6));
-    engine.file_store().take_snapshot().unwrap();
+    engine.file_store().unwrap().take_snapshot().unwrap();
     drop(engine);
     assert_eq!(open().peek(&ada).block().unwrap().remaining(), Some(6));
     let enrolled: Vec<LedgerEntry> =

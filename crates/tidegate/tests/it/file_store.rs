@@ -9,7 +9,7 @@ use tidegate::durable::{
 use tidegate::policy::{Durability, Policy, RuleId};
 use tidegate::{Ban, Commit, Engine, ManualClock, Refund, Request, SettleError, Timestamp};
 
-type Desk = Engine<FileStore, ManualClock>;
+type Desk = Engine;
 
 /// A folder that is removed at the end.
 pub(crate) struct TempFolder(PathBuf);
@@ -77,7 +77,7 @@ fn charges_survive_a_restart() {
     drop(desk);
 
     let desk = folder.open(QUOTA, &clock);
-    assert_eq!(desk.file_store().last_time(), Timestamp::from_secs(100));
+    assert_eq!(desk.file_store().unwrap().last_time(), Timestamp::from_secs(100));
     assert_eq!(left(&desk, &ada(1)), 3);
     assert!(!desk.check(&ada(4)).block().unwrap().is_allowed());
     assert_eq!(desk.commit(held, Some(1)).block().map(|done| done.charged), Ok(1));
@@ -129,7 +129,7 @@ fn refunds_happen_once_over_restarts() {
     assert!(desk.check(&ada(6)).block().unwrap().is_allowed());
     let hold = desk.reserve(&ada(4)).block().unwrap().hold().unwrap();
     assert_eq!(desk.commit(hold, None).block().map(|done| done.charged), Ok(4));
-    let refund = |desk: &Engine<_, _>| {
+    let refund = |desk: &Engine| {
         let of_request = desk.refund(&ada(2).idempotency_key("request")).block();
         (of_request, desk.refund_hold(hold, Refund::units(1).idempotency_key("hold")).block())
     };
@@ -139,7 +139,7 @@ fn refunds_happen_once_over_restarts() {
     for _ in 0..2 {
         let desk = folder.open(QUOTA, &clock);
         assert_eq!((refund(&desk), left(&desk, &ada(1))), ((Ok(2), Ok(1)), 3));
-        desk.file_store().take_snapshot().unwrap();
+        desk.file_store().unwrap().take_snapshot().unwrap();
     }
 }
 
@@ -154,7 +154,7 @@ fn restarts_cut_off_space_that_was_allocated_ahead() {
             .build()
             .unwrap();
         assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
-        desk.file_store().take_snapshot().unwrap();
+        desk.file_store().unwrap().take_snapshot().unwrap();
         assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
     }
     let files = std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().metadata().unwrap());
@@ -180,7 +180,7 @@ fn files_are_private_to_their_owner() {
     let (folder, clock) = (TempFolder::new("modes"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);
     assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
-    desk.file_store().take_snapshot().unwrap();
+    desk.file_store().unwrap().take_snapshot().unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(folder.path()), 0o700);
     for file in std::fs::read_dir(folder.path()).unwrap() {
@@ -265,9 +265,9 @@ fn snapshots_agree_with_the_log() {
         assert!(spend(&desk, user, cost));
     }
     let held = desk.reserve(&ada(3)).block().unwrap().hold().unwrap();
-    desk.file_store().take_snapshot().unwrap();
+    desk.file_store().unwrap().take_snapshot().unwrap();
     assert!(desk.check(&ada(3)).block().unwrap().is_allowed());
-    desk.file_store().take_snapshot().unwrap();
+    desk.file_store().unwrap().take_snapshot().unwrap();
     assert_eq!(folder.files("snapshot").len(), 1, "older ones are removed");
     drop(desk);
     let desk = folder.open(QUOTA, &clock);
@@ -525,7 +525,7 @@ fn a_good_snapshot_is_enough_for_a_repair() {
     let (folder, clock) = (TempFolder::new("snapshot-repair"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);
     assert!(desk.check(&ada(4)).block().unwrap().is_allowed());
-    desk.file_store().take_snapshot().unwrap();
+    desk.file_store().unwrap().take_snapshot().unwrap();
     drop(desk);
     let file = folder.path().join(folder.files(".log").pop().unwrap());
     let mut bytes = std::fs::read(&file).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use tidegate::durable::{FileOptions, FileStore, Filter};
+use tidegate::durable::{FileOptions, Filter};
 use tidegate::policy::Policy;
 use tidegate::testing::{CrashDisk, Dice};
 use tidegate::{Engine, ManualClock, Request, Timestamp};
@@ -13,7 +13,7 @@ use tidegate::{Engine, ManualClock, Request, Timestamp};
 const USERS: [&str; 3] = ["ada", "bob", "eve"];
 const THREADS: u64 = 6;
 
-fn open(disk: &CrashDisk, size: u64) -> Engine<FileStore, ManualClock> {
+fn open(disk: &CrashDisk, size: u64) -> Engine {
     let policy = Policy::from_toml(
         "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\nquota = { max = 100000, per = \"day\" }\n\
          [[rule]]\nname = \"all\"\nquota = { max = 100000, per = \"day\" }",
@@ -28,7 +28,7 @@ fn open(disk: &CrashDisk, size: u64) -> Engine<FileStore, ManualClock> {
 }
 
 /// What a user has used, and all of them together.
-fn used(engine: &Engine<FileStore, ManualClock>, user: &str) -> (u64, u64) {
+fn used(engine: &Engine, user: &str) -> (u64, u64) {
     let report = engine.peek(&Request::new("default", &[("user", user)]).cost(0)).block().unwrap();
     let left: Vec<u64> = report.rules().map(|it| it.decision.remaining()).collect();
     (100_000 - left[0], 100_000 - left[1])
@@ -36,7 +36,7 @@ fn used(engine: &Engine<FileStore, ManualClock>, user: &str) -> (u64, u64) {
 
 /// Reserves, commits and checks until the disk dies; counts what was acknowledged and what was
 /// sent.
-fn work(engine: &Engine<FileStore, ManualClock>, seed: u64, sums: &[[AtomicU64; 2]; 3]) {
+fn work(engine: &Engine, seed: u64, sums: &[[AtomicU64; 2]; 3]) {
     let mut dice = Dice::new(seed);
     loop {
         let user = dice.below(3) as usize;

@@ -9,8 +9,7 @@ use tidegate::policy::{Condition, Policy, RuleId};
 use tidegate::shared::{Listing, RecordStore, SharedStore, Transaction};
 use tidegate::testing::{CrashDisk, DelayedRecords};
 use tidegate::{
-    Ban, CheckError, Engine, ManualClock, Outage, Report, Request, Store, Timestamp, Wait,
-    WaitError,
+    Ban, CheckError, Engine, ManualClock, Outage, Report, Request, Timestamp, Wait, WaitError,
 };
 
 /// Records that can be switched off.
@@ -42,7 +41,7 @@ impl RecordStore for Switched {
     }
 }
 
-type Node = Engine<SharedStore, ManualClock>;
+type Node = Engine;
 
 /// Engines as in several processes, with one store and one clock.
 struct Nodes {
@@ -59,7 +58,7 @@ impl Nodes {
         let engine = |_| {
             let store = SharedStore::new(Arc::clone(&records), b"a secret");
             let builder = Engine::builder(Policy::from_toml(policy).unwrap());
-            let Ok(engine) = builder.store(store).clock(clock.clone()).build();
+            let engine = builder.store(store).clock(clock.clone()).build().unwrap();
             engine
         };
         let engines: Vec<Node> = (0..count).map(engine).collect();
@@ -88,12 +87,12 @@ impl Nodes {
 const ADA: Request<'static> = Request::new("default", &[("user", "ada")]);
 const BOB: Request<'static> = Request::new("default", &[("user", "bob")]);
 
-fn check<S: Store>(engine: &Engine<S, ManualClock>, request: &Request<'_>) -> Report {
+fn check(engine: &Engine, request: &Request<'_>) -> Report {
     engine.check(request).block().unwrap()
 }
 
 /// How many of 1 000 requests are allowed.
-fn admitted<S: Store>(engine: &Engine<S, ManualClock>, request: &Request<'_>) -> u64 {
+fn admitted(engine: &Engine, request: &Request<'_>) -> u64 {
     (0..1_000).map(|_| u64::from(check(engine, request).is_allowed())).sum()
 }
 
@@ -509,7 +508,7 @@ fn a_full_disk_is_an_outage_with_local_shares_and_edits_apply_to_them() {
     let _ = engine.replace_policy("root", larger).block();
     assert_eq!(admitted(&engine, &ADA), 2, "what was charged counts under the new limit");
     disk.set_full(false);
-    engine.file_store().wait_until_it_works();
+    engine.file_store().unwrap().wait_until_it_works();
     let report = check(&engine, &ADA);
     assert!(!report.is_outage() && report.limit() == Some(1_000));
 }

@@ -2,12 +2,12 @@
 //! wrong with files.
 
 use tidegate::policy::{DescriptorNames, Policy, PolicyErrors, PolicyFile, RuleId};
-use tidegate::{Engine, ManualClock, MemoryStore, Request, RequestLimit, Timestamp, WindowUnit};
+use tidegate::{Engine, ManualClock, Request, RequestLimit, Timestamp, WindowUnit};
 
 type Entries<'a> = &'a [(&'a str, &'a str)];
 
 struct Desk {
-    engine: Engine<MemoryStore, ManualClock>,
+    engine: Engine,
     clock: ManualClock,
 }
 

@@ -20,7 +20,7 @@ const KINDS: [(&str, u64); 4] = [
     ("cooldown = \"1h\"", 1),
 ];
 
-type TestEngine = Engine<SharedStore, ManualClock>;
+type TestEngine = Engine;
 
 fn policy() -> String {
     let rule = |(kind, (limit, _)): (usize, &(&str, u64))| {
@@ -34,7 +34,7 @@ fn engines(records: &Arc<DelayedRecords>, clock: &ManualClock) -> Vec<TestEngine
         let bounds = StoreBounds::new(MAX_KEYS, WhenFull::Share);
         let store = SharedStore::new(Arc::clone(records), b"a secret").bounds(bounds);
         let builder = Engine::builder(Policy::from_toml(&policy()).unwrap());
-        let Ok(engine) = builder.store(store).clock(clock.clone()).build();
+        let engine = builder.store(store).clock(clock.clone()).build().unwrap();
         engine
     };
     (0..2).map(engine).collect()

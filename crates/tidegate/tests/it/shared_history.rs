@@ -73,7 +73,7 @@ fn versions_that_no_state_counts_under_are_forgotten_and_states_stay_exact() {
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
     let map = Arc::new(Map::default());
     let store = SharedStore::new(Arc::clone(&map), b"a secret");
-    let Ok(shared) = Engine::builder(policy(100)).store(store).clock(clock.clone()).build();
+    let shared = Engine::builder(policy(100)).store(store).clock(clock.clone()).build().unwrap();
     let memory = Engine::builder(policy(100)).clock(clock.clone()).build().unwrap();
     let left = |domain: &str, user: &str| {
         let attributes = [("user", user)];
@@ -121,7 +121,8 @@ fn versions_that_no_state_counts_under_are_forgotten_and_states_stay_exact() {
     }
     // Another engine reads the shorter history.
     let store = SharedStore::new(Arc::clone(&map), b"a secret");
-    let Ok(other) = Engine::builder(policy(100 + 1_299 % 13)).store(store).clock(clock).build();
+    let other =
+        Engine::builder(policy(100 + 1_299 % 13)).store(store).clock(clock).build().unwrap();
     let request = Request::new("carries", &[("user", "eve")]).cost(0);
     let eve = memory.peek(&request).block().unwrap().remaining();
     assert_eq!(other.peek(&request).block().unwrap().remaining(), eve);

@@ -17,7 +17,7 @@ use tidegate::shared::SharedStore;
 use tidegate::testing::{Dice, SteppedRecords};
 use tidegate::{Clock, Engine, HoldId, ManualClock, Request, SettleError, Timestamp};
 
-type Node = Engine<SharedStore, ManualClock>;
+type Node = Engine;
 type Pending<T> = Pin<Box<dyn Future<Output = T>>>;
 
 const NODES: usize = 2;
@@ -113,9 +113,8 @@ impl World {
         let clocks: Vec<ManualClock> = (0..NODES).map(|_| ManualClock::new(start)).collect();
         let engine = |clock: &ManualClock| {
             let store = SharedStore::new(Arc::clone(&records), b"a secret");
-            let Ok(engine) =
-                Engine::builder(policy(limit, is_paired)).store(store).clock(clock.clone()).build();
-            engine
+            let builder = Engine::builder(policy(limit, is_paired));
+            builder.store(store).clock(clock.clone()).build().unwrap()
         };
         let nodes: Vec<Node> = clocks.iter().map(engine).collect();
         let world = Self {

@@ -17,8 +17,8 @@ use tidegate::{
     Engine, Lease, ManualClock, Outage, Request, SystemClock, Timestamp, WaitError, Waiting,
 };
 
-type Node = Engine<SharedStore, ManualClock>;
-type Slot = Lease<SharedStore, ManualClock>;
+type Node = Engine;
+type Slot = Lease;
 
 /// Records in a map: each transaction is complete when it has been submitted.
 #[derive(Debug, Default)]
@@ -106,7 +106,7 @@ impl Nodes {
         let engine = |_| {
             let store = SharedStore::new(Arc::clone(&records), b"a secret");
             let builder = Engine::builder(Policy::from_toml(policy).unwrap());
-            let Ok(engine) = builder.store(store).clock(clock.clone()).build();
+            let engine = builder.store(store).clock(clock.clone()).build().unwrap();
             engine.synchronize().block().unwrap();
             engine
         };
@@ -449,12 +449,12 @@ fn lost_answers_grant_no_slot_twice_and_leave_none_behind() {
     let engine = |_| {
         let store = SharedStore::new(Arc::clone(&records), b"a secret");
         let builder = Engine::builder(Policy::from_toml(SLOTS).unwrap()).store(store);
-        let Ok(engine) = builder.clock(SystemClock::new()).build();
+        let engine = builder.clock(SystemClock::new()).build().unwrap();
         engine
     };
     let nodes: Vec<_> = (0..2).map(engine).collect();
     let (in_flight, lost) = (AtomicU64::new(0), AtomicU64::new(0));
-    let serve = |node: &Engine<SharedStore>| {
+    let serve = |node: &Engine| {
         let mut served = 0;
         while served < 15 {
             let Ok(slot) = node.acquire(&ANY, Some(Duration::from_secs(60))).block() else {

@@ -13,8 +13,8 @@ use tidegate::shared::SharedStore;
 use tidegate::testing::{DelayedRecords, Dice};
 use tidegate::{Clock, Engine, HoldId, Lease, ManualClock, Request, Timestamp, WaitError, Waiting};
 
-type Node = Engine<SharedStore, ManualClock>;
-type Wait<'a> = Waiting<'a, Lease<SharedStore, ManualClock>>;
+type Node = Engine;
+type Wait<'a> = Waiting<'a, Lease>;
 
 const NODES: usize = 3;
 const SLOTS: usize = 2;
@@ -256,7 +256,7 @@ fn engines_serve_their_waiters_as_one_queue_would() {
         let engine = |_| {
             let store = SharedStore::new(Arc::clone(&records), b"a secret");
             let builder = Engine::builder(Policy::from_toml(POLICY).unwrap());
-            let Ok(engine) = builder.store(store).clock(clock.clone()).build();
+            let engine = builder.store(store).clock(clock.clone()).build().unwrap();
             engine.synchronize().block().unwrap();
             engine
         };

@@ -66,7 +66,7 @@ fn an_edit_of_another_engine_that_a_program_cannot_serve_is_reported_to_it() {
 
 /// Engines as in several processes, on a clock that stands still.
 struct Nodes {
-    engines: Vec<Engine<SharedStore, ManualClock>>,
+    engines: Vec<Engine>,
     clock: ManualClock,
 }
 
@@ -76,7 +76,7 @@ impl Nodes {
         let engine = |_| {
             let store = SharedStore::new(Arc::clone(records), b"a secret");
             let builder = Engine::builder(Policy::from_toml(policy).unwrap());
-            let Ok(engine) = builder.store(store).clock(clock.clone()).build();
+            let engine = builder.store(store).clock(clock.clone()).build().unwrap();
             engine
         };
         Self { engines: (0..count).map(engine).collect(), clock }
@@ -239,7 +239,7 @@ fn a_repeat_whose_caller_is_gone_leaves_the_first_reservation() {
 }
 
 /// A slot without a wait in the queue, as soon as one is free.
-fn free_slot(node: &Engine<SharedStore, ManualClock>) -> Lease<SharedStore, ManualClock> {
+fn free_slot(node: &Engine) -> Lease {
     let acquire = || node.acquire(&ADA, Some(Duration::ZERO));
     let (mut waits, mut lease) = (acquire(), None);
     // Polled, not blocked on: behind a waiter that never leaves, it would block for ever.
@@ -286,7 +286,7 @@ fn slots_are_granted_in_order_and_never_twice() {
     let engine = || {
         let store = SharedStore::new(Arc::clone(&records), b"a secret");
         let builder = Engine::builder(Policy::from_toml(SLOTS).unwrap()).store(store);
-        let Ok(engine) = builder.clock(SystemClock::new()).build();
+        let engine = builder.clock(SystemClock::new()).build().unwrap();
         engine
     };
     let nodes = [engine(), engine()];

@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::durable::{FileOptions, FileStore};
+use tidegate::durable::FileOptions;
 use tidegate::policy::{Condition, Durability, Effective, Grant, Limit, Override, Policy, Rule};
 use tidegate::shared::SharedStore;
 use tidegate::testing::{CrashDisk, DelayedRecords, Dice};
 use tidegate::{
     Bucket, Carry, Clock, Cooldown, Debt, Engine, HoldId, ManualClock, MemoryStore, Quota, Rate,
-    Report, Request, Sliding, Store, Timestamp, Wait, WhenFull, Window,
+    Report, Request, Sliding, Timestamp, Wait, WhenFull, Window,
 };
 
 const USERS: [&str; 4] = ["ada", "adi", "bob", "bea"];
@@ -22,9 +22,9 @@ const MAX_KEYS: usize = 1_000;
 
 /// What is compared with an engine in memory.
 enum Other {
-    Disk(Engine<FileStore, ManualClock>, CrashDisk),
+    Disk(Engine, CrashDisk),
     /// Engines that share a store; each operation is one's, whichever comes.
-    Shared([Engine<SharedStore, ManualClock>; 2], usize),
+    Shared([Engine; 2], usize),
     /// Between two runs.
     Stopped,
 }
@@ -44,7 +44,7 @@ macro_rules! with_other {
 
 /// The same operations on both.
 struct Twins {
-    memory: Engine<MemoryStore, ManualClock>,
+    memory: Engine,
     other: Other,
     clock: ManualClock,
     rule: Rule,
@@ -77,7 +77,8 @@ impl Twins {
         let engine = || {
             let store = SharedStore::new(Arc::clone(&records), b"a secret");
             let policy = Policy::new([self.rule.clone()]).unwrap();
-            let Ok(engine) = Engine::builder(policy).store(store).clock(self.clock.clone()).build();
+            let engine =
+                Engine::builder(policy).store(store).clock(self.clock.clone()).build().unwrap();
             engine.synchronize().block().unwrap();
             engine
         };
@@ -143,7 +144,7 @@ impl Twins {
             13 => {
                 if let Other::Disk(engine, _) = &self.other {
                     self.log.push("snapshot".into());
-                    engine.file_store().take_snapshot().unwrap();
+                    engine.file_store().unwrap().take_snapshot().unwrap();
                 }
             }
             14 => {
@@ -237,10 +238,7 @@ fn seen(report: &Report) -> Seen {
 }
 
 /// What was decided, and what is used and on hold after it.
-fn check<S: Store>(
-    engine: &Engine<S, ManualClock>,
-    request: &Request<'_>,
-) -> (Seen, Vec<(u64, u64, u64)>) {
+fn check(engine: &Engine, request: &Request<'_>) -> (Seen, Vec<(u64, u64, u64)>) {
     let seen = seen(&engine.check(request).block().unwrap());
     let usage = engine.usage(request).block().unwrap();
     (seen, usage.iter().map(|it| (it.used, it.held, it.debt)).collect())

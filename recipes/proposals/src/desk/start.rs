@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use tidegate::durable::{FileOptions, FileStore, OpenError};
 use tidegate::policy::PolicyErrors;
-use tidegate::{CheckError, Clock, Engine, Outage, SettleError, SystemClock};
+use tidegate::{CheckError, Clock, Engine, EngineBuildError, Outage, SettleError, SystemClock};
 use tidegate_listen::Warnings;
 use tokio::sync::watch;
 
@@ -50,7 +50,7 @@ impl Desk {
             .store(store)
             .clock(Arc::clone(&clock))
             .build()
-            .map_err(OpenError::from)?;
+            .map_err(StartError::Build)?;
         // Holds that have expired are in the ledger before it is read.
         engine.tick();
         let parts = Parts {
@@ -131,6 +131,8 @@ pub enum StartError {
     Policy(PolicyErrors),
     /// The folder cannot be opened or read.
     Open(OpenError),
+    /// There is no engine on the store.
+    Build(EngineBuildError),
     /// The interpreter's URL needs certificates that cannot be read.
     Trust(TrustError),
     /// An entry of the ledger cannot be parsed.
@@ -153,6 +155,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Policy(error) => error.fmt(f),
             Self::Open(error) => error.fmt(f),
+            Self::Build(error) => error.fmt(f),
             Self::Trust(error) => error.fmt(f),
             Self::Entry { number, error } => write!(
                 f,

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tidegate::{Clock, Engine, ManualClock, MemoryStore, Store, StoreBounds, Timestamp, WhenFull};
+use tidegate::{Engine, ManualClock, MemoryStore, StoreBounds, Timestamp, WhenFull};
 
 use super::{Claimed, MessageLimiter};
 use crate::limits::{Algorithm, Limits, UserLimit};
@@ -9,7 +9,7 @@ use crate::update::Message;
 mod log;
 mod outage;
 
-fn limiter(limits: &Limits, clock: &ManualClock) -> MessageLimiter<MemoryStore, ManualClock> {
+fn limiter(limits: &Limits, clock: &ManualClock) -> MessageLimiter {
     MessageLimiter::new(
         Engine::builder(limits.policy().unwrap()).clock(clock.clone()).build().unwrap(),
     )
@@ -24,11 +24,7 @@ fn message(user: u64, update_id: i64) -> Message {
 }
 
 /// What remains after an allowed message; `None` if it is denied or a duplicate.
-async fn pass<S, C>(limiter: &MessageLimiter<S, C>, message: Message) -> Option<u64>
-where
-    S: Store,
-    C: Clock + Send + Sync + 'static,
-{
+async fn pass(limiter: &MessageLimiter, message: Message) -> Option<u64> {
     let checked = limiter.check(&message).await;
     let remaining = checked.remaining;
     (limiter.claim(checked).await == Claimed::First).then(|| remaining.unwrap_or(u64::MAX))

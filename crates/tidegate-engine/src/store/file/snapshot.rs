@@ -19,7 +19,6 @@ use crate::store::block_on;
 use crate::store::memory::{StateImage, Width};
 use crate::store::record::ByteWriter;
 use crate::store::record::{ActionsRecord, KeyRecord, Record, RoundRecord, RuleImage};
-use crate::store::sealed::Store as _;
 use crate::transition::HoldItem;
 
 impl FileStoreInner {

@@ -13,14 +13,13 @@ use super::{
 };
 use crate::cycle::Times;
 use crate::history::{Current, History, KeyRef, RuleHistory, StoredState};
-use crate::store::sealed::Store as _;
 
 impl MemoryStore {
     /// Adopts a new set of rules. The first call for a set of rules does it.
     ///
     /// The time of the change is read after the new version is visible, so no charge under the old
     /// rules is later than it.
-    pub(super) fn adopt_now(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {
+    pub(in crate::store) fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {
         let mut history = write(&self.history);
         if self.version.load(Ordering::SeqCst) >= adoption.version {
             return;
@@ -46,7 +45,7 @@ impl MemoryStore {
     }
 
     /// Closes a round of a domain, and returns how many were closed.
-    pub(crate) fn close_round_now(&self, domain: &str, times: Times) -> u64 {
+    pub(crate) fn close_round(&self, domain: &str, times: Times) -> u64 {
         let mut history = write(&self.history);
         let changed = Arc::make_mut(&mut history).close_round(domain, times);
         let closed = self.rounds(domain).fetch_add(1, Ordering::AcqRel) + 1;

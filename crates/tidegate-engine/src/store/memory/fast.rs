@@ -96,7 +96,7 @@ impl MemoryStore {
 
     /// Prefetches the home line of a charge's key.
     #[inline(always)]
-    pub(super) fn fetch_line(&self, charge: &FastCharge<'_>) {
+    pub(in crate::store) fn fetch_line(&self, charge: &FastCharge<'_>) {
         match Width::of(charge.limit) {
             Width::Narrow => {
                 self.narrow.fetch(charge.hash);

@@ -23,7 +23,7 @@ impl MemoryStore {
     ///
     /// The hold tables are locked meanwhile, so no decision that is recorded comes in between. The
     /// records are several: after a crash before the last one is durable, some states may be back.
-    pub(super) fn forget_all_now(&self, scope: ForgetScope<'_>, times: Times) -> u64 {
+    pub(in crate::store) fn forget_all(&self, scope: ForgetScope<'_>, times: Times) -> u64 {
         let mut tables = self.tables();
         self.expire_holds(&mut tables, times);
         tables.shared.forget(|family| scope.has(family));

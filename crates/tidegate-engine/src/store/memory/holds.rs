@@ -178,7 +178,6 @@ impl MemoryStore {
     }
 
     /// How durable a settlement of a hold has to be.
-    #[cfg(feature = "durable")]
     pub(crate) fn durability_of_hold(&self, id: HoldId) -> Option<Durability> {
         let tables = self.tables();
         let most = tables.hold(id)?.items.iter().map(|item| self.durable(item.durability)).max();
@@ -390,7 +389,7 @@ impl MemoryStore {
     }
 
     /// Drops the states of a plan's keys; true if there were any. Holds stay.
-    pub(super) fn forget_now(&self, plan: &Plan<'_>, times: Times) -> bool {
+    pub(in crate::store) fn forget(&self, plan: &Plan<'_>, times: Times) -> bool {
         let mut tables = self.tables();
         self.expire_holds(&mut tables, times);
         let key = |charge: &Charge<'_>| KeyToChange {

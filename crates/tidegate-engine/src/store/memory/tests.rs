@@ -11,7 +11,6 @@ use super::edits::MOST_SUPERSEDED;
 use super::*;
 use crate::any_limit::NO_PERIOD;
 use crate::plan::{IdempotencyKey, PlanTime};
-use crate::store::sealed::Store as _;
 use crate::{Engine, Request};
 
 /// The most bytes per key that a growing table takes, from a number of keys on.
@@ -89,7 +88,7 @@ fn slots_claimed_for_a_removed_rule_are_free_again() {
 fn bytes_after(
     policy: &str,
     users: std::ops::Range<usize>,
-    then: impl Fn(&Engine<MemoryStore, ManualClock>, &Request<'_>),
+    then: impl Fn(&Engine, &Request<'_>),
 ) -> (usize, usize) {
     let clock = ManualClock::new(Timestamp::from_secs(1));
     let engine = Engine::builder(Policy::from_toml(policy).unwrap()).clock(clock).build().unwrap();
@@ -134,7 +133,7 @@ fn overflow_counters_take_at_most_an_eighth_of_the_table_for_all_rules() {
     let policy = format!("[server]\nmax_keys = 100_000\n{rule}{other}{third}");
     let clock = ManualClock::new(Timestamp::from_secs(1));
     let engine = Engine::builder(Policy::from_toml(&policy).unwrap()).clock(clock).build().unwrap();
-    let overflow = || lock(&engine.store().tables).shared.bytes();
+    let overflow = || lock(&engine.store().table().tables).shared.bytes();
     for user in 0..100_000 {
         if user == 33_000 {
             assert_eq!(overflow(), 0);
@@ -144,7 +143,7 @@ fn overflow_counters_take_at_most_an_eighth_of_the_table_for_all_rules() {
         let _ = engine.check(&Request::new("default", &attributes)).block().unwrap();
     }
     assert!(engine.len() <= 100_000);
-    let most = engine.store().narrow.max_bytes() / 8;
+    let most = engine.store().table().narrow.max_bytes() / 8;
     assert!((most / 2..=most + 1_000).contains(&overflow()), "{} of {most}", overflow());
 }
 
@@ -188,14 +187,15 @@ fn left_of_bucket(from: usize, rate: impl Fn(usize) -> usize) -> u64 {
 }
 
 struct Edited {
-    engine: Engine<MemoryStore, ManualClock>,
+    engine: Engine,
+    clock: ManualClock,
     /// The most versions that a rule without patterns had, and one with patterns.
     versions: [usize; 2],
 }
 
 impl Edited {
     /// Edits all rules every second, and calls a function after each edit.
-    fn run(mut after: impl FnMut(&Engine<MemoryStore, ManualClock>, usize)) -> Self {
+    fn run(mut after: impl FnMut(&Engine, usize)) -> Self {
         let policies: Vec<Policy> = (0..6).map(edited_policy).collect();
         let clock = ManualClock::new(Timestamp::from_secs(1));
         let engine = Engine::builder(policies[0].clone()).clock(clock.clone()).build().unwrap();
@@ -211,26 +211,22 @@ impl Edited {
             }
         }
         clock.advance(std::time::Duration::from_millis(1_500));
-        Self { engine, versions }
+        Self { engine, clock, versions }
     }
 }
 
-fn charge(engine: &Engine<MemoryStore, ManualClock>, domain: &str, user: &str, cost: u64) {
+fn charge(engine: &Engine, domain: &str, user: &str, cost: u64) {
     let attributes = [("user", user)];
     let request = Request::new(domain, &attributes).cost(cost);
     assert!(engine.check(&request).block().unwrap().is_allowed(), "{domain} {user}");
 }
 
-fn left(engine: &Engine<MemoryStore, ManualClock>, domain: &str, user: &str) -> u64 {
+fn left(engine: &Engine, domain: &str, user: &str) -> u64 {
     let attributes = [("user", user)];
     engine.peek(&Request::new(domain, &attributes)).block().unwrap().remaining().unwrap()
 }
 
-fn hold(
-    engine: &Engine<MemoryStore, ManualClock>,
-    (domain, user): (&str, &str),
-    cost: u64,
-) -> HoldId {
+fn hold(engine: &Engine, (domain, user): (&str, &str), cost: u64) -> HoldId {
     let attributes = [("user", user)];
     let request = Request::new(domain, &attributes).cost(cost);
     engine.reserve(&request).block().unwrap().hold().unwrap()
@@ -239,7 +235,7 @@ fn hold(
 #[test]
 fn ten_thousand_edits_leave_states_exact_and_histories_bounded() {
     let mut holds = Vec::new();
-    let Edited { engine, versions } = Edited::run(|engine, edit| {
+    let Edited { engine, clock, versions } = Edited::run(|engine, edit| {
         if edit % 1_000 == 0 {
             charge(engine, "exact", &format!("at-{edit}"), 60_000);
             charge(engine, "quota", &format!("at-{edit}"), 100);
@@ -287,7 +283,7 @@ fn ten_thousand_edits_leave_states_exact_and_histories_bounded() {
     assert_eq!(left(&engine, "exact", "held"), left_of_bucket(500, rate_after));
     assert!(versions[0] <= MOST_SUPERSEDED && versions[1] <= 2 * MOST_SUPERSEDED, "{versions:?}");
     // What counts as fully used comes back like everything else.
-    engine.clock().advance(std::time::Duration::from_secs(200_000));
+    clock.advance(std::time::Duration::from_secs(200_000));
     assert_eq!(left(&engine, "pattern", "vip-2"), 100_000);
     assert_eq!(left(&engine, "pattern", "at-0"), 100_000);
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_policy::policy::Durability;
+use tidegate_table::SystemClock;
+use tidegate_table::clock::Clock;
 
 use crate::store::Outage;
 use crate::store::later::Promise;
@@ -25,7 +27,7 @@ use crate::store::later::Promise;
 ///
 /// use tidegate::policy::Policy;
 /// use tidegate::shared::{Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction};
-/// use tidegate::{Engine, Request, SystemClock};
+/// use tidegate::{Engine, Request};
 ///
 /// /// Records in a map: one transaction at a time, so none conflicts.
 /// #[derive(Debug, Default)]
@@ -77,10 +79,7 @@ use crate::store::later::Promise;
 /// let map = Arc::new(Map::default());
 /// let engine = || -> Result<_, Box<dyn std::error::Error>> {
 ///     let store = SharedStore::new(Arc::clone(&map), b"the same secret in all processes");
-///     // All of them need the same clock: here that of the machine.
-///     let builder = Engine::builder(Policy::from_toml(policy)?).store(store);
-///     let Ok(engine) = builder.clock(SystemClock::new()).build();
-///     Ok(engine)
+///     Ok(Engine::builder(Policy::from_toml(policy)?).store(store).build()?)
 /// };
 /// let (first, second) = (engine()?, engine()?);
 /// let request = Request::new("default", &[]);
@@ -103,6 +102,12 @@ pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
     /// It must not be written a second time then. One that is dropped fails with
     /// [`Outage::Unknown`].
     fn run(&self, transaction: Transaction);
+
+    /// The clock of the engines that share the records, unless their builders set another one: all of them
+    /// need the same. By default that of the system, for engines of one machine.
+    fn clock(&self) -> Arc<dyn Clock + Send + Sync> {
+        Arc::new(SystemClock::new())
+    }
 
     /// Keys of states, a few hundred at once, and where the next ones are; 0 is the start, and then
     /// the end. Each key that is there all the time is listed at least once.

@@ -1,13 +1,12 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+use tidegate::Engine;
 use tidegate::durable::FileOptions;
 use tidegate::policy::{Parsed, Policy};
 use tidegate::testing::CrashDisk;
-use tidegate::{AnyStore, Engine, SystemClock};
 
 use super::*;
 use crate::daemon::Daemon;
-use crate::engine::DaemonClock;
 use crate::settings::Settings;
 
 const POLICY: &str =
@@ -17,11 +16,7 @@ const POLICY: &str =
 fn daemon(disk: &CrashDisk) -> SharedDaemon {
     let policy = Policy::from_toml(POLICY).unwrap();
     let store = FileOptions::default().open_on(Arc::new(disk.clone())).unwrap();
-    let engine = Engine::builder(policy.clone())
-        .store(AnyStore::File(store))
-        .clock(DaemonClock::System(SystemClock::new()))
-        .build()
-        .unwrap();
+    let engine = Engine::builder(policy.clone()).store(store).build().unwrap();
     Arc::new(Daemon::new(engine, Settings::on_free_ports(Parsed::from_code(policy))))
 }
 

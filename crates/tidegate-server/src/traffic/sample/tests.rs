@@ -1,12 +1,11 @@
 use std::sync::atomic::Ordering;
 
 use tidegate::policy::{Policy, RuleId};
-use tidegate::{KeyName, Request, Timestamp};
+use tidegate::{Engine, KeyName, Request, Timestamp};
 
 use super::{
     Entry, JOINED_FROM, LEAST_KEYS, MOST_BYTES, RuleRequests, Sample, WINDOW_NS, index_of, mix,
 };
-use crate::engine::{DaemonEngine, in_memory};
 
 const POLICY: &str = r#"
     [[rule]]
@@ -19,11 +18,11 @@ const POLICY: &str = r#"
     window = { max = 5, per = "1h" }
 "#;
 
-fn start() -> (DaemonEngine, Sample) {
-    (in_memory(Policy::from_toml(POLICY).unwrap()), Sample::default())
+fn start() -> (Engine, Sample) {
+    (Engine::new(Policy::from_toml(POLICY).unwrap()), Sample::default())
 }
 
-fn check(engine: &DaemonEngine, sample: &Sample, user: &str) -> bool {
+fn check(engine: &Engine, sample: &Sample, user: &str) -> bool {
     let attributes = [("user", user)];
     let request = Request::new("default", &attributes);
     let report = engine.check(&request).block().unwrap();

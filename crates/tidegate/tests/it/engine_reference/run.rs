@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::durable::{FileOptions, FileStore};
+use tidegate::durable::FileOptions;
 use tidegate::policy::{Durability, Limit, Policy, Rule, RuleId};
 use tidegate::testing::CrashDisk;
 use tidegate::{
@@ -32,8 +32,8 @@ pub(super) enum Backend {
 
 /// The engine under test.
 enum Subject {
-    Memory(Engine<MemoryStore, ManualClock>),
-    Disk(Engine<FileStore, ManualClock>, CrashDisk),
+    Memory(Engine),
+    Disk(Engine, CrashDisk),
     /// Between two runs.
     Stopped,
 }
@@ -189,7 +189,7 @@ impl Run {
             Act::LookAhead(cost, ms) => self.look_ahead(*cost, at + ms * 1_000_000)?,
             Act::Snapshot => {
                 if let Subject::Disk(engine, _) = &self.subject {
-                    engine.file_store().take_snapshot().unwrap();
+                    engine.file_store().unwrap().take_snapshot().unwrap();
                 }
             }
             Act::Others(count) => self.send_others(*count),

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tidegate::Timestamp;
-use tidegate::durable::FileStore;
 use tidegate::testing::Dice;
 
 use super::world::{MOMENT, Op, Outcome, Step, Twin, USERS, World};
@@ -19,7 +18,7 @@ pub(super) struct Story {
 
 impl Story {
     /// Continues for this many steps, or until the outcome of one is unknown. Returns that one.
-    pub(super) fn go_on(&mut self, world: &mut World<FileStore>, steps: usize) -> Option<Step> {
+    pub(super) fn go_on(&mut self, world: &mut World, steps: usize) -> Option<Step> {
         for _ in 0..steps {
             let step = self.next(world);
             let number = self.history.len();
@@ -46,7 +45,7 @@ impl Story {
         self.history.iter().enumerate().map(step).collect()
     }
 
-    fn next(&mut self, world: &World<FileStore>) -> Step {
+    fn next(&mut self, world: &World) -> Step {
         let dice = &mut self.dice;
         let pause = match dice.below(40) {
             0 => Duration::from_secs(70),
@@ -58,7 +57,7 @@ impl Story {
         Step { at: self.now.saturating_add(pause), op }
     }
 
-    fn op(&mut self, world: &World<FileStore>) -> Op {
+    fn op(&mut self, world: &World) -> Op {
         let mut known: Vec<usize> =
             world.holds.keys().copied().filter(|made| self.twin.holds.contains_key(made)).collect();
         known.sort_unstable();

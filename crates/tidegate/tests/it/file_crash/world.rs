@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::durable::{Disk, FileOptions, FileStore, Filter, OpenError};
+use tidegate::durable::{Disk, FileOptions, Filter, OpenError};
 use tidegate::policy::{Condition, Override, Policy, Rule, RuleId};
 use tidegate::{
     Ban, CheckError, Engine, ManualClock, MemoryStore, Outage, Report, Request, SettleError, Store,
@@ -82,15 +82,15 @@ pub(super) enum Outcome {
 }
 
 /// An engine, with its acknowledged reservations.
-pub(super) struct World<S: Store> {
-    pub(super) engine: Engine<S, ManualClock>,
+pub(super) struct World {
+    pub(super) engine: Engine,
     clock: ManualClock,
     pub(super) holds: HashMap<usize, tidegate::HoldId>,
     durability: &'static str,
 }
 
 /// A world that never restarts.
-pub(super) type Twin = World<MemoryStore>;
+pub(super) type Twin = World;
 
 impl Twin {
     /// A world in which all of this has happened.
@@ -104,7 +104,7 @@ impl Twin {
     }
 }
 
-impl World<FileStore> {
+impl World {
     pub(super) fn open(
         durability: &'static str,
         options: FileOptions,
@@ -122,13 +122,17 @@ impl World<FileStore> {
             Op::Note(number) => outcome(self.engine.note("default", &number.to_string()).block()),
             Op::Snapshot => {
                 // It may fail; then there is none.
-                let _ = self.engine.file_store().take_snapshot();
+                let _ = self.engine.file_store().unwrap().take_snapshot();
                 Outcome::This(String::from("Ok(())"))
             }
             _ => self.apply(number, step),
         };
         // An edit does not report whether it is durable.
-        if self.engine.file_store().failure().is_some() { Outcome::Outage } else { outcome }
+        if self.engine.file_store().unwrap().failure().is_some() {
+            Outcome::Outage
+        } else {
+            outcome
+        }
     }
 
     /// Fails if the totals do not balance, or differ from what is known otherwise.
@@ -142,8 +146,8 @@ impl World<FileStore> {
     }
 }
 
-impl<S: Store> World<S> {
-    fn with_store(durability: &'static str, store: S, now: Timestamp) -> Self {
+impl World {
+    fn with_store(durability: &'static str, store: impl Into<Store>, now: Timestamp) -> Self {
         let clock = ManualClock::new(now);
         let engine =
             Engine::builder(policy(durability)).store(store).clock(clock.clone()).build().unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::durable::{Disk, DiskFile, FileOptions, FileStore, Folder};
+use tidegate::durable::{Disk, DiskFile, FileOptions, Folder};
 use tidegate::{Engine, ManualClock};
 
 use super::{log, message, pass, three};
@@ -86,8 +86,7 @@ impl DiskFile for LimitedFile {
     }
 }
 
-fn storage()
--> (MessageLimiter<FileStore, ManualClock>, Engine<FileStore, ManualClock>, Arc<AtomicBool>) {
+fn storage() -> (MessageLimiter, Engine, Arc<AtomicBool>) {
     let disk = Limited::new();
     let is_full = Arc::clone(&disk.is_full);
     let store = FileOptions::default().open_on(Arc::new(disk)).unwrap();
@@ -117,7 +116,7 @@ async fn outage_of_the_store_allows_messages_and_is_logged() {
     });
     assert_eq!(warnings.count(), 8, "{text}");
     is_full.store(false, Ordering::SeqCst);
-    engine.file_store().wait_until_it_works();
+    engine.file_store().unwrap().wait_until_it_works();
     assert_eq!(pass(&limiter, message(7, 10)).await, Some(1), "only written charges count");
 }
 
@@ -130,7 +129,7 @@ async fn outage_between_check_and_claim_allows_the_message() {
     assert_eq!(limiter.claim(checked).await, Claimed::First);
     assert!(log.text().contains("message allowed; it may not be counted: "), "{}", log.text());
     is_full.store(false, Ordering::SeqCst);
-    engine.file_store().wait_until_it_works();
+    engine.file_store().unwrap().wait_until_it_works();
     assert_eq!(pass(&limiter, message(7, 2)).await, Some(1));
 }
 
