@@ -234,7 +234,7 @@ fn print_all(names: &[&str], medians: &[f64]) {
 }
 
 fn allowed(
-    result: tidegate::NowOrLater<'_, Result<tidegate::Report, tidegate::CheckError>>,
+    result: tidegate::Answer<Result<tidegate::Report, tidegate::CheckError>>,
 ) -> bool {
     black_box(result.block().is_ok_and(|report| report.is_allowed()))
 }

@@ -30,7 +30,7 @@
 //! one.
 
 use crate::engine::Engine;
-use crate::store::{NowOrLater, Outage};
+use crate::store::{Answer, Outage};
 
 pub use crate::plan::KeyName;
 pub use crate::store::file::{
@@ -53,10 +53,10 @@ impl Engine {
     ///
     /// A note that belongs to a decision is better sent [with it](crate::Request::note): then both
     /// survive a crash, or neither does.
-    pub fn note(&self, domain: &str, text: &str) -> NowOrLater<'_, Result<(), Outage>> {
+    pub fn note(&self, domain: &str, text: &str) -> Answer<Result<(), Outage>> {
         match self.file_store() {
             Some(store) => store.write_note(domain, text, self.now()),
-            None => NowOrLater::Now(Err(Outage::NoLedger)),
+            None => Answer::Ready(Err(Outage::NoLedger)),
         }
     }
 
@@ -76,8 +76,8 @@ impl Engine {
 
     /// Makes everything so far durable, if the store is on disk: also edits, which are in force before
     /// they are written when the disk fails.
-    pub fn sync(&self) -> NowOrLater<'_, Result<(), Outage>> {
-        self.file_store().map_or(NowOrLater::Now(Ok(())), FileStore::sync)
+    pub fn sync(&self) -> Answer<Result<(), Outage>> {
+        self.file_store().map_or(Answer::Ready(Ok(())), FileStore::sync)
     }
 
     /// The ledger: everything so far that is durable. Without one it is [`Outage::NoLedger`].

@@ -4,11 +4,11 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use tidegate_core::Timestamp;
 use tidegate_policy::policy::Policy;
 use tidegate_table::clock::Clock;
 use tidegate_table::waiting::WaitQueues;
 
-pub use at::EngineAt;
 pub use builder::{EngineBuildError, EngineBuilder};
 pub use change::{EditError, Edited, NoSuchRule};
 pub use domain::PreparedDomain;
@@ -27,14 +27,14 @@ pub use usage::RuleUsage;
 use crate::cycle::Times;
 use crate::engine_clock::EngineClock;
 use crate::request::Request;
-use crate::store::later::Finisher;
-use crate::store::{NowOrLater, Store};
+use crate::store::answer::Finisher;
+use crate::store::{Answer, Store};
 use change::Changes;
 use current_rules::CurrentRules;
 use decide::{Verb, When};
+use domain::DomainName;
 use local::LocalTable;
 
-mod at;
 mod batch;
 mod builder;
 mod change;
@@ -96,6 +96,8 @@ mod waits;
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<EngineInner>,
+    /// The time of this handle's operations; `None`: the clock's.
+    given: Option<Timestamp>,
 }
 
 struct EngineInner {
@@ -125,6 +127,40 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// A handle whose verbs decide at a given time, which is also the time of day.
+    ///
+    /// ```
+    /// use tidegate::policy::Policy;
+    /// use tidegate::{Engine, Request, Timestamp};
+    ///
+    /// let engine = Engine::new(Policy::from_toml(r#"
+    ///     [[rule]]
+    ///     name     = "once-a-minute"
+    ///     key      = ["user"]
+    ///     cooldown = "60s"
+    /// "#)?);
+    /// let ada = Request::new("default", &[("user", "ada")]);
+    /// assert!(engine.at(Timestamp::from_secs(1_000)).check(&ada).block()?.is_allowed());
+    /// assert!(!engine.at(Timestamp::from_secs(1_059)).check(&ada).block()?.is_allowed());
+    /// assert!(engine.at(Timestamp::from_secs(1_060)).check(&ada).block()?.is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Waits ([`Engine::acquire`], [`Engine::until_ready`]) follow the engine's clock alone. Times of
+    /// both kinds may be mixed when they come from the same clock.
+    #[inline]
+    #[must_use]
+    pub fn at(&self, now: Timestamp) -> Self {
+        Self { shared: Arc::clone(&self.shared), given: Some(now) }
+    }
+
+    /// A handle that follows the clock.
+    fn by_the_clock(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), given: None }
+    }
+}
+
 /// Decisions.
 impl Engine {
     /// Charges the request to every rule that applies: to all of them, or, if one of them denies
@@ -132,16 +168,13 @@ impl Engine {
     ///
     /// A cost of 0 is a peek and changes nothing.
     #[inline]
-    pub fn check(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.check_when(request, None)
+    pub fn check(&self, request: &Request<'_>) -> Answer<Result<Report, CheckError>> {
+        self.check_in(&DomainName::of(std::slice::from_ref(request)), request)
     }
 
     /// Decides several requests of one domain in one decision: all are charged, or none.
-    pub fn check_together(
-        &self,
-        requests: &[Request<'_>],
-    ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(requests, Verb::Check, When::Now)
+    pub fn check_together(&self, requests: &[Request<'_>]) -> Answer<Result<Report, CheckError>> {
+        self.decide(requests, Verb::Check, self.when())
     }
 
     /// Decides several requests independently, at the same time, in their order: each gets what
@@ -149,34 +182,32 @@ impl Engine {
     ///
     /// About twice as fast as one call per request when there are many keys: memory is fetched for
     /// up to 16 of them at once.
-    pub fn check_many(
-        &self,
-        requests: &[Request<'_>],
-    ) -> Vec<NowOrLater<'_, Result<Report, CheckError>>> {
-        self.check_each(requests, When::Read(self.shared.clock.now()))
+    pub fn check_many(&self, requests: &[Request<'_>]) -> Vec<Answer<Result<Report, CheckError>>> {
+        let now = When::Read(self.shared.clock.now());
+        self.check_each(requests, self.given.map_or(now, When::At))
     }
 
     /// What [`check`](Self::check) would decide. Charges nothing, so `remaining` does not include
     /// the cost.
-    pub fn peek(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Peek, When::Now)
+    pub fn peek(&self, request: &Request<'_>) -> Answer<Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Peek, self.when())
     }
 
     /// Holds the cost of a request at every rule that applies, or at none.
     ///
     /// [Commit](Self::commit) or [cancel](Self::cancel) the [hold](Report::hold);
     /// it expires after the shortest `reserve_for` of the rules.
-    pub fn reserve(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Reserve, When::Now)
+    pub fn reserve(&self, request: &Request<'_>) -> Answer<Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Reserve, self.when())
     }
 
     /// Books the cost of a request at the postpaid rules that apply, whatever is left, and consults no
     /// other rule: for a cost whose reservation has expired.
-    pub fn book(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Book, When::Now)
+    pub fn book(&self, request: &Request<'_>) -> Answer<Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Book, self.when())
     }
 
-    /// Whether every [`NowOrLater`] is ready at once, so that waiting for one never blocks; true in
+    /// Whether every [`Answer`] is ready at once, so that waiting for one never blocks; true in
     /// memory.
     #[inline]
     #[must_use]

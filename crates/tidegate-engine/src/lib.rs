@@ -29,7 +29,7 @@ mod transition;
 
 pub use edits::{Ban, Change, Changed, Overlay};
 pub use engine::{
-    Applies, BookingTally, CheckError, Commit, CommitReport, EditError, Edited, Engine, EngineAt,
+    Applies, BookingTally, CheckError, Commit, CommitReport, EditError, Edited, Engine,
     EngineBuildError, EngineBuilder, Enrolment, Explanation, Lease, NoSuchRule, Note,
     PreparedDomain, Refund, Report, RuleExplanation, RuleKey, RuleReport, RuleTally, RuleUsage,
     SettleError, WaitError, Waiting,
@@ -38,4 +38,4 @@ pub use hold_id::{HoldId, HoldIdError, Owner};
 pub use plan::KeyName;
 pub use request::Request;
 pub use request_limit::RequestLimit;
-pub use store::{HoldBound, MemoryStore, NowOrLater, NowOrLaterFuture, Outage, Store};
+pub use store::{Answer, AnswerFuture, HoldBound, MemoryStore, Outage, Store};

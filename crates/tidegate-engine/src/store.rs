@@ -3,8 +3,6 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -21,16 +19,16 @@ use crate::engine_clock::EngineClock;
 use crate::history::{History, RuleHistory};
 pub(crate) use crate::hold_id::HoldId;
 use crate::plan::{FastCharge, FastCharges, Plan, SettleCall, Settlement};
+use answer::BoxFuture;
 #[cfg(feature = "durable")]
 use file::FileStore;
-use later::BoxFuture;
 #[cfg(not(feature = "durable"))]
 use no_file::FileStore;
 use shared::{RecordKey, SharedStore};
 
+pub(crate) mod answer;
 #[cfg(feature = "durable")]
 pub(crate) mod file;
-pub(crate) mod later;
 mod memory;
 #[cfg(feature = "durable")]
 mod mixing;
@@ -41,8 +39,8 @@ mod record;
 mod replay;
 pub(crate) mod shared;
 
-pub(crate) use later::block_on;
-pub use later::{NowOrLater, NowOrLaterFuture};
+pub(crate) use answer::block_on;
+pub use answer::{Answer, AnswerFuture};
 pub use memory::MemoryStore;
 
 /// The result of a decision.
@@ -56,6 +54,19 @@ pub(crate) struct Decided {
         allow(dead_code, reason = "only a file store undoes decisions")
     )]
     pub(crate) is_repeat: bool,
+    /// The number of its record in the journal, if it has one.
+    #[cfg_attr(
+        not(feature = "durable"),
+        allow(dead_code, reason = "only a file store records changes")
+    )]
+    pub(crate) record: Option<u64>,
+}
+
+impl Decided {
+    /// Of a decision that made no hold and is in no journal.
+    pub(crate) const fn new(is_allowed: bool) -> Self {
+        Self { is_allowed, hold: None, is_repeat: false, record: None }
+    }
 }
 
 /// The result of a decision that was made elsewhere, with the decision of every limit.
@@ -67,11 +78,11 @@ pub(crate) struct LaterDecided {
     pub(crate) decisions: Decisions,
     /// When the next hold of a key concerned expires.
     pub(crate) next_expiry: Option<Timestamp>,
-    /// What became of the ticket, if the decision reached it.
+    /// The ticket's new position; `None` if the request was denied before it queued.
     pub(crate) ticket: Option<TicketOutcome>,
 }
 
-/// What became of the ticket of one that waits for a slot.
+/// Where the ticket of a waiter for a slot is after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TicketOutcome {
     /// It is not in the record, or not any more.
@@ -83,25 +94,21 @@ pub(crate) enum TicketOutcome {
 }
 
 /// Resolves when a decision is durable.
-pub(crate) type Durable<'a> = Pin<Box<dyn Future<Output = Result<(), Outage>> + Send + 'a>>;
+pub(crate) type Durable = BoxFuture<Result<(), Outage>>;
 
 /// A store's result for a plan. The decisions of the limits are in the caller's buffer.
-pub(crate) enum Deciding<'a> {
+pub(crate) enum Deciding {
     /// It is submitted, and will be decided.
     Later(BoxFuture<Result<LaterDecided, DecideError>>),
-    /// It is decided.
-    Now(Result<Decided, DecideError>),
-    /// It is decided, and may be returned once it is durable.
-    #[cfg_attr(not(feature = "durable"), allow(dead_code, reason = "only the file store makes it"))]
-    WhenDurable(Decided, Durable<'a>),
+    /// It is decided, and may be returned: at once, or when it is durable.
+    Now(Result<Decided, DecideError>, Option<Durable>),
 }
 
-impl fmt::Debug for Deciding<'_> {
+impl fmt::Debug for Deciding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Later(_) => f.write_str("Later(..)"),
-            Self::Now(decided) => f.debug_tuple("Now").field(decided).finish(),
-            Self::WhenDurable(decided, _) => f.debug_tuple("WhenDurable").field(decided).finish(),
+            Self::Now(decided, _) => f.debug_tuple("Now").field(decided).finish(),
         }
     }
 }
@@ -397,15 +404,15 @@ impl<'s> Local<'s> {
     /// Applies an operation to the table, and answers once it is as durable as it needs to be. `note` is
     /// the text that is written with it.
     #[inline]
-    fn durably<T: Send + 's, E: From<Outage> + Send + 's>(
+    fn durably<T: Send + 'static, E: From<Outage> + Send + 'static>(
         self,
         need: Durability,
         note: Option<&str>,
         apply: impl FnOnce(&'s MemoryStore) -> Result<T, E>,
-    ) -> NowOrLater<'s, Result<T, E>> {
+    ) -> Answer<Result<T, E>> {
         match self.log {
             Some(log) if need > Durability::Memory => log.durably(need, note, || apply(self.table)),
-            _ => NowOrLater::Now(apply(self.table)),
+            _ => Answer::Ready(apply(self.table)),
         }
     }
 
@@ -472,13 +479,13 @@ impl Store {
         plan: &Plan<'_>,
         times: Times,
         decisions: &mut Decisions,
-    ) -> Deciding<'_> {
+    ) -> Deciding {
         match self.local() {
             Ok(Local { table, log }) => match log {
                 Some(log) if !plan.act.is_look() && log.durability(plan) > Durability::Memory => {
                     log.decide(plan, times, decisions)
                 }
-                _ => Deciding::Now(table.decide(plan, times, decisions)),
+                _ => Deciding::Now(table.decide(plan, times, decisions), None),
             },
             Err(shared) => shared.decide(plan, times),
         }
@@ -518,7 +525,7 @@ impl Store {
         id: HoldId,
         call: SettleCall<'_>,
         times: Times,
-    ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
+    ) -> Answer<Result<Settled, SettleFailure>> {
         match self.local() {
             Ok(local) => {
                 let need = local.log.and_then(|_| local.table.durability_of_hold(id));
@@ -536,7 +543,7 @@ impl Store {
         &self,
         plan: &Plan<'_>,
         times: Times,
-    ) -> NowOrLater<'_, Result<u64, RefundFailure>> {
+    ) -> Answer<Result<u64, RefundFailure>> {
         match self.local() {
             Ok(local) => local.durably(local.need(plan), plan.note, |it| it.refund(plan, times)),
             Err(shared) => shared.refund(plan, times),
@@ -544,11 +551,7 @@ impl Store {
     }
 
     /// Makes the keys of a plan known, and returns how many were not.
-    pub(crate) fn enrol(
-        &self,
-        plan: &Plan<'_>,
-        times: Times,
-    ) -> NowOrLater<'_, Result<u64, EnrolFailure>> {
+    pub(crate) fn enrol(&self, plan: &Plan<'_>, times: Times) -> Answer<Result<u64, EnrolFailure>> {
         match self.local() {
             // Also what was known before may not be durable yet.
             Ok(local) => local.durably(local.need(plan), plan.note, |it| it.enrol(plan, times)),
@@ -561,7 +564,7 @@ impl Store {
         &self,
         plan: &Plan<'_>,
         times: Times,
-    ) -> NowOrLater<'_, Result<bool, RefundFailure>> {
+    ) -> Answer<Result<bool, RefundFailure>> {
         match self.local() {
             Ok(local) => local.durably(local.need(plan), None, |it| Ok(it.forget(plan, times))),
             Err(shared) => shared.forget(plan, times),
@@ -574,7 +577,7 @@ impl Store {
         &self,
         scope: ForgetScope<'_>,
         times: Times,
-    ) -> NowOrLater<'_, Result<u64, Outage>> {
+    ) -> Answer<Result<u64, Outage>> {
         match self.local() {
             Ok(local) => {
                 local.durably(Durability::Fsync, scope.note, |it| Ok(it.forget_all(scope, times)))
@@ -589,7 +592,7 @@ impl Store {
         domain: &str,
         note: Option<&str>,
         times: Times,
-    ) -> NowOrLater<'_, Result<u64, Outage>> {
+    ) -> Answer<Result<u64, Outage>> {
         match self.local() {
             Ok(local) => local.durably(Durability::Fsync, note, |table| {
                 Ok(match local.log {

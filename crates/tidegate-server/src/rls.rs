@@ -13,7 +13,7 @@ use http::StatusCode;
 use smallvec::SmallVec;
 use tidegate::policy::{DescriptorNames, Scope};
 use tidegate::{
-    CheckError, NowOrLater, PathError, Report, Request, RequestLimit, WindowUnit, normalized_path,
+    Answer, CheckError, PathError, Report, Request, RequestLimit, WindowUnit, normalized_path,
 };
 use tidegate_proto::percent_utf8::percent_utf8;
 use tidegate_proto::rls::rate_limit_response::{Code, DescriptorStatus};
@@ -238,9 +238,9 @@ fn begin<'d>(daemon: &'d Daemon, listener: Listener, prepared: &PreparedCall<'_,
         requests => daemon.engine.check_together(requests),
     };
     match report {
-        NowOrLater::Now(Ok(report)) => Begun::Done(charged(daemon, listener, prepared, &report)),
-        NowOrLater::Now(Err(error)) => Begun::Failed(error),
-        NowOrLater::Later(report) => Begun::Later(report),
+        Answer::Ready(Ok(report)) => Begun::Done(charged(daemon, listener, prepared, &report)),
+        Answer::Ready(Err(error)) => Begun::Failed(error),
+        Answer::Pending(report) => Begun::Later(report),
     }
 }
 

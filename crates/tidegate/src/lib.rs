@@ -256,12 +256,11 @@ pub use tidegate_engine::durable;
 pub use tidegate_engine::testing;
 #[cfg(feature = "engine")]
 pub use tidegate_engine::{
-    Applies, Ban, BookingTally, Change, Changed, CheckError, Commit, CommitReport, EditError,
-    Edited, Engine, EngineAt, EngineBuildError, EngineBuilder, Enrolment, Explanation, HoldBound,
-    HoldId, HoldIdError, KeyName, Lease, MemoryStore, NoSuchRule, Note, NowOrLater,
-    NowOrLaterFuture, Outage, Overlay, Owner, PreparedDomain, Refund, Report, Request,
-    RequestLimit, RuleExplanation, RuleKey, RuleReport, RuleTally, RuleUsage, SettleError, Store,
-    WaitError, Waiting, shared,
+    Answer, AnswerFuture, Applies, Ban, BookingTally, Change, Changed, CheckError, Commit,
+    CommitReport, EditError, Edited, Engine, EngineBuildError, EngineBuilder, Enrolment,
+    Explanation, HoldBound, HoldId, HoldIdError, KeyName, Lease, MemoryStore, NoSuchRule, Note,
+    Outage, Overlay, Owner, PreparedDomain, Refund, Report, Request, RequestLimit, RuleExplanation,
+    RuleKey, RuleReport, RuleTally, RuleUsage, SettleError, Store, WaitError, Waiting, shared,
 };
 #[cfg(feature = "engine")]
 pub use tidegate_policy::{

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tidegate::durable::{Filter, LedgerEntry, OpenError};
-use tidegate::{Clock, Commit, Engine, NowOrLater, Report, SettleError};
+use tidegate::{Answer, Clock, Commit, Engine, Report, SettleError};
 use tidegate_listen::Warnings;
 use tokio::sync::{oneshot, watch};
 
@@ -129,9 +129,9 @@ impl Desk {
         &'a self,
         state: &mut State,
         note: Note,
-    ) -> Result<NowOrLater<'a, Result<(), tidegate::Outage>>, DeskError> {
+    ) -> Result<Answer<Result<(), tidegate::Outage>>, DeskError> {
         let result = self.parts.engine.note(DOMAIN, &note.to_text());
-        if let NowOrLater::Now(Err(_)) = result {
+        if let Answer::Ready(Err(_)) = result {
             return Err(self.outage("note"));
         }
         state.apply(Fact::noted(note));
@@ -144,7 +144,7 @@ impl Desk {
         state: &mut State,
         id: ProposalId,
         (end, reason): (HoldEnd, &str),
-    ) -> Result<NowOrLater<'a, Result<u64, SettleError>>, DeskError> {
+    ) -> Result<Answer<Result<u64, SettleError>>, DeskError> {
         let note = Note::Cancelled { reason: reason.to_owned() };
         let (engine, text) = (&self.parts.engine, note.to_text());
         let (kind, result) = match end {
@@ -164,20 +164,20 @@ impl Desk {
     fn settle<T>(
         &self,
         state: &mut State,
-        result: &NowOrLater<'_, Result<T, SettleError>>,
+        result: &Answer<Result<T, SettleError>>,
         fact: Fact,
     ) -> Result<(), DeskError> {
         match (result, fact.hold) {
-            (NowOrLater::Now(Err(SettleError::Committed { .. } | SettleError::Cancelled)), _) => {
+            (Answer::Ready(Err(SettleError::Committed { .. } | SettleError::Cancelled)), _) => {
                 Err(DeskError::Conflict("The proposal was settled before.".into()))
             }
-            (NowOrLater::Now(Err(SettleError::Gone)), Some(hold)) => {
+            (Answer::Ready(Err(SettleError::Gone)), Some(hold)) => {
                 state.apply(Fact::held(FactKind::Expire, hold, None));
                 Err(DeskError::Conflict(
                     "The proposal has expired and its tokens were released.".into(),
                 ))
             }
-            (NowOrLater::Now(Err(_)), _) => Err(self.outage("settle")),
+            (Answer::Ready(Err(_)), _) => Err(self.outage("settle")),
             _ => {
                 state.apply(fact);
                 Ok(())

@@ -12,7 +12,7 @@ use super::{CheckError, Engine};
 use crate::cycle::Times;
 use crate::plan::FastList;
 use crate::request::Request;
-use crate::store::NowOrLater;
+use crate::store::Answer;
 
 impl Engine {
     /// Decides requests independently, in their order.
@@ -20,7 +20,7 @@ impl Engine {
         &self,
         requests: &[Request<'_>],
         when: When,
-    ) -> Vec<NowOrLater<'_, Result<Report, CheckError>>> {
+    ) -> Vec<Answer<Result<Report, CheckError>>> {
         let mut decided = Vec::with_capacity(requests.len());
         for batch in requests.chunks(BATCH) {
             self.check_batch(batch, when, &mut decided);
@@ -33,7 +33,7 @@ impl Engine {
         &'e self,
         batch: &[Request<'_>],
         when: When,
-        decided: &mut Vec<NowOrLater<'e, Result<Report, CheckError>>>,
+        decided: &mut Vec<Answer<Result<Report, CheckError>>>,
     ) {
         let rules = self.shared.rules.load();
         let times = self.times_when(&rules, when);
@@ -59,7 +59,7 @@ impl Engine {
         rules: &Ruleset,
         list: &FastList<'_>,
         (when, times): (When, Times),
-    ) -> NowOrLater<'_, Result<Report, CheckError>> {
+    ) -> Answer<Result<Report, CheckError>> {
         let requests = std::slice::from_ref(request);
         let find = &DomainName::of(requests);
         let mut report = Report::new(&self.shared.rules);
@@ -72,7 +72,7 @@ impl Engine {
                 if !is_allowed {
                     self.correct_wait(&mut report, (find, requests), (Verb::Check, when, times));
                 }
-                NowOrLater::Now(Ok(report))
+                Answer::Ready(Ok(report))
             }
         }
     }

@@ -174,7 +174,7 @@ impl EngineBuilder {
             Some(make) => make(store.last_time()),
             None => store.default_clock(),
         };
-        Ok(Engine { shared: Arc::new(EngineInner::new(policy, store, clock)) })
+        Ok(Engine { shared: Arc::new(EngineInner::new(policy, store, clock)), given: None })
     }
 }
 

@@ -11,7 +11,7 @@ use tidegate_table::locks::lock;
 use super::ruleset::{Ruleset, RulesetEdit, RulesetSource};
 use super::{Engine, EngineInner};
 use crate::edits::{Ban, Change, Changed, MOST_CHANGES, Overlay, field_changes};
-use crate::store::{NowOrLater, Outage};
+use crate::store::{Answer, Outage};
 
 /// The error of an edit that names a rule which does not exist.
 #[derive(Clone, PartialEq, Eq)]
@@ -64,18 +64,9 @@ impl Engine {
     /// Puts another policy into force, and returns what has changed.
     ///
     /// Edits that were made over the old one stay, over the new one.
-    pub fn replace_policy(&self, actor: &str, policy: Policy) -> Edited<'_> {
-        self.replace_policy_when(actor, policy, None)
-    }
-
-    pub(super) fn replace_policy_when(
-        &self,
-        actor: &str,
-        policy: Policy,
-        now: Option<Timestamp>,
-    ) -> Edited<'_> {
+    pub fn replace_policy(&self, actor: &str, policy: Policy) -> Edited {
         let is_shared = self.is_shared();
-        self.edit(actor, (now, None), move |rules| {
+        self.edit(actor, None, move |rules| {
             let in_force = rules.policy.settings().revision();
             if is_shared
                 && let Some(in_force) = in_force.filter(|_| policy.settings().revision() < in_force)
@@ -89,18 +80,9 @@ impl Engine {
     /// Puts a rule into force over the policy's rule of that name, or as a new one.
     ///
     /// It stays when the policy is replaced, until the overlay is [dropped](Self::drop_overlay).
-    pub fn replace_rule(&self, actor: &str, rule: Rule) -> Edited<'_> {
-        self.replace_rule_when(actor, rule, None)
-    }
-
-    pub(super) fn replace_rule_when(
-        &self,
-        actor: &str,
-        rule: Rule,
-        now: Option<Timestamp>,
-    ) -> Edited<'_> {
+    pub fn replace_rule(&self, actor: &str, rule: Rule) -> Edited {
         let rule = Arc::new(rule);
-        self.edit(actor, (now, None), move |rules| {
+        self.edit(actor, None, move |rules| {
             let mut overlay = rules.overlay.clone();
             overlay.rules.retain(|it| it.id() != rule.id());
             overlay.rules.push(Arc::clone(&rule));
@@ -113,12 +95,12 @@ impl Engine {
     ///
     /// An override for the same keys is replaced. It counts from when the rule's edits count: see
     /// [`Rule::effective`].
-    pub fn set_override(&self, actor: &str, rule: &RuleId, given: Override) -> Edited<'_> {
+    pub fn set_override(&self, actor: &str, rule: &RuleId, given: Override) -> Edited {
         self.set_override_from(actor, rule, given, None)
     }
 
     /// [`set_override`](Self::set_override), which counts at once whatever the rule says.
-    pub fn set_override_now(&self, actor: &str, rule: &RuleId, given: Override) -> Edited<'_> {
+    pub fn set_override_now(&self, actor: &str, rule: &RuleId, given: Override) -> Edited {
         let rules = self.shared.rules.load();
         let is_set = |it: &(RuleId, Override)| (&it.0, &it.1) == (rule, &given);
         let waits = |it: &Rule| it.effective() == Effective::Next;
@@ -130,12 +112,13 @@ impl Engine {
         }
         // The same again is no edit, and goes on waiting.
         let dropped = self.drop_override_now(actor, rule, given.key());
-        let (actor, rule): (Box<str>, RuleId) = (actor.into(), rule.clone());
+        let (engine, actor): (Self, Box<str>) = (self.clone(), actor.into());
+        let rule = rule.clone();
         dropped.then(move |made| match made {
-            Err(error) => NowOrLater::Now(Err(error)),
+            Err(error) => Answer::Ready(Err(error)),
             Ok(mut made) => {
                 let now = Some(Effective::Now);
-                let set = self.set_override_from(&actor, &rule, given, now);
+                let set = engine.set_override_from(&actor, &rule, given, now);
                 set.map(|set| {
                     made.extend(set?);
                     Ok(made)
@@ -150,9 +133,9 @@ impl Engine {
         rule: &RuleId,
         given: Override,
         effective: Option<Effective>,
-    ) -> Edited<'_> {
+    ) -> Edited {
         let rule = rule.clone();
-        self.edit(actor, (None, effective), move |rules| {
+        self.edit(actor, effective, move |rules| {
             let overridden = rules.must_have(&rule)?.clone();
             Policy::new([overridden.with_overrides(vec![given.clone()])])?;
             let mut overlay = rules.overlay.clone();
@@ -164,12 +147,12 @@ impl Engine {
 
     /// Removes an override that was [set](Self::set_override) at run time. It counts until the
     /// rule's edits count: see [`Rule::effective`].
-    pub fn drop_override(&self, actor: &str, rule: &RuleId, key: &[Condition]) -> Edited<'_> {
+    pub fn drop_override(&self, actor: &str, rule: &RuleId, key: &[Condition]) -> Edited {
         self.drop_override_from(actor, rule, key, None)
     }
 
     /// [`drop_override`](Self::drop_override) at once, whatever the rule says.
-    pub fn drop_override_now(&self, actor: &str, rule: &RuleId, key: &[Condition]) -> Edited<'_> {
+    pub fn drop_override_now(&self, actor: &str, rule: &RuleId, key: &[Condition]) -> Edited {
         self.drop_override_from(actor, rule, key, Some(Effective::Now))
     }
 
@@ -179,9 +162,9 @@ impl Engine {
         rule: &RuleId,
         key: &[Condition],
         effective: Option<Effective>,
-    ) -> Edited<'_> {
+    ) -> Edited {
         let (rule, key) = (rule.clone(), key.to_vec());
-        self.edit(actor, (None, effective), move |rules| {
+        self.edit(actor, effective, move |rules| {
             rules.must_have(&rule)?;
             let mut overlay = rules.overlay.clone();
             overlay.drop_override(&rule, &key);
@@ -192,8 +175,8 @@ impl Engine {
     /// Bans requests of a domain: they are denied whatever the limits are.
     ///
     /// A ban with the same conditions is replaced.
-    pub fn ban(&self, actor: &str, ban: Ban) -> Edited<'_> {
-        self.edit(actor, (None, None), move |rules| {
+    pub fn ban(&self, actor: &str, ban: Ban) -> Edited {
+        self.edit(actor, None, move |rules| {
             let mut overlay = rules.overlay.clone();
             overlay
                 .bans
@@ -204,9 +187,9 @@ impl Engine {
     }
 
     /// Removes a ban.
-    pub fn unban(&self, actor: &str, domain: &str, banned: &[Condition]) -> Edited<'_> {
+    pub fn unban(&self, actor: &str, domain: &str, banned: &[Condition]) -> Edited {
         let (domain, banned): (Box<str>, _) = (domain.into(), banned.to_vec());
-        self.edit(actor, (None, None), move |rules| {
+        self.edit(actor, None, move |rules| {
             let mut overlay = rules.overlay.clone();
             overlay.bans.retain(|it| (&it.domain, &it.conditions) != (&domain, &banned));
             Ok((Arc::clone(&rules.policy), overlay))
@@ -214,15 +197,13 @@ impl Engine {
     }
 
     /// Removes all edits, so that the policy alone is in force.
-    pub fn drop_overlay(&self, actor: &str) -> Edited<'_> {
+    pub fn drop_overlay(&self, actor: &str) -> Edited {
         self.replace_overlay(actor, Overlay::default())
     }
 
     /// Replaces all edits, for example by an overlay that was saved before a restart.
-    pub fn replace_overlay(&self, actor: &str, overlay: Overlay) -> Edited<'_> {
-        self.edit(actor, (None, None), move |rules| {
-            Ok((Arc::clone(&rules.policy), overlay.clone()))
-        })
+    pub fn replace_overlay(&self, actor: &str, overlay: Overlay) -> Edited {
+        self.edit(actor, None, move |rules| Ok((Arc::clone(&rules.policy), overlay.clone())))
     }
 
     /// The edits that are in force over the policy.
@@ -289,26 +270,26 @@ impl Engine {
     fn edit(
         &self,
         actor: &str,
-        (now, effective): (Option<Timestamp>, Option<Effective>),
+        effective: Option<Effective>,
         change: impl Fn(&Ruleset) -> Result<(Arc<Policy>, Overlay), EditError> + Send + Sync + 'static,
-    ) -> Edited<'_> {
+    ) -> Edited {
         match self.shared.store.shared() {
-            None => NowOrLater::Now(self.edit_now(actor, (now, effective), change)),
-            Some(store) => self.edit_later(store, (actor.into(), now), effective, change),
+            None => Answer::Ready(self.edit_now(actor, effective, change)),
+            Some(store) => self.edit_later(store, actor.into(), effective, change),
         }
     }
 
     fn edit_now(
         &self,
         actor: &str,
-        (now, effective): (Option<Timestamp>, Option<Effective>),
+        effective: Option<Effective>,
         change: impl Fn(&Ruleset) -> Result<(Arc<Policy>, Overlay), EditError>,
     ) -> Result<Vec<Change>, EditError> {
         let EngineInner { rules, store, changes, .. } = &*self.shared;
         let mut changes = lock(changes);
         let old = rules.load_full();
         let (policy, overlay) = change(&old)?;
-        let read = || self.read_times(now);
+        let read = || self.read_times();
         let times = read();
         let edit = RulesetEdit { times, effective };
         let source = RulesetSource {
@@ -400,7 +381,7 @@ impl Changes {
 }
 
 /// What an edit has changed: known now, or where the rules are shared, later.
-pub type Edited<'a> = NowOrLater<'a, Result<Vec<Change>, EditError>>;
+pub type Edited = Answer<Result<Vec<Change>, EditError>>;
 
 /// The error of an edit that was not made.
 #[derive(Clone)]

@@ -21,8 +21,8 @@ use crate::cycle::Times;
 use crate::hold_id::Owner;
 use crate::plan::{HoldFor, IdempotencyKey};
 use crate::request::Request;
-use crate::store::later::BoxFuture;
-use crate::store::{DecideError, Deciding, Durable, LaterDecided, NowOrLater};
+use crate::store::answer::BoxFuture;
+use crate::store::{Answer, DecideError, Deciding, Durable, LaterDecided};
 
 /// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,14 +121,9 @@ impl Engine {
         Ok(planned)
     }
 
-    /// Charges one request.
-    #[inline]
-    pub(super) fn check_when(
-        &self,
-        request: &Request<'_>,
-        given: Option<Timestamp>,
-    ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.check_in(&DomainName::of(std::slice::from_ref(request)), request, given)
+    /// The time of a decision by this handle.
+    pub(super) fn when(&self) -> When {
+        When::given_or_now(self.given)
     }
 
     pub(super) fn decide(
@@ -136,7 +131,7 @@ impl Engine {
         requests: &[Request<'_>],
         verb: Verb,
         when: When,
-    ) -> NowOrLater<'_, Result<Report, CheckError>> {
+    ) -> Answer<Result<Report, CheckError>> {
         self.decide_in(&DomainName::of(requests), requests, verb, when)
     }
 
@@ -147,7 +142,7 @@ impl Engine {
         requests: &[Request<'_>],
         verb: Verb,
         when: When,
-    ) -> NowOrLater<'_, Result<Report, CheckError>> {
+    ) -> Answer<Result<Report, CheckError>> {
         self.decide_planned(Report::new(&self.shared.rules), find, requests, (verb, when))
     }
 
@@ -157,13 +152,12 @@ impl Engine {
         &self,
         find: &impl FindDomain,
         request: &Request<'_>,
-        given: Option<Timestamp>,
-    ) -> NowOrLater<'_, Result<Report, CheckError>> {
+    ) -> Answer<Result<Report, CheckError>> {
         let mut report = Report::new(&self.shared.rules);
-        if self.decide_plain(&mut report, find, request, given) {
-            return NowOrLater::Now(Ok(report));
+        if self.decide_plain(&mut report, find, request, self.given) {
+            return Answer::Ready(Ok(report));
         }
-        let how = (Verb::Check, When::given_or_now(given));
+        let how = (Verb::Check, self.when());
         self.decide_planned(report, find, std::slice::from_ref(request), how)
     }
 
@@ -171,49 +165,30 @@ impl Engine {
     #[inline(never)]
     pub(super) fn decide_planned(
         &self,
-        mut report: Report,
+        report: Report,
         find: &dyn FindDomain,
         requests: &[Request<'_>],
         (verb, when): (Verb, When),
-    ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        match self.decide_into(&mut report, find, requests, (verb, when)) {
-            DecideProgress::Now => NowOrLater::Now(Ok(report)),
-            DecideProgress::Error(error) => NowOrLater::Now(Err(error)),
-            DecideProgress::Later(later) => {
-                NowOrLater::Later(self.decide_later(report, later, requests, (verb, when)))
-            }
-            DecideProgress::WhenDurable(durable) => {
-                NowOrLater::Later(Box::pin(report.when(durable)))
-            }
-        }
+    ) -> Answer<Result<Report, CheckError>> {
+        self.decide_early(report, find, requests, (verb, when)).then(|decided| match decided {
+            Ok(report) => report.when_durable(),
+            Err(error) => Answer::Ready(Err(error)),
+        })
     }
 
     /// Decides, and returns the report before it is durable.
     pub(super) fn decide_early(
         &self,
-        request: &Request<'_>,
-        verb: Verb,
-        now: Option<Timestamp>,
-    ) -> EarlyDecision<'_> {
-        self.decide_early_into(Report::new(&self.shared.rules), request, verb, now)
-    }
-
-    pub(super) fn decide_early_into(
-        &self,
         mut report: Report,
-        request: &Request<'_>,
-        verb: Verb,
-        now: Option<Timestamp>,
-    ) -> EarlyDecision<'_> {
-        let find = &DomainName::of(std::slice::from_ref(request));
-        let when = When::given_or_now(now);
-        match self.decide_into(&mut report, find, std::slice::from_ref(request), (verb, when)) {
-            DecideProgress::Now => EarlyDecision::Now(Ok((report, None))),
-            DecideProgress::Error(error) => EarlyDecision::Now(Err(error)),
-            DecideProgress::WhenDurable(durable) => EarlyDecision::Now(Ok((report, Some(durable)))),
+        find: &dyn FindDomain,
+        requests: &[Request<'_>],
+        (verb, when): (Verb, When),
+    ) -> Answer<Result<Report, CheckError>> {
+        match self.decide_into(&mut report, find, requests, (verb, when)) {
+            DecideProgress::Now => Answer::Ready(Ok(report)),
+            DecideProgress::Error(error) => Answer::Ready(Err(error)),
             DecideProgress::Later(later) => {
-                let requests = std::slice::from_ref(request);
-                EarlyDecision::Later(self.decide_later(report, later, requests, (verb, when)))
+                Answer::Pending(self.decide_later(report, later, requests, (verb, when)))
             }
         }
     }
@@ -225,7 +200,7 @@ impl Engine {
         find: &dyn FindDomain,
         requests: &[Request<'_>],
         how: (Verb, When),
-    ) -> DecideProgress<'_> {
+    ) -> DecideProgress {
         self.decide_read(report, find, GivenRequests { given: requests, read: requests }, how)
     }
 
@@ -238,7 +213,7 @@ impl Engine {
         find: &dyn FindDomain,
         given: &[Request<'_>],
         how: (Verb, When),
-    ) -> DecideProgress<'_> {
+    ) -> DecideProgress {
         with_descriptors(given, |read| {
             self.decide_read(report, find, GivenRequests { given, read }, how)
         })
@@ -251,7 +226,7 @@ impl Engine {
         find: &dyn FindDomain,
         all @ GivenRequests { given, read: requests }: GivenRequests<'_>,
         (verb, when): (Verb, When),
-    ) -> DecideProgress<'_> {
+    ) -> DecideProgress {
         loop {
             let body = &mut *report.body;
             let ReportBody { rules: guard, evaluated, decisions, is_of_several, .. } = body;
@@ -290,12 +265,12 @@ impl Engine {
             }
             let deciding = self.shared.store.decide(&planned.plan, times, decisions);
             let (decided, durable) = match deciding {
-                Deciding::Now(Err(DecideError::Superseded)) => {
+                Deciding::Now(Err(DecideError::Superseded), _) => {
                     drop(planned);
                     *guard = Some(self.shared.rules.load());
                     continue;
                 }
-                Deciding::Now(Err(DecideError::NotAdopted)) => {
+                Deciding::Now(Err(DecideError::NotAdopted), _) => {
                     let read = || self.times(rules, when.given());
                     self.shared.store.adopt(&rules.adoption, &read);
                     continue;
@@ -304,19 +279,19 @@ impl Engine {
                     drop(planned);
                     return DecideProgress::Later(LaterDecision { future, times, error: None });
                 }
-                Deciding::Now(decided) => (decided, None),
-                Deciding::WhenDurable(decided, durable) => {
-                    (Ok(decided), Some(self.wake_on_outage(durable)))
-                }
+                Deciding::Now(decided, durable) => (decided, durable),
             };
             drop(planned);
             if let Err(error) = report.set(decided) {
                 return DecideProgress::Error(error);
             }
+            if let Some(durable) = durable {
+                report.body.wait_for(self.wake_on_outage(durable));
+            }
             if !report.body.is_allowed && !report.body.is_repeat {
                 self.correct_wait(report, (find, requests), (verb, when, times));
             }
-            return durable.map_or(DecideProgress::Now, DecideProgress::WhenDurable);
+            return DecideProgress::Now;
         }
     }
 
@@ -326,7 +301,7 @@ impl Engine {
         report: &mut Report,
         of: (&dyn FindDomain, &[Request<'_>]),
         (verb, when, times): (Verb, When, Times),
-    ) -> DecideProgress<'_> {
+    ) -> DecideProgress {
         if self.is_shared() {
             return self.if_in_force(report, times);
         }
@@ -335,12 +310,12 @@ impl Engine {
     }
 
     /// In an outage the charge is undone, and the waiters are woken.
-    pub(super) fn wake_on_outage<'s>(&'s self, durable: Durable<'s>) -> Durable<'s> {
-        let waiting = &self.shared.waiting;
+    pub(super) fn wake_on_outage(&self, durable: Durable) -> Durable {
+        let engine = self.clone();
         Box::pin(async move {
             let synced = durable.await;
             if synced.is_err() {
-                waiting.wake_all();
+                engine.shared.waiting.wake_all();
             }
             synced
         })
@@ -483,10 +458,9 @@ impl<'a> RequestIdentity<'a> {
 }
 
 /// How far a decision is.
-pub(super) enum DecideProgress<'a> {
+pub(super) enum DecideProgress {
     Now,
     Error(CheckError),
-    WhenDurable(Durable<'a>),
     /// The store answers later: the report is as far as the plan.
     Later(LaterDecision),
 }
@@ -497,13 +471,6 @@ pub(super) struct LaterDecision {
     pub(super) times: Times,
     /// The result, if it is an error by the rules that it was planned by.
     pub(super) error: Option<CheckError>,
-}
-
-/// A decision that may not be durable yet.
-#[allow(clippy::large_enum_variant, reason = "one at a time, and mostly the large one")]
-pub(super) enum EarlyDecision<'a> {
-    Now(Result<(Report, Option<Durable<'a>>), CheckError>),
-    Later(BoxFuture<Result<Report, CheckError>>),
 }
 
 impl Verb {

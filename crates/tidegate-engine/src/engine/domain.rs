@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::error::CheckError;
 use super::report::Report;
 use super::ruleset::Ruleset;
-use super::{Engine, Verb, When};
+use super::{Engine, Verb};
 use crate::request::Request;
-use crate::store::NowOrLater;
+use crate::store::Answer;
 
 /// A domain of an engine, for frequent requests: it is looked up once per policy.
 ///
@@ -36,18 +36,23 @@ impl PreparedDomain {
 
     /// [`Engine::check`] of a request in this domain, whatever domain it names.
     #[inline]
-    pub fn check(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.engine.check_in(self, request, None)
+    pub fn check(&self, request: &Request<'_>) -> Answer<Result<Report, CheckError>> {
+        self.engine.check_in(self, request)
     }
 
     /// [`Engine::peek`] of a request in this domain.
-    pub fn peek(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.engine.decide_in(self, std::slice::from_ref(request), Verb::Peek, When::Now)
+    pub fn peek(&self, request: &Request<'_>) -> Answer<Result<Report, CheckError>> {
+        self.engine.decide_in(self, std::slice::from_ref(request), Verb::Peek, self.engine.when())
     }
 
     /// [`Engine::reserve`] of a request in this domain.
-    pub fn reserve(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.engine.decide_in(self, std::slice::from_ref(request), Verb::Reserve, When::Now)
+    pub fn reserve(&self, request: &Request<'_>) -> Answer<Result<Report, CheckError>> {
+        self.engine.decide_in(
+            self,
+            std::slice::from_ref(request),
+            Verb::Reserve,
+            self.engine.when(),
+        )
     }
 
     #[cold]

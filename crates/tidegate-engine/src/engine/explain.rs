@@ -9,9 +9,9 @@ use super::owned_requests::OwnedRequests;
 use super::planning::Charged;
 use super::report::{Report, describe_wait};
 use super::ruleset::{CompiledRule, Ruleset};
-use super::{Engine, Verb, When};
+use super::{Engine, Verb};
 use crate::request::Request;
-use crate::store::NowOrLater;
+use crate::store::Answer;
 
 /// Why a request is decided as it is: the part of every rule of its domain.
 #[derive(Debug)]
@@ -92,28 +92,17 @@ pub enum Applies {
 
 impl Engine {
     /// Why the request would be decided as it would be. Changes nothing.
-    pub fn explain(
-        &self,
-        request: &Request<'_>,
-    ) -> NowOrLater<'_, Result<Explanation, CheckError>> {
-        self.explain_when(request, None)
-    }
-
-    pub(super) fn explain_when(
-        &self,
-        request: &Request<'_>,
-        now: Option<Timestamp>,
-    ) -> NowOrLater<'_, Result<Explanation, CheckError>> {
-        let requests = std::slice::from_ref(request);
-        match self.decide(requests, Verb::Peek, When::given_or_now(now)) {
-            NowOrLater::Now(report) => {
-                NowOrLater::Now(report.and_then(|report| self.explained(report, request, now)))
+    pub fn explain(&self, request: &Request<'_>) -> Answer<Result<Explanation, CheckError>> {
+        let (requests, now) = (std::slice::from_ref(request), self.given);
+        match self.decide(requests, Verb::Peek, self.when()) {
+            Answer::Ready(report) => {
+                Answer::Ready(report.and_then(|report| self.explained(report, request, now)))
             }
-            NowOrLater::Later(report) => {
-                let requests = OwnedRequests::new(requests);
-                NowOrLater::Later(Box::pin(async move {
+            Answer::Pending(report) => {
+                let (engine, requests) = (self.clone(), OwnedRequests::new(requests));
+                Answer::Pending(Box::pin(async move {
                     let report = report.await?;
-                    requests.with(|it| self.explained(report, &it[0], now))
+                    requests.with(|it| engine.explained(report, &it[0], now))
                 }))
             }
         }

@@ -3,8 +3,6 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use tidegate_core::Timestamp;
-
 use super::owned_requests::OwnedRequests;
 use super::report::EarlyDenialReport;
 use super::ruleset::Ruleset;
@@ -13,7 +11,7 @@ use super::{CheckError, Engine, Note};
 use crate::any_limit::Operation;
 use crate::cycle::Times;
 use crate::request::Request;
-use crate::store::{EnrolFailure, ForgetScope, NowOrLater, Outage, RefundFailure};
+use crate::store::{Answer, EnrolFailure, ForgetScope, Outage, RefundFailure};
 
 /// What an enrolment came to, in keys: one for each rule that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,66 +54,54 @@ impl Engine {
     /// ```
     ///
     /// With [`CheckError::Outage`] it may still have happened; the same again is no error.
-    pub fn enrol(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Enrolment, CheckError>> {
-        self.enrol_when(request, None)
-    }
-
-    pub(super) fn enrol_when(
-        &self,
-        request: &Request<'_>,
-        now: Option<Timestamp>,
-    ) -> NowOrLater<'_, Result<Enrolment, CheckError>> {
+    pub fn enrol(&self, request: &Request<'_>) -> Answer<Result<Enrolment, CheckError>> {
         // What the keys are does not depend on the cost.
         let request = request.cost(0);
         if self.is_shared() {
             let requests = OwnedRequests::new(std::slice::from_ref(&request));
             return self
-                .submit_planned(move |engine| requests.with(|it| engine.enrol_once(&it[0], now)));
+                .submit_planned(move |engine| requests.with(|it| engine.enrol_once(&it[0])));
         }
         loop {
-            match self.enrol_once(&request, now) {
-                NowOrLater::Now(Ok(Err(EnrolFailure::Superseded))) => {}
+            match self.enrol_once(&request) {
+                Answer::Ready(Ok(Err(EnrolFailure::Superseded))) => {}
                 result => return result.map(|enrolment| Ok(enrolment??)),
             }
         }
     }
 
     /// Enrols, by the rules that are known here.
-    fn enrol_once(
-        &self,
-        request: &Request<'_>,
-        now: Option<Timestamp>,
-    ) -> Planning<'_, Enrolment, EnrolFailure> {
-        let (rules, times) = self.begin(now);
+    fn enrol_once(&self, request: &Request<'_>) -> Planning<Enrolment, EnrolFailure> {
+        let (rules, times) = self.begin(self.given);
         // The store may not know the newest rules yet.
-        self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
-        rules.with_read(request, |request| self.enrol_planned(&rules, request, (now, times)))
+        self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, self.given));
+        rules.with_read(request, |request| self.enrol_planned(&rules, request, times))
     }
 
     fn enrol_planned(
         &self,
         rules: &Ruleset,
         request: &Request<'_>,
-        (now, times): (Option<Timestamp>, Times),
-    ) -> Planning<'_, Enrolment, EnrolFailure> {
+        times: Times,
+    ) -> Planning<Enrolment, EnrolFailure> {
         let names = self.planned_keys(rules, request, times);
         let mut planned = match self.plan(rules, request, times) {
             Ok(planned) => planned,
-            Err(error) => return NowOrLater::Now(Err(error)),
+            Err(error) => return Answer::Ready(Err(error)),
         };
         if let Some(denial) = planned.denial {
             let domain = rules.domain(request.domain);
             let denial = (denial, planned.denied);
             let EarlyDenialReport { reason, .. } =
                 EarlyDenialReport::new(rules, domain, denial, times.wall);
-            return NowOrLater::Now(Err(CheckError::NoKeys { reason }));
+            return Answer::Ready(Err(CheckError::NoKeys { reason }));
         }
         let all = planned.plan.charges.len();
         planned.plan.charges.retain(|charge| charge.limit.knows_from_first_request());
         let carrying = planned.plan.charges.len();
         planned.plan.act = Operation::Enrol;
         planned.plan.requests = Some(&names);
-        planned.plan.time = self.plan_time_of((rules, request), now, times);
+        planned.plan.time = self.plan_time_of(rules, request, times);
         let report = move |new: u64| {
             let enrolled = usize::try_from(new).unwrap_or(usize::MAX);
             Enrolment { enrolled, known: carrying - enrolled, without_carry: all - carrying }
@@ -125,41 +111,29 @@ impl Engine {
 
     /// Drops the states of a request's keys, at every rule that applies; true if there were any.
     /// Holds stay.
-    pub fn forget(&self, request: &Request<'_>) -> NowOrLater<'_, Result<bool, CheckError>> {
-        self.forget_when(request, None)
-    }
-
-    pub(super) fn forget_when(
-        &self,
-        request: &Request<'_>,
-        now: Option<Timestamp>,
-    ) -> NowOrLater<'_, Result<bool, CheckError>> {
+    pub fn forget(&self, request: &Request<'_>) -> Answer<Result<bool, CheckError>> {
         if self.is_shared() {
             let requests = OwnedRequests::new(std::slice::from_ref(request));
             return self
-                .submit_planned(move |engine| requests.with(|it| engine.forget_once(&it[0], now)));
+                .submit_planned(move |engine| requests.with(|it| engine.forget_once(&it[0])));
         }
-        self.forget_once(request, now).map(|forgotten| Ok(forgotten??))
+        self.forget_once(request).map(|forgotten| Ok(forgotten??))
     }
 
     /// Forgets, by the rules that are known here.
-    fn forget_once(
-        &self,
-        request: &Request<'_>,
-        now: Option<Timestamp>,
-    ) -> Planning<'_, bool, RefundFailure> {
-        let (rules, times) = self.begin(now);
+    fn forget_once(&self, request: &Request<'_>) -> Planning<bool, RefundFailure> {
+        let (rules, times) = self.begin(self.given);
         rules.with_read(request, |request| {
             let names = self.planned_keys(&rules, request, times);
             let mut planned = match self.plan(&rules, request, times) {
                 Ok(planned) => planned,
-                Err(error) => return NowOrLater::Now(Err(error)),
+                Err(error) => return Answer::Ready(Err(error)),
             };
             planned.plan.requests = Some(&names);
-            planned.plan.time = self.plan_time_of((&rules, request), now, times);
-            let waiting = &self.shared.waiting;
-            self.shared.store.forget(&planned.plan, times).map(|forgotten| {
-                waiting.wake_all();
+            planned.plan.time = self.plan_time_of(&rules, request, times);
+            let forgotten = self.shared.store.forget(&planned.plan, times);
+            self.after(forgotten, |engine, forgotten| {
+                engine.shared.waiting.wake_all();
                 Ok(forgotten)
             })
         })
@@ -188,7 +162,7 @@ impl Engine {
     /// assert!(engine.check(&ada).block()?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn forget_all<'n>(&self, note: impl Into<Note<'n>>) -> NowOrLater<'_, Result<u64, Outage>> {
+    pub fn forget_all<'n>(&self, note: impl Into<Note<'n>>) -> Answer<Result<u64, Outage>> {
         self.forget_scope(None, note.into())
     }
 
@@ -198,19 +172,15 @@ impl Engine {
         &self,
         domain: &str,
         note: impl Into<Note<'n>>,
-    ) -> NowOrLater<'_, Result<u64, Outage>> {
+    ) -> Answer<Result<u64, Outage>> {
         self.forget_scope(Some(domain), note.into())
     }
 
-    fn forget_scope(
-        &self,
-        domain: Option<&str>,
-        note: Note<'_>,
-    ) -> NowOrLater<'_, Result<u64, Outage>> {
-        let (rules, times) = self.begin(None);
+    fn forget_scope(&self, domain: Option<&str>, note: Note<'_>) -> Answer<Result<u64, Outage>> {
+        let (rules, times) = self.begin(self.given);
         let families = domain.map(|domain| rules.families(domain));
         if families.as_ref().is_some_and(HashSet::is_empty) {
-            return NowOrLater::Now(Ok(0));
+            return Answer::Ready(Ok(0));
         }
         let scope = ForgetScope { families: families.as_ref(), note: note.0 };
         let forgotten = self.shared.store.forget_all(scope, times);
@@ -228,24 +198,15 @@ impl Engine {
         &self,
         domain: &str,
         note: impl Into<Note<'n>>,
-    ) -> NowOrLater<'_, Result<u64, Outage>> {
-        self.close_round_when(domain, note.into(), None)
-    }
-
-    pub(super) fn close_round_when(
-        &self,
-        domain: &str,
-        note: Note<'_>,
-        now: Option<Timestamp>,
-    ) -> NowOrLater<'_, Result<u64, Outage>> {
-        let (rules, times) = self.begin(now);
+    ) -> Answer<Result<u64, Outage>> {
+        let (rules, times) = self.begin(self.given);
         if rules.domain(domain).is_none() {
-            return NowOrLater::Now(Ok(0));
+            return Answer::Ready(Ok(0));
         }
         if self.is_shared() {
-            return self.close_round_later(domain, (now, times));
+            return self.close_round_later(domain, times);
         }
-        let closed = self.shared.store.close_round(domain, note.0, times);
+        let closed = self.shared.store.close_round(domain, note.into().0, times);
         self.shared.waiting.wake_all();
         closed
     }

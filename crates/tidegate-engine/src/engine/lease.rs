@@ -3,15 +3,17 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tidegate_core::{Timestamp, Wait};
 use tidegate_policy::policy::Mode;
 use tidegate_table::clock::Clock;
+use tidegate_table::locks::lock;
 use tidegate_table::waiting::{self, Attempt, AttemptTurn, Attempts, QueueError, Tried};
 
-use super::decide::EarlyDecision;
+use super::domain::DomainName;
 use super::error::{CheckError, SettleError};
 use super::local::LocalFallback;
 use super::report::{Report, TicketEnd};
@@ -22,7 +24,8 @@ use crate::any_limit::AnyLimit;
 use crate::cycle::Times;
 use crate::plan::Settlement;
 use crate::request::Request;
-use crate::store::{Durable, HoldId, NowOrLater, Outage, TicketOutcome, block_on};
+use crate::store::answer::BoxFuture;
+use crate::store::{Answer, HoldId, Outage, TicketOutcome, block_on};
 
 /// A slot of a concurrency limit. Dropping it releases the slot.
 ///
@@ -33,6 +36,8 @@ pub struct Lease {
     engine: Engine,
     report: Report,
     id: HoldId,
+    /// Its end, once it was renewed.
+    renewed: Arc<Mutex<Option<Timestamp>>>,
     is_kept: bool,
 }
 
@@ -115,7 +120,7 @@ impl Engine {
             Some(ticket) => self.attempt_shared_lease(&request, turn.now, ticket.attempt(turn)),
             None => self.attempt_lease(&request, turn.now),
         };
-        Waiting::new(self.shared.waiting.wait(wait, attempt), Lease::in_outage)
+        Waiting::new(self.shared.waiting.wait(wait, attempt), Lease::confirmed)
     }
 
     /// Where a request waits for its slot; `None` if no rule limits requests in flight for it.
@@ -147,8 +152,8 @@ impl Engine {
     /// No rule limits requests in flight for this request, or it is denied before that.
     fn cannot_acquire<'a>(&'a self, request: &Request<'a>) -> Waiting<'a, Lease> {
         let decided = self.decide(std::slice::from_ref(request), Verb::Acquire, When::Now);
-        Waiting::decided(decided.map(|decided| match decided {
-            Ok(report) => self.lease(report),
+        Waiting::decided(self.after(decided, |engine, decided| match decided {
+            Ok(report) => engine.lease(report),
             Err(error) => Err(WaitError::Invalid(error)),
         }))
     }
@@ -157,7 +162,8 @@ impl Engine {
     fn lease(&self, report: Report) -> Result<Lease, WaitError> {
         match report.hold() {
             Some(id) if report.is_allowed() => {
-                Ok(Lease { engine: self.clone(), report, id, is_kept: false })
+                let (engine, renewed) = (self.by_the_clock(), Arc::default());
+                Ok(Lease { engine, report, id, renewed, is_kept: false })
             }
             // A slot that is not durable cannot be granted.
             _ if report.is_allowed() => {
@@ -171,13 +177,26 @@ impl Engine {
         &'a self,
         request: &Request<'_>,
         now: Timestamp,
-    ) -> Tried<'a, Result<Unconfirmed<'a, Lease>, WaitError>> {
-        match self.decide_early(request, Verb::Acquire, self.report_time(now)) {
-            EarlyDecision::Now(decided) => Tried::Now(self.attempted_lease(decided)),
-            EarlyDecision::Later(deciding) => Tried::Later(Box::pin(async move {
-                self.attempted_lease(deciding.await.map(|report| (report, None)))
-            })),
+    ) -> Tried<'a, Result<Lease, WaitError>> {
+        match self.attempt(Report::new(&self.shared.rules), request, Verb::Acquire, now) {
+            Answer::Ready(decided) => Tried::Now(self.attempted_lease(decided)),
+            Answer::Pending(deciding) => {
+                Tried::Later(Box::pin(async move { self.attempted_lease(deciding.await) }))
+            }
         }
+    }
+
+    /// Decides for a waiter, before the decision is durable.
+    fn attempt(
+        &self,
+        report: Report,
+        request: &Request<'_>,
+        verb: Verb,
+        now: Timestamp,
+    ) -> Answer<Result<Report, CheckError>> {
+        let requests = std::slice::from_ref(request);
+        let when = When::given_or_now(self.report_time(now));
+        self.decide_early(report, &DomainName::of(requests), requests, (verb, when))
     }
 
     /// An attempt where several engines share the queue: the store keeps the order.
@@ -186,28 +205,24 @@ impl Engine {
         request: &Request<'_>,
         now: Timestamp,
         attempt: TicketAttempt,
-    ) -> Tried<'a, Result<Unconfirmed<'a, Lease>, WaitError>> {
+    ) -> Tried<'a, Result<Lease, WaitError>> {
         let mut report = Report::new(&self.shared.rules);
         report.body.ticket = Some(Box::new(attempt.ticket));
-        let now = self.report_time(now);
-        match self.decide_early_into(report, request, Verb::Acquire, now) {
-            EarlyDecision::Now(decided) => {
-                Tried::Now(self.attempted_shared_lease(attempt, decided))
-            }
-            EarlyDecision::Later(deciding) => Tried::Later(Box::pin(async move {
-                let decided = deciding.await.map(|report| (report, None));
-                self.attempted_shared_lease(attempt, decided)
+        match self.attempt(report, request, Verb::Acquire, now) {
+            Answer::Ready(decided) => Tried::Now(self.attempted_shared_lease(attempt, decided)),
+            Answer::Pending(deciding) => Tried::Later(Box::pin(async move {
+                self.attempted_shared_lease(attempt, deciding.await)
             })),
         }
     }
 
     /// What an attempt came to where several engines share the queue.
-    fn attempted_shared_lease<'a>(
+    fn attempted_shared_lease(
         &self,
         attempt: TicketAttempt,
-        decided: Result<Unconfirmed<'a, Report>, CheckError>,
-    ) -> Attempt<Result<Unconfirmed<'a, Lease>, WaitError>> {
-        let Ok((report, durable)) = decided else {
+        decided: Result<Report, CheckError>,
+    ) -> Attempt<Result<Lease, WaitError>> {
+        let Ok(report) = decided else {
             attempt.end(None);
             return self.attempted_lease(decided);
         };
@@ -220,21 +235,21 @@ impl Engine {
                 Attempt::NotYet { retry_at: self.next_release(&report) }
             }
             _ if outlasts => Attempt::NotYet { retry_at: self.next_release(&report) },
-            _ => self.attempted_lease(Ok((report, durable))),
+            _ => self.attempted_lease(Ok(report)),
         }
     }
 
     /// What an attempt to get a slot came to.
-    fn attempted_lease<'a>(
+    fn attempted_lease(
         &self,
-        decided: Result<Unconfirmed<'a, Report>, CheckError>,
-    ) -> Attempt<Result<Unconfirmed<'a, Lease>, WaitError>> {
-        let (report, durable) = match decided {
-            Ok(decided) => decided,
+        decided: Result<Report, CheckError>,
+    ) -> Attempt<Result<Lease, WaitError>> {
+        let report = match decided {
+            Ok(report) => report,
             Err(error) => return Attempt::Done(Err(WaitError::Invalid(error))),
         };
         if report.is_allowed() {
-            return Attempt::Done(self.lease(report).map(|lease| (lease, durable)));
+            return Attempt::Done(self.lease(report));
         }
         let is_for_slots = report.body.evaluated.iter().zip(&report.body.decisions).any(
             |(evaluated, decision)| {
@@ -290,31 +305,32 @@ impl Engine {
             },
         };
         let request = *request;
-        let attempt = move |AttemptTurn { now, .. }| match self.decide_early(
+        let attempt = move |AttemptTurn { now, .. }| match self.attempt(
+            Report::new(&self.shared.rules),
             &request,
             Verb::Check,
-            self.report_time(now),
+            now,
         ) {
-            EarlyDecision::Now(decided) => Tried::Now(self.attempted_check(decided, now)),
-            EarlyDecision::Later(deciding) => Tried::Later(Box::pin(async move {
-                self.attempted_check(deciding.await.map(|report| (report, None)), now)
-            })),
+            Answer::Ready(decided) => Tried::Now(self.attempted_check(decided, now)),
+            Answer::Pending(deciding) => {
+                Tried::Later(Box::pin(async move { self.attempted_check(deciding.await, now) }))
+            }
         };
-        Waiting::new(self.shared.waiting.wait(wait, attempt), Report::in_outage)
+        Waiting::new(self.shared.waiting.wait(wait, attempt), Report::confirmed)
     }
 
     /// What an attempt to be ready came to.
-    fn attempted_check<'a>(
+    fn attempted_check(
         &self,
-        decided: Result<Unconfirmed<'a, Report>, CheckError>,
+        decided: Result<Report, CheckError>,
         now: Timestamp,
-    ) -> Attempt<Result<Unconfirmed<'a, Report>, WaitError>> {
-        let (report, durable) = match decided {
-            Ok(decided) => decided,
+    ) -> Attempt<Result<Report, WaitError>> {
+        let report = match decided {
+            Ok(report) => report,
             Err(error) => return Attempt::Done(Err(WaitError::Invalid(error))),
         };
         match report.retry_after() {
-            None => Attempt::Done(Ok((report, durable))),
+            None => Attempt::Done(Ok(report)),
             Some(Wait::After(wait)) => Attempt::NotYet { retry_at: Some(now.saturating_add(wait)) },
             Some(Wait::Unknown) => Attempt::NotYet { retry_at: self.next_release(&report) },
             Some(Wait::Never) => Attempt::Done(Err(WaitError::Denied(Box::new(report)))),
@@ -322,13 +338,14 @@ impl Engine {
     }
 
     /// Extends a lease or a reservation by its full length, from now. Returns its new end.
-    pub fn renew(&self, id: HoldId) -> NowOrLater<'_, Result<Timestamp, SettleError>> {
-        self.renew_when(id, None)
+    pub fn renew(&self, id: HoldId) -> Answer<Result<Timestamp, SettleError>> {
+        let settled = self.settle_in_store(id, (Settlement::Renew, None));
+        settled.map(|settled| Ok(settled?.expires))
     }
 
     /// Releases a slot by the id of its lease.
-    pub fn release(&self, id: HoldId) -> NowOrLater<'_, Result<(), SettleError>> {
-        self.settle(id, (Settlement::Cancel, None), None).map(|settled| settled.map(drop))
+    pub fn release(&self, id: HoldId) -> Answer<Result<(), SettleError>> {
+        self.settle(id, (Settlement::Cancel, None)).map(|settled| settled.map(drop))
     }
 
     /// Does what is due by the clock: expires holds, and wakes waiters whose deadline has passed.
@@ -356,6 +373,17 @@ impl Engine {
 }
 
 impl Lease {
+    /// The lease, once it is durable. If it does not become durable, the rules decide.
+    fn confirmed(mut self) -> Answer<Result<Self, WaitError>> {
+        let Some(durable) = self.report.body.take_durable() else { return Answer::Ready(Ok(self)) };
+        Answer::Pending(Box::pin(async move {
+            match durable.await {
+                Ok(()) => Ok(self),
+                Err(_) => self.in_outage(),
+            }
+        }))
+    }
+
     fn in_outage(mut self) -> Result<Self, WaitError> {
         let rules = &self.engine.shared.rules;
         let mut report = std::mem::replace(&mut self.report, Report::new(rules));
@@ -384,7 +412,7 @@ impl Lease {
     /// When it expires, unless it is renewed.
     #[must_use]
     pub fn expires(&self) -> Option<Timestamp> {
-        self.report.expires()
+        lock(&self.renewed).or_else(|| self.report.expires())
     }
 
     /// The decision that granted it.
@@ -393,19 +421,17 @@ impl Lease {
     }
 
     /// Extends it by its full length, from now; an error if it has expired.
-    pub fn renew(&mut self) -> NowOrLater<'_, Result<Timestamp, SettleError>> {
-        let Self { engine, report, id, .. } = self;
-        engine.renew(*id).map(|expires| {
+    pub fn renew(&mut self) -> Answer<Result<Timestamp, SettleError>> {
+        let renewed = Arc::clone(&self.renewed);
+        self.engine.renew(self.id).map(move |expires| {
             let expires = expires?;
-            if let Some(hold) = &mut report.body.hold {
-                hold.expires = expires;
-            }
+            *lock(&renewed) = Some(expires);
             Ok(expires)
         })
     }
 
     /// Releases the slot; an error if it had expired.
-    pub fn release(mut self) -> NowOrLater<'static, Result<(), SettleError>> {
+    pub fn release(mut self) -> Answer<Result<(), SettleError>> {
         self.is_kept = true;
         let (engine, id) = (self.engine.clone(), self.id);
         engine.submit(move |engine| engine.release(id))
@@ -439,6 +465,17 @@ impl fmt::Debug for Lease {
 }
 
 impl Report {
+    /// The result of a wait, once the decision is durable. If it does not become durable, the rules decide.
+    fn confirmed(mut self) -> Answer<Result<Self, WaitError>> {
+        let Some(durable) = self.body.take_durable() else { return Answer::Ready(Ok(self)) };
+        Answer::Pending(Box::pin(async move {
+            match durable.await {
+                Ok(()) => Ok(self),
+                Err(_) => self.in_outage(),
+            }
+        }))
+    }
+
     fn in_outage(mut self) -> Result<Self, WaitError> {
         self.set_outage();
         if self.is_allowed() { Ok(self) } else { Err(WaitError::Denied(Box::new(self))) }
@@ -448,40 +485,34 @@ impl Report {
 /// A wait in a queue: await it, or block on it. Dropping it leaves the queue.
 #[must_use = "nothing waits unless it is awaited or blocked on"]
 pub struct Waiting<'a, T> {
-    stage: LeaseStage<'a, T>,
-    /// The result if the store could not make it durable: the rules decide.
-    in_outage: fn(T) -> Result<T, WaitError>,
+    stage: WaitStage<'a, T>,
+    /// The result as it may be returned: once it is durable.
+    confirmed: fn(T) -> Answer<Result<T, WaitError>>,
 }
 
-enum LeaseStage<'a, T> {
+enum WaitStage<'a, T> {
+    Queued(Box<dyn ErasedWaiter<T> + Send + 'a>),
+    /// It does not wait in a queue, but for its decision or until that is durable.
+    Decides(BoxFuture<Result<T, WaitError>>),
     Over(Option<Result<T, WaitError>>),
-    Waits(Box<dyn ErasedWaiter<'a, T> + Send + 'a>),
-    /// It does not wait in a queue, but for its decision.
-    Decides(Pin<Box<dyn Future<Output = Result<T, WaitError>> + Send + 'a>>),
-    /// It has its result, and waits until that is durable.
-    Has(Option<T>, Durable<'a>),
 }
-
-/// The result of a wait, and when it is durable.
-type Unconfirmed<'a, T> = (T, Option<Durable<'a>>);
 
 /// A waiter with the type of its attempt erased.
-trait ErasedWaiter<'a, T> {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Unconfirmed<'a, T>, WaitError>>;
+trait ErasedWaiter<T> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T, WaitError>>;
 
-    fn block(self: Box<Self>) -> Result<Unconfirmed<'a, T>, WaitError>;
+    fn block(self: Box<Self>) -> Result<T, WaitError>;
 }
 
-impl<'a, T, F> ErasedWaiter<'a, T>
-    for waiting::QueueWait<'a, Result<Unconfirmed<'a, T>, WaitError>, F>
+impl<'a, T, F> ErasedWaiter<T> for waiting::QueueWait<'a, Result<T, WaitError>, F>
 where
-    F: FnMut(AttemptTurn) -> Tried<'a, Result<Unconfirmed<'a, T>, WaitError>>,
+    F: FnMut(AttemptTurn) -> Tried<'a, Result<T, WaitError>>,
 {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Unconfirmed<'a, T>, WaitError>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T, WaitError>> {
         Pin::new(self).poll(context).map(flatten)
     }
 
-    fn block(self: Box<Self>) -> Result<Unconfirmed<'a, T>, WaitError> {
+    fn block(self: Box<Self>) -> Result<T, WaitError> {
         flatten((*self).block())
     }
 }
@@ -498,36 +529,36 @@ fn flatten<T>(outcome: Result<Result<T, WaitError>, QueueError>) -> Result<T, Wa
 
 impl<'a, T> Waiting<'a, T> {
     fn new(
-        waiter: impl ErasedWaiter<'a, T> + Send + 'a,
-        in_outage: fn(T) -> Result<T, WaitError>,
+        waiter: impl ErasedWaiter<T> + Send + 'a,
+        confirmed: fn(T) -> Answer<Result<T, WaitError>>,
     ) -> Self {
-        Self { stage: LeaseStage::Waits(Box::new(waiter)), in_outage }
-    }
-
-    fn decided(outcome: NowOrLater<'a, Result<T, WaitError>>) -> Self {
-        match outcome {
-            NowOrLater::Now(outcome) => Self::over(outcome),
-            NowOrLater::Later(outcome) => {
-                Self { stage: LeaseStage::Decides(outcome), in_outage: Ok }
-            }
-        }
+        Self { stage: WaitStage::Queued(Box::new(waiter)), confirmed }
     }
 
     fn over(outcome: Result<T, WaitError>) -> Self {
-        Self { stage: LeaseStage::Over(Some(outcome)), in_outage: Ok }
+        Self::decided(Answer::Ready(outcome))
+    }
+
+    fn decided(outcome: Answer<Result<T, WaitError>>) -> Self {
+        let confirmed = |it| Answer::Ready(Ok(it));
+        Self { stage: outcome.into(), confirmed }
     }
 
     /// Blocks this thread until the waiting is over.
     pub fn block(self) -> Result<T, WaitError> {
-        let (it, durable) = match self.stage {
-            LeaseStage::Over(outcome) => return outcome.unwrap_or(Err(WaitError::Closed)),
-            LeaseStage::Waits(waiter) => waiter.block()?,
-            LeaseStage::Decides(outcome) => return block_on(outcome),
-            LeaseStage::Has(it, durable) => (it.ok_or(WaitError::Closed)?, Some(durable)),
-        };
-        match durable.map_or(Ok(()), block_on) {
-            Ok(()) => Ok(it),
-            Err(_) => (self.in_outage)(it),
+        match self.stage {
+            WaitStage::Queued(waiter) => (self.confirmed)(waiter.block()?).block(),
+            WaitStage::Decides(outcome) => block_on(outcome),
+            WaitStage::Over(outcome) => outcome.unwrap_or(Err(WaitError::Closed)),
+        }
+    }
+}
+
+impl<T> From<Answer<Result<T, WaitError>>> for WaitStage<'_, T> {
+    fn from(answer: Answer<Result<T, WaitError>>) -> Self {
+        match answer {
+            Answer::Ready(outcome) => Self::Over(Some(outcome)),
+            Answer::Pending(outcome) => Self::Decides(outcome),
         }
     }
 }
@@ -536,30 +567,19 @@ impl<T> Future for Waiting<'_, T> {
     type Output = Result<T, WaitError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { stage, in_outage } = self.get_mut();
-        loop {
-            return match stage {
-                LeaseStage::Over(outcome) => {
-                    Poll::Ready(outcome.take().unwrap_or(Err(WaitError::Closed)))
-                }
-                LeaseStage::Waits(waiter) => {
-                    *stage = match ready!(waiter.poll(context)) {
-                        Ok((it, Some(durable))) => LeaseStage::Has(Some(it), durable),
-                        Ok((it, None)) => LeaseStage::Over(Some(Ok(it))),
-                        Err(error) => LeaseStage::Over(Some(Err(error))),
-                    };
-                    continue;
-                }
-                LeaseStage::Decides(outcome) => outcome.as_mut().poll(context),
-                LeaseStage::Has(it, durable) => {
-                    let synced = ready!(durable.as_mut().poll(context));
-                    let it = it.take().ok_or(WaitError::Closed);
-                    Poll::Ready(match synced {
-                        Ok(()) => it,
-                        Err(_) => it.and_then(*in_outage),
-                    })
-                }
+        let Self { stage, confirmed } = self.get_mut();
+        if let WaitStage::Queued(waiter) = stage {
+            *stage = match ready!(waiter.poll(context)) {
+                Ok(it) => confirmed(it).into(),
+                Err(error) => WaitStage::Over(Some(Err(error))),
             };
+        }
+        match stage {
+            WaitStage::Decides(outcome) => outcome.as_mut().poll(context),
+            WaitStage::Over(outcome) => {
+                Poll::Ready(outcome.take().unwrap_or(Err(WaitError::Closed)))
+            }
+            WaitStage::Queued(_) => Poll::Pending,
         }
     }
 }

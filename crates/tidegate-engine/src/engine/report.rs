@@ -13,7 +13,7 @@ use super::planning::{EarlyDenial, RuleHit};
 use super::ruleset::{Domain, Ruleset};
 use crate::plan::{Charge, FastCharge, KeyName};
 use crate::request::Request;
-use crate::store::{DecideError, Decided, Durable, HoldId};
+use crate::store::{Answer, DecideError, Decided, HoldId};
 pub(super) use body::{PlainParts, RecycledBody, ReportBody, ReportTicket, TicketEnd};
 
 mod body;
@@ -356,7 +356,7 @@ impl Report {
     #[inline]
     pub(super) fn set(&mut self, decided: Result<Decided, DecideError>) -> Result<(), CheckError> {
         match decided {
-            Ok(Decided { is_allowed, hold, is_repeat }) => {
+            Ok(Decided { is_allowed, hold, is_repeat, .. }) => {
                 (self.body.is_allowed, self.body.is_repeat) = (is_allowed, is_repeat);
                 self.body.hold = hold;
             }
@@ -369,13 +369,17 @@ impl Report {
         Ok(())
     }
 
-    /// The report once it is durable.
-    pub(super) async fn when(mut self, durable: Durable<'_>) -> Result<Self, CheckError> {
-        match durable.await {
-            Ok(()) => self.body.local.take().iter().for_each(|local| local.tidy()),
-            Err(_) => self.set_outage(),
-        }
-        Ok(self)
+    /// The report as it may be returned: once it is durable.
+    #[inline]
+    pub(super) fn when_durable(mut self) -> Answer<Result<Self, CheckError>> {
+        let Some(durable) = self.body.take_durable() else { return Answer::Ready(Ok(self)) };
+        Answer::Pending(Box::pin(async move {
+            match durable.await {
+                Ok(()) => self.body.local.take().iter().for_each(|local| local.tidy()),
+                Err(_) => self.set_outage(),
+            }
+            Ok(self)
+        }))
     }
 
     /// Decides by the rules' `on_error`: one that denies is enough, and else those with a local share

@@ -1,14 +1,12 @@
 //! Verbs that end reservations, and refunds.
 
-use tidegate_core::Timestamp;
-
 use super::decide::RequestIdentity;
 use super::owned_requests::OwnedRequests;
 use super::shared::Planning;
 use super::{CheckError, Commit, Engine, Note, Refund, SettleError};
 use crate::plan::{PlanTime, SettleCall, Settlement};
 use crate::request::Request;
-use crate::store::{HoldId, NowOrLater, RefundFailure, SettleFailure, Settled};
+use crate::store::{Answer, HoldId, RefundFailure, SettleFailure, Settled};
 
 /// What a commit came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +41,10 @@ impl Engine {
         &self,
         id: HoldId,
         commit: impl Into<Commit<'c>>,
-    ) -> NowOrLater<'_, Result<CommitReport, SettleError>> {
-        self.commit_when(id, commit.into(), None)
+    ) -> Answer<Result<CommitReport, SettleError>> {
+        let Commit { actual, note } = commit.into();
+        let settled = self.settle_whole(id, (Settlement::Commit { actual }, note.0));
+        settled.map(|settled| Ok(settled?.into()))
     }
 
     /// Cancels a reservation: its units are available again. The same again is no error.
@@ -52,8 +52,8 @@ impl Engine {
         &self,
         id: HoldId,
         note: impl Into<Note<'n>>,
-    ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        self.settle(id, (Settlement::Cancel, note.into().0), None)
+    ) -> Answer<Result<u64, SettleError>> {
+        self.settle(id, (Settlement::Cancel, note.into().0))
     }
 
     /// Cancels a reservation as if it had never been made: a cooldown that it began is over as
@@ -65,8 +65,8 @@ impl Engine {
         &self,
         id: HoldId,
         note: impl Into<Note<'n>>,
-    ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        self.settle(id, (Settlement::Void, note.into().0), None)
+    ) -> Answer<Result<u64, SettleError>> {
+        self.settle(id, (Settlement::Void, note.into().0))
     }
 
     /// Refunds units of a committed reservation, and returns how many.
@@ -78,8 +78,10 @@ impl Engine {
         &self,
         id: HoldId,
         refund: impl Into<Refund<'r>>,
-    ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        self.refund_hold_when(id, refund.into(), None)
+    ) -> Answer<Result<u64, SettleError>> {
+        let Refund { units, idempotency_key } = refund.into();
+        let name = idempotency_key.map(|key| self.idempotency_key(0, (id, key), ("refund", units)));
+        self.settle(id, (Settlement::Refund { units, name }, None))
     }
 
     /// Refunds the cost of a request at every rule that applies, and returns the most that any
@@ -88,32 +90,20 @@ impl Engine {
     ///
     /// With [`CheckError::Outage`] the refund may still have happened: a [`peek`](Self::peek) shows
     /// it.
-    pub fn refund(&self, request: &Request<'_>) -> NowOrLater<'_, Result<u64, CheckError>> {
-        self.refund_when(request, None)
-    }
-
-    pub(super) fn refund_when(
-        &self,
-        request: &Request<'_>,
-        now: Option<Timestamp>,
-    ) -> NowOrLater<'_, Result<u64, CheckError>> {
+    pub fn refund(&self, request: &Request<'_>) -> Answer<Result<u64, CheckError>> {
         if self.is_shared() {
             let requests = OwnedRequests::new(std::slice::from_ref(request));
             return self
-                .submit_planned(move |engine| requests.with(|it| engine.refund_once(&it[0], now)));
+                .submit_planned(move |engine| requests.with(|it| engine.refund_once(&it[0])));
         }
-        self.refund_once(request, now).map(|units| Ok(units??))
+        self.refund_once(request).map(|units| Ok(units??))
     }
 
     /// Refunds, by the rules that are known here.
-    fn refund_once(
-        &self,
-        request: &Request<'_>,
-        now: Option<Timestamp>,
-    ) -> Planning<'_, u64, RefundFailure> {
-        let (rules, times) = self.begin(now);
+    fn refund_once(&self, request: &Request<'_>) -> Planning<u64, RefundFailure> {
+        let (rules, times) = self.begin(self.given);
         // The store may not know the newest rules yet.
-        self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
+        self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, self.given));
         let name = request.idempotency_key.map(|key| {
             let body = ("refund", RequestIdentity::of(request));
             let domain = self.domain_hash(std::slice::from_ref(request));
@@ -123,48 +113,17 @@ impl Engine {
             let names = self.planned_keys(&rules, request, times);
             let mut planned = match self.plan(&rules, request, times) {
                 Ok(planned) => planned,
-                Err(error) => return NowOrLater::Now(Err(error)),
+                Err(error) => return Answer::Ready(Err(error)),
             };
             planned.plan.requests = Some(&names);
             planned.plan.name = name;
-            planned.plan.time = self.plan_time_of((&rules, request), now, times);
-            let waiting = &self.shared.waiting;
-            self.shared.store.refund(&planned.plan, times).map(|units| {
-                waiting.wake_all();
+            planned.plan.time = self.plan_time_of(&rules, request, times);
+            let units = self.shared.store.refund(&planned.plan, times);
+            self.after(units, |engine, units| {
+                engine.shared.waiting.wake_all();
                 Ok(units)
             })
         })
-    }
-
-    pub(super) fn renew_when(
-        &self,
-        id: HoldId,
-        now: Option<Timestamp>,
-    ) -> NowOrLater<'_, Result<Timestamp, SettleError>> {
-        let settled = self.settle_in_store(id, (Settlement::Renew, None), now);
-        settled.map(|settled| Ok(settled?.expires))
-    }
-
-    pub(super) fn commit_when(
-        &self,
-        id: HoldId,
-        commit: Commit<'_>,
-        now: Option<Timestamp>,
-    ) -> NowOrLater<'_, Result<CommitReport, SettleError>> {
-        let Commit { actual, note } = commit;
-        let settled = self.settle_whole(id, (Settlement::Commit { actual }, note.0), now);
-        settled.map(|settled| Ok(settled?.into()))
-    }
-
-    pub(super) fn refund_hold_when(
-        &self,
-        id: HoldId,
-        refund: Refund<'_>,
-        now: Option<Timestamp>,
-    ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        let Refund { units, idempotency_key } = refund;
-        let name = idempotency_key.map(|key| self.idempotency_key(0, (id, key), ("refund", units)));
-        self.settle(id, (Settlement::Refund { units, name }, None), now)
     }
 
     /// Settles a hold, and returns the units that are charged or were refunded.
@@ -172,43 +131,39 @@ impl Engine {
         &self,
         id: HoldId,
         settlement: (Settlement, Option<&str>),
-        now: Option<Timestamp>,
-    ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        self.settle_whole(id, settlement, now).map(|settled| Ok(settled?.units))
+    ) -> Answer<Result<u64, SettleError>> {
+        self.settle_whole(id, settlement).map(|settled| Ok(settled?.units))
     }
 
     fn settle_whole(
         &self,
         id: HoldId,
         settlement: (Settlement, Option<&str>),
-        now: Option<Timestamp>,
-    ) -> NowOrLater<'_, Result<Settled, SettleError>> {
-        let settled = self.settle_in_store(id, settlement, now);
-        let waiting = &self.shared.waiting;
-        if let NowOrLater::Later(_) = &settled {
+    ) -> Answer<Result<Settled, SettleError>> {
+        let settled = self.settle_in_store(id, settlement);
+        if let Answer::Pending(_) = &settled {
             // It has happened already, even if the result is never awaited.
-            waiting.wake_all();
+            self.shared.waiting.wake_all();
         }
-        settled.map(move |settled| {
+        self.after(settled, |engine, settled| {
             let settled = settled?;
             // Wakes the waiters for what was released.
-            settled.queues.wake(waiting);
+            settled.queues.wake(&engine.shared.waiting);
             Ok(settled)
         })
     }
 
     /// Settles a hold. The clock of a store that other engines share is known once it has answered.
-    fn settle_in_store(
+    pub(super) fn settle_in_store(
         &self,
         id: HoldId,
         (settlement, note): (Settlement, Option<&str>),
-        now: Option<Timestamp>,
-    ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
+    ) -> Answer<Result<Settled, SettleFailure>> {
         let store = &self.shared.store;
         let has_answered = store.shared().is_none_or(|shared| shared.control().version > 0);
-        if now.is_some() || has_answered {
-            let (_, times) = self.begin(now);
-            let time = PlanTime::of(now);
+        if self.given.is_some() || has_answered {
+            let (_, times) = self.begin(self.given);
+            let time = PlanTime::of(self.given);
             return store.settle(id, SettleCall { settlement, note, time }, times);
         }
         let (engine, answer) = (self.clone(), self.synchronize());

@@ -21,9 +21,9 @@ use crate::edits::{Change, Overlay};
 use crate::history::History;
 use crate::plan::{PlanTime, Settlement};
 use crate::request::Request;
-use crate::store::later::{BoxFuture, Submitted};
+use crate::store::answer::{BoxFuture, Submitted};
 use crate::store::shared::{Control, SharedStore};
-use crate::store::{DecideError, EnrolFailure, LaterDecided, NowOrLater, Outage, RefundFailure};
+use crate::store::{Answer, DecideError, EnrolFailure, LaterDecided, Outage, RefundFailure};
 use tidegate_policy::policy::{Effective, Policy};
 use tidegate_table::clock::Clock;
 use tidegate_table::hash::KeyedHash;
@@ -56,7 +56,7 @@ impl Engine {
                 // Its caller is gone, and could never settle it. A repeat has the hold of another.
                 let id = Some(report).filter(|report| !report.body.is_repeat)?.hold()?;
                 Some(Box::pin(async move {
-                    let _ = engine.settle(id, (Settlement::Cancel, None), None).await;
+                    let _ = engine.settle(id, (Settlement::Cancel, None)).await;
                 }))
             },
             &self.shared.finisher,
@@ -66,7 +66,7 @@ impl Engine {
 
     /// A decision that needs no limit, but the rules of a shared store: they have to be in force.
     #[inline]
-    pub(super) fn if_in_force(&self, report: &Report, times: Times) -> DecideProgress<'_> {
+    pub(super) fn if_in_force(&self, report: &Report, times: Times) -> DecideProgress {
         if !self.is_shared() {
             return DecideProgress::Now;
         }
@@ -80,7 +80,7 @@ impl Engine {
         report: &Report,
         times: Times,
         error: CheckError,
-    ) -> DecideProgress<'_> {
+    ) -> DecideProgress {
         self.known_if_in_force(report, times, Some(error))
     }
 
@@ -90,7 +90,7 @@ impl Engine {
         report: &Report,
         times: Times,
         error: Option<CheckError>,
-    ) -> DecideProgress<'_> {
+    ) -> DecideProgress {
         match (self.shared.store.shared(), error) {
             (None, None) => DecideProgress::Now,
             (None, Some(error)) => DecideProgress::Error(error),
@@ -126,7 +126,7 @@ impl Engine {
                 // What is wrong with the request by the rules known here is no matter of the store.
                 (Err(DecideError::Outage(_)), Some(error)) => return Err(error),
                 (Err(DecideError::Superseded | DecideError::NotAdopted), error) => {
-                    // Seldom, so its state is not part of every decision's.
+                    // Boxed: few decisions are planned again.
                     if let Err(outage) = Box::pin(self.catch_up()).await {
                         report.lose_ticket(outage);
                         report.set(Err(outage.into()))?;
@@ -138,7 +138,7 @@ impl Engine {
                     match requests.with(|it| self.plan_again(&mut report, it, (verb, when))) {
                         DecideProgress::Error(error) => return Err(error),
                         DecideProgress::Later(next) => later = next,
-                        DecideProgress::Now | DecideProgress::WhenDurable(_) => return Ok(report),
+                        DecideProgress::Now => return Ok(report),
                     }
                     continue;
                 }
@@ -166,7 +166,7 @@ impl Engine {
         report: &mut Report,
         requests: &[Request<'_>],
         (verb, when): (Verb, When),
-    ) -> DecideProgress<'_> {
+    ) -> DecideProgress {
         self.decide_into(report, &DomainName::of(requests), requests, (verb, when))
     }
 
@@ -192,8 +192,8 @@ impl Engine {
             };
             let peeking = requests.with(|it| self.look_ahead_later(it, (verb.look(), at)));
             let look = match peeking {
-                NowOrLater::Now(look) => look,
-                NowOrLater::Later(look) => look.await,
+                Answer::Ready(look) => look,
+                Answer::Pending(look) => look.await,
             };
             let Ok(look) = look else {
                 report.body.wait_ahead = Some(Wait::Unknown);
@@ -207,16 +207,10 @@ impl Engine {
         &self,
         requests: &[Request<'_>],
         (look, at): (Verb, Times),
-    ) -> NowOrLater<'static, Result<Report, CheckError>> {
-        let mut report = Report::new(&self.shared.rules);
-        let how = (look, When::Ahead(at));
-        match self.plan_again(&mut report, requests, how) {
-            DecideProgress::Later(later) => {
-                NowOrLater::Later(self.decide_later(report, later, requests, how))
-            }
-            DecideProgress::Error(error) => NowOrLater::Now(Err(error)),
-            DecideProgress::Now | DecideProgress::WhenDurable(_) => NowOrLater::Now(Ok(report)),
-        }
+    ) -> Answer<Result<Report, CheckError>> {
+        let report = Report::new(&self.shared.rules);
+        let find = DomainName::of(requests);
+        self.decide_early(report, &find, requests, (look, When::Ahead(at)))
     }
 
     /// Takes over the rules that are in force, or puts the engine's own into force.
@@ -231,7 +225,7 @@ impl Engine {
             self.install(&seen);
             return Ok(());
         }
-        let times = self.read_times(None);
+        let times = self.by_the_clock().read_times();
         let own = Arc::clone(&self.shared.rules.load().policy);
         let hash = store.hash_of_keys().clone();
         let mut attempts = store.attempts(times, PlanTime::of(None));
@@ -276,9 +270,9 @@ impl Engine {
     /// Takes over the rules that are in force in a store which other engines share, or puts the
     /// engine's own there. Decisions do so, too; a program calls this when it starts and from time to
     /// time, so that it knows of edits though it decides nothing.
-    pub fn synchronize(&self) -> NowOrLater<'static, Result<(), Outage>> {
-        let Some(store) = self.shared.store.shared() else { return NowOrLater::Now(Ok(())) };
-        let known = (true, self.read_times(None));
+    pub fn synchronize(&self) -> Answer<Result<(), Outage>> {
+        let Some(store) = self.shared.store.shared() else { return Answer::Ready(Ok(())) };
+        let known = (true, self.by_the_clock().read_times());
         let looking = store.if_in_force(self.shared.rules.load().version, known);
         let engine = self.clone();
         self.submit_future(Box::pin(async move {
@@ -312,9 +306,10 @@ impl Engine {
         }
     }
 
-    pub(super) fn read_times(&self, now: Option<Timestamp>) -> Times {
+    /// The times of this handle's operations, whether or not the rules need both.
+    pub(super) fn read_times(&self) -> Times {
         let clock = &self.shared.clock;
-        match now {
+        match self.given {
             Some(now) => Times { now, wall: now },
             None => Times { now: clock.now(), wall: clock.wall() },
         }
@@ -324,18 +319,18 @@ impl Engine {
     pub(super) fn edit_later(
         &self,
         store: &SharedStore,
-        (actor, now): (Box<str>, Option<Timestamp>),
+        actor: Box<str>,
         effective: Option<Effective>,
         change: impl Fn(&Ruleset) -> Result<(Arc<Policy>, Overlay), EditError> + Send + Sync + 'static,
-    ) -> NowOrLater<'static, Result<Vec<Change>, EditError>> {
+    ) -> Answer<Result<Vec<Change>, EditError>> {
         let (engine, hash) = (self.clone(), store.hash_of_keys().clone());
-        let times = self.read_times(now);
+        let times = self.read_times();
         let editing = Box::pin(async move {
             if engine.shared.store.shared().is_some_and(|it| it.control().version == 0) {
                 engine.catch_up().await?;
             }
             let Some(store) = engine.shared.store.shared() else { return Ok(Vec::new()) };
-            let mut attempts = store.attempts(times, PlanTime::of(now));
+            let mut attempts = store.attempts(times, PlanTime::of(engine.given));
             let own = engine.clone();
             let fits =
                 move |old: &Ruleset, new: &Ruleset| lock(&own.shared.changes).check(old, new);
@@ -375,7 +370,7 @@ impl Engine {
 }
 
 /// The result of an operation that was planned, if it could be.
-pub(super) type Planning<'a, T, F> = NowOrLater<'a, Result<Result<T, F>, CheckError>>;
+pub(super) type Planning<T, F> = Answer<Result<Result<T, F>, CheckError>>;
 
 /// The failure of an operation, which may be that its plan was made from other rules.
 pub(super) trait PlanFailure: Into<CheckError> + Send + 'static {
@@ -398,14 +393,14 @@ impl Engine {
     /// Submits an operation that is planned again where the rules have changed meanwhile.
     pub(super) fn submit_planned<T: Send + 'static, F: PlanFailure>(
         &self,
-        once: impl Fn(&Self) -> Planning<'_, T, F> + Send + Sync + 'static,
-    ) -> NowOrLater<'static, Result<T, CheckError>> {
+        once: impl Fn(&Self) -> Planning<T, F> + Send + Sync + 'static,
+    ) -> Answer<Result<T, CheckError>> {
         let engine = self.clone();
         self.submit_future(Box::pin(async move {
             for _ in 0..MOST_PLANS {
                 let result = match once(&engine) {
-                    NowOrLater::Now(result) => result,
-                    NowOrLater::Later(result) => result.await,
+                    Answer::Ready(result) => result,
+                    Answer::Pending(result) => result.await,
                 };
                 match result? {
                     Err(failure) if failure.is_superseded() => engine.catch_up().await?,
@@ -420,8 +415,8 @@ impl Engine {
     pub(super) fn close_round_later(
         &self,
         domain: &str,
-        (now, times): (Option<Timestamp>, Times),
-    ) -> NowOrLater<'static, Result<u64, Outage>> {
+        times: Times,
+    ) -> Answer<Result<u64, Outage>> {
         let (engine, domain): (Self, Box<str>) = (self.clone(), domain.into());
         self.submit_future(Box::pin(async move {
             let Some(store) = engine.shared.store.shared() else {
@@ -430,23 +425,38 @@ impl Engine {
             if store.control().version == 0 {
                 engine.catch_up().await?;
             }
-            let attempts = store.attempts(times, PlanTime::of(now));
+            let attempts = store.attempts(times, PlanTime::of(engine.given));
             let (control, closed) = store.close_round_of(domain, attempts).await?;
             engine.install(&control);
             Ok(closed)
         }))
     }
 
+    /// Applies a function to a result, with a handle to the engine where the result is pending.
+    pub(super) fn after<T: 'static, U>(
+        &self,
+        answer: Answer<T>,
+        function: impl FnOnce(&Self, T) -> U + Send + 'static,
+    ) -> Answer<U> {
+        match answer {
+            Answer::Ready(result) => Answer::Ready(function(self, result)),
+            pending @ Answer::Pending(_) => {
+                let engine = self.clone();
+                pending.map(move |result| function(&engine, result))
+            }
+        }
+    }
+
     /// Submits an operation, with a handle of its own to the engine.
     pub(super) fn submit<T: Send + 'static>(
         &self,
-        operation: impl FnOnce(&Self) -> NowOrLater<'_, T> + Send + 'static,
-    ) -> NowOrLater<'static, T> {
+        operation: impl FnOnce(&Self) -> Answer<T> + Send + 'static,
+    ) -> Answer<T> {
         let engine = self.clone();
         self.submit_future(Box::pin(async move {
             match operation(&engine) {
-                NowOrLater::Now(result) => result,
-                NowOrLater::Later(result) => result.await,
+                Answer::Ready(result) => result,
+                Answer::Pending(result) => result.await,
             }
         }))
     }
@@ -458,15 +468,12 @@ impl Engine {
     }
 
     /// Submits an operation: the first poll does.
-    pub(super) fn submit_future<T: Send + 'static>(
-        &self,
-        mut future: BoxFuture<T>,
-    ) -> NowOrLater<'static, T> {
+    pub(super) fn submit_future<T: Send + 'static>(&self, mut future: BoxFuture<T>) -> Answer<T> {
         let mut context = Context::from_waker(Waker::noop());
         if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
-            return NowOrLater::Now(result);
+            return Answer::Ready(result);
         }
-        NowOrLater::Later(Box::pin(Submitted::new(future, |_| None, &self.shared.finisher)))
+        Answer::Pending(Box::pin(Submitted::new(future, |_| None, &self.shared.finisher)))
     }
 }
 

@@ -138,7 +138,7 @@ impl Engine {
             store.leave_queue(queue, left.arrival, self.begin(None).1);
         }
         if left.lease {
-            drop(self.settle(id, (Settlement::Cancel, None), None));
+            drop(self.by_the_clock().settle(id, (Settlement::Cancel, None)));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Decision, Timestamp};
+use tidegate_core::Decision;
 use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Condition, KeyPart, Missing, Mode, Override, RuleId};
 #[cfg(feature = "durable")]
@@ -19,7 +19,7 @@ use crate::any_limit::{Decisions, Operation};
 use crate::cycle::Times;
 use crate::plan::KeyName;
 use crate::request::Request;
-use crate::store::{DecideError, Deciding, NowOrLater, Outage};
+use crate::store::{Answer, DecideError, Deciding, Outage};
 
 /// What a key has used of one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,26 +102,19 @@ impl Engine {
     /// assert_eq!(usage[0].share_ppm(), Some(300_000));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn usage(
-        &self,
-        request: &Request<'_>,
-    ) -> NowOrLater<'_, Result<Vec<RuleUsage>, CheckError>> {
-        self.usage_when(request, None)
+    pub fn usage(&self, request: &Request<'_>) -> Answer<Result<Vec<RuleUsage>, CheckError>> {
+        self.usage_in(request, None)
     }
 
     /// What one key has used of its limit, by its name; `None` if the policy has no such rule, or its
     /// key has other attributes. The conditions of the rule do not matter.
-    pub fn usage_of_key(
-        &self,
-        key: &KeyName,
-    ) -> NowOrLater<'_, Result<Option<RuleUsage>, CheckError>> {
+    pub fn usage_of_key(&self, key: &KeyName) -> Answer<Result<Option<RuleUsage>, CheckError>> {
         let rules = self.shared.rules.load();
         let attributes = rules.rule_named(&key.rule).map(|it| it.attributes_of(&key.parts));
-        let Some(Some(attributes)) = attributes else { return NowOrLater::Now(Ok(None)) };
+        let Some(Some(attributes)) = attributes else { return Answer::Ready(Ok(None)) };
         // Its attributes have the names that the rule reads.
         let request = Request::of_descriptor(key.rule.domain(), &attributes);
-        self.usage_in(&request, Some(key.rule.clone()), None)
-            .map(|usage| Ok(usage?.into_iter().next()))
+        self.usage_in(&request, Some(key.rule.clone())).map(|usage| Ok(usage?.into_iter().next()))
     }
 
     /// The keys for which an override is in force that names one key, up to so many.
@@ -138,30 +131,21 @@ impl Engine {
         rules.rules.iter().flat_map(of_rule).take(most).collect()
     }
 
-    pub(super) fn usage_when(
-        &self,
-        request: &Request<'_>,
-        now: Option<Timestamp>,
-    ) -> NowOrLater<'_, Result<Vec<RuleUsage>, CheckError>> {
-        self.usage_in(request, None, now)
-    }
-
     fn usage_in(
         &self,
         request: &Request<'_>,
         rule: Option<RuleId>,
-        now: Option<Timestamp>,
-    ) -> NowOrLater<'_, Result<Vec<RuleUsage>, CheckError>> {
+    ) -> Answer<Result<Vec<RuleUsage>, CheckError>> {
         let request = request.cost(0);
         if self.is_shared() {
             let requests = OwnedRequests::new(std::slice::from_ref(&request));
             return self.submit_planned(move |engine| {
-                requests.with(|it| engine.usage_once(&it[0], rule.as_ref(), now))
+                requests.with(|it| engine.usage_once(&it[0], rule.as_ref()))
             });
         }
         loop {
-            match self.usage_once(&request, rule.as_ref(), now) {
-                NowOrLater::Now(Ok(Err(failure))) if failure.is_superseded() => {}
+            match self.usage_once(&request, rule.as_ref()) {
+                Answer::Ready(Ok(Err(failure))) if failure.is_superseded() => {}
                 result => return result.map(|usage| Ok(usage??)),
             }
         }
@@ -172,36 +156,36 @@ impl Engine {
         &self,
         request: &Request<'_>,
         rule: Option<&RuleId>,
-        now: Option<Timestamp>,
-    ) -> Planning<'_, Vec<RuleUsage>, DecideError> {
-        let (rules, times) = self.begin(now);
+    ) -> Planning<Vec<RuleUsage>, DecideError> {
+        let (rules, times) = self.begin(self.given);
         // The store may not know the newest rules yet.
-        self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
+        self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, self.given));
         rules.with_read(request, |request| {
             let numbers = match rule {
                 Some(rule) => rules.number_of(rule).into_iter().collect(),
                 None => rules.measured_rules(request),
             };
-            self.usage_planned((&rules, &numbers), request, (now, times))
+            self.usage_planned(&rules, &numbers, request, times)
         })
     }
 
     fn usage_planned(
         &self,
-        (rules, numbers): (&Ruleset, &[u32]),
+        rules: &Ruleset,
+        numbers: &[u32],
         request: &Request<'_>,
-        (now, times): (Option<Timestamp>, Times),
-    ) -> Planning<'_, Vec<RuleUsage>, DecideError> {
+        times: Times,
+    ) -> Planning<Vec<RuleUsage>, DecideError> {
         let names = self.planned_keys(rules, request, times);
         let mut planned = Planned::new(rules, Operation::Measure);
         planned.plan.requests = Some(&names);
-        planned.plan.time = self.plan_time_of((rules, request), now, times);
+        planned.plan.time = self.plan_time_of(rules, request, times);
         // Unlimited keys have no charge, so not every rule has a decision.
         let (mut usage, mut measured) = (Vec::new(), Vec::new());
         for &number in numbers {
             let compiled = rules.rule(number);
             match rules.charge(number, request, self.shared.store.hash(), times) {
-                Err(error) => return NowOrLater::Now(Err(error)),
+                Err(error) => return Answer::Ready(Err(error)),
                 Ok(Charged::One(charge)) => {
                     measured.push(usage.len());
                     usage.push(RuleUsage::new(compiled, request, charge.mode));
@@ -223,17 +207,14 @@ impl Engine {
         {
             // Other rules may be in force.
             let in_force = store.if_in_force(rules.version, (true, times));
-            return NowOrLater::Later(Box::pin(async move {
-                Ok(in_force.await.map(|_| measured(&[])))
-            }));
+            return Answer::Pending(Box::pin(
+                async move { Ok(in_force.await.map(|_| measured(&[]))) },
+            ));
         }
         let mut decisions = Decisions::new();
         match self.shared.store.decide(&planned.plan, times, &mut decisions) {
-            Deciding::Now(Err(error)) => NowOrLater::Now(Ok(Err(error))),
-            Deciding::Now(Ok(_)) | Deciding::WhenDurable(..) => {
-                NowOrLater::Now(Ok(Ok(measured(&decisions))))
-            }
-            Deciding::Later(decided) => NowOrLater::Later(Box::pin(async move {
+            Deciding::Now(decided, _) => Answer::Ready(Ok(decided.map(|_| measured(&decisions)))),
+            Deciding::Later(decided) => Answer::Pending(Box::pin(async move {
                 Ok(decided.await.map(|decided| measured(&decided.decisions)))
             })),
         }

@@ -179,15 +179,14 @@ impl Engine {
         }
     }
 
-    /// The time of the plan of a request, at a given time or now.
+    /// The time of the plan of a request.
     pub(super) fn plan_time_of(
         &self,
-        (rules, request): (&Ruleset, &Request<'_>),
-        given: Option<Timestamp>,
+        rules: &Ruleset,
+        request: &Request<'_>,
         times: Times,
     ) -> PlanTime {
-        let requests = std::slice::from_ref(request);
-        self.plan_time((rules, requests), When::given_or_now(given), times)
+        self.plan_time((rules, std::slice::from_ref(request)), self.when(), times)
     }
 
     fn change_of(

@@ -13,9 +13,9 @@ use tidegate_core::Timestamp;
 use tidegate_policy::policy::Durability;
 use tidegate_table::locks::lock;
 
-use super::memory::{MemoryStore, Recorded, Undo};
+use super::memory::{MemoryStore, Undo};
 use super::record::{Record, RoundRecord};
-use super::{Decided, Deciding, Durable, NowOrLater, Outage, StoredEdits};
+use super::{Answer, Decided, Deciding, Durable, Outage, StoredEdits};
 use crate::any_limit::{Decisions, Operation};
 use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
@@ -149,18 +149,18 @@ impl FileStore {
         domain: &str,
         text: &str,
         times: Times,
-    ) -> NowOrLater<'_, Result<(), Outage>> {
+    ) -> Answer<Result<(), Outage>> {
         if self.is_failing(Some(text)) {
-            return NowOrLater::Now(Err(Outage::Unavailable));
+            return Answer::Ready(Err(Outage::Unavailable));
         }
         let record = Record::Note { at: times.now, domain: domain.into(), text: text.into() };
         self.shared.recorder.append(&record, Durability::Fsync);
-        NowOrLater::Later(Box::pin(self.wait_durable(Durability::Fsync)))
+        Answer::Pending(Box::pin(self.wait_durable(Durability::Fsync)))
     }
 
     /// Makes everything so far durable.
-    pub(crate) fn sync(&self) -> NowOrLater<'_, Result<(), Outage>> {
-        NowOrLater::Later(Box::pin(self.wait_durable(Durability::Fsync)))
+    pub(crate) fn sync(&self) -> Answer<Result<(), Outage>> {
+        Answer::Pending(Box::pin(self.wait_durable(Durability::Fsync)))
     }
 
     fn wait_durable(&self, durability: Durability) -> WaitDurable {
@@ -181,51 +181,42 @@ impl FileStore {
         most.max(self.shared.least_durability)
     }
 
-    /// Undoes the charge, should it not become durable.
-    async fn durable_or_undone(
-        &self,
-        durable: WaitDurable,
-        undo: Undo,
-        times: Times,
-    ) -> Result<(), Outage> {
-        let synced = durable.await;
-        if synced.is_err() {
-            self.shared.memory.undo(&undo, times);
-        }
-        synced
-    }
-
-    /// Makes a decision that is returned once it is durable.
+    /// Makes a decision that is returned once it is durable; should it not become durable, it is undone.
     #[cold]
     #[inline(never)]
-    pub(super) fn decide<'s>(
-        &'s self,
+    pub(super) fn decide(
+        &self,
         plan: &Plan<'_>,
         times: Times,
         decisions: &mut Decisions,
-    ) -> Deciding<'s> {
+    ) -> Deciding {
         if self.is_failing(plan.note) {
             // A denial that charges nothing needs no write: what is known to be exhausted stays denied.
             let denied = (!plan.charges_denials())
                 .then(|| self.shared.memory.known_denial(plan, times, decisions));
-            return Deciding::Now(denied.flatten().ok_or(Outage::Unavailable.into()));
+            return Deciding::Now(denied.flatten().ok_or(Outage::Unavailable.into()), None);
         }
-        let Recorded { decided, record } =
-            match self.shared.memory.decide_with_holds(plan, times, decisions) {
-                Ok(it) if it.decided.is_allowed => it,
-                Ok(it) if plan.charges_denials() => it,
-                // Nothing was charged, so nothing has to be durable.
-                other => return Deciding::Now(other.map(|it| it.decided)),
-            };
+        let decided = match self.shared.memory.decide_with_holds(plan, times, decisions) {
+            Ok(it) if it.is_allowed || plan.charges_denials() => it,
+            // Nothing was charged, so nothing has to be durable.
+            other => return Deciding::Now(other, None),
+        };
         let undo = self.undo_of(plan, &decided, decisions);
         let (log, durability) = (&self.shared.recorder.log, self.durability(plan));
         // A repeated request waits for the one that it repeats, which is anywhere before.
-        let durable = match record {
+        let durable = match decided.record {
             Some(record) => log.wait_record(record, durability),
             None => log.wait_durable(durability),
         };
-        let durable: Durable<'s> = Box::pin(self.durable_or_undone(durable, undo, times));
-        Deciding::WhenDurable(decided, durable)
+        let store = Arc::clone(&self.shared);
+        let durable: Durable = Box::pin(async move {
+            let synced = durable.await;
+            if synced.is_err() {
+                store.memory.undo(&undo, times);
+            }
+            synced
+        });
+        Deciding::Now(Ok(decided), Some(durable))
     }
 
     fn undo_of(&self, plan: &Plan<'_>, decided: &Decided, decisions: &Decisions) -> Undo {
@@ -298,24 +289,24 @@ impl FileStore {
 
     /// Applies an operation to the table, and answers once it is durable. `note` is the text that is
     /// written with it.
-    pub(super) fn durably<'s, T: Send + 's, E: From<Outage> + Send + 's>(
-        &'s self,
+    pub(super) fn durably<T: Send + 'static, E: From<Outage> + Send + 'static>(
+        &self,
         durability: Durability,
         note: Option<&str>,
         apply: impl FnOnce() -> Result<T, E>,
-    ) -> NowOrLater<'s, Result<T, E>> {
+    ) -> Answer<Result<T, E>> {
         if self.is_failing(note) {
-            return NowOrLater::Now(Err(Outage::Unavailable.into()));
+            return Answer::Ready(Err(Outage::Unavailable.into()));
         }
         match apply() {
             Ok(done) => {
                 let durable = self.wait_durable(durability);
-                NowOrLater::Later(Box::pin(async move {
+                Answer::Pending(Box::pin(async move {
                     durable.await?;
                     Ok(done)
                 }))
             }
-            Err(failure) => NowOrLater::Now(Err(failure)),
+            Err(failure) => Answer::Ready(Err(failure)),
         }
     }
 

@@ -88,18 +88,6 @@ pub struct MemoryStore {
     least_durability: Durability,
 }
 
-/// A decision that was made with the hold tables locked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Recorded {
-    pub(crate) decided: Decided,
-    /// The number of its record in the journal, if it has one.
-    #[cfg_attr(
-        not(feature = "durable"),
-        allow(dead_code, reason = "only a file store records changes")
-    )]
-    pub(crate) record: Option<u64>,
-}
-
 /// Why a decision cannot be made on this path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fallback {
@@ -185,7 +173,7 @@ impl MemoryStore {
             for _ in 0..UNLOCKED_TRIES {
                 match self.decide_unlocked(plan, times.now, decisions)? {
                     Unlocked::Decided(is_allowed) => {
-                        return Ok(Decided { is_allowed, hold: None, is_repeat: false });
+                        return Ok(Decided::new(is_allowed));
                     }
                     Unlocked::Changed => {}
                     Unlocked::NeedsLocks => break,
@@ -193,14 +181,13 @@ impl MemoryStore {
             }
             match self.decide_locked(plan, times, None, decisions) {
                 Ok(outcome) => {
-                    let is_allowed = outcome.is_allowed;
-                    return Ok(Decided { is_allowed, hold: None, is_repeat: false });
+                    return Ok(Decided::new(outcome.is_allowed));
                 }
                 Err(Fallback::Superseded) => return Err(self.undecided(plan)),
                 Err(Fallback::NeedsHoldTables) => {}
             }
         }
-        self.decide_with_holds(plan, times, decisions).map(|recorded| recorded.decided)
+        self.decide_with_holds(plan, times, decisions)
     }
 
     /// Makes one whole decision with the hold tables locked.
@@ -209,7 +196,7 @@ impl MemoryStore {
         plan: &Plan<'_>,
         times: Times,
         decisions: &mut Decisions,
-    ) -> Result<Recorded, DecideError> {
+    ) -> Result<Decided, DecideError> {
         if let Err(why) = self.in_force(plan) {
             // Another path may have claimed slots for it.
             self.release_claims(plan);
@@ -230,8 +217,7 @@ impl MemoryStore {
                         decision.map_or_else(|| charge.peek_fresh(times.now), |(_, it)| *it)
                     }));
                     let (is_allowed, hold) = (*is_allowed, *hold);
-                    let decided = Decided { is_allowed, hold, is_repeat: true };
-                    return Ok(Recorded { decided, record: None });
+                    return Ok(Decided { hold, is_repeat: true, ..Decided::new(is_allowed) });
                 }
                 Ok(Some(CachedResponse::Refunded { .. })) => return Err(DecideError::OtherBody),
                 Ok(None) => {}
@@ -256,7 +242,7 @@ impl MemoryStore {
             Err(_) => return Err(self.undecided(plan)),
         };
         let (is_allowed, has_charged) = (outcome.is_allowed, outcome.has_charged);
-        let mut decided = Decided { is_allowed, hold: None, is_repeat: false };
+        let mut decided = Decided::new(is_allowed);
         if is_allowed && let Some(hold) = plan.hold {
             let name = plan.name.map(|named| named.name);
             let new = self.write_hold(&mut tables, outcome.items, (hold, name), &mut entry);
@@ -276,8 +262,8 @@ impl MemoryStore {
             }
             tables.cache_result(named, response, times.now);
         }
-        let record = self.record(&tables, entry);
-        Ok(Recorded { decided, record })
+        decided.record = self.record(&tables, entry);
+        Ok(decided)
     }
 
     /// Makes the keys of a plan known, and returns how many were not.
@@ -426,7 +412,7 @@ impl MemoryStore {
         if plan.is_plain()
             && let Some(is_allowed) = self.charge_planned(plan, times.now, decisions)
         {
-            return Ok(Decided { is_allowed, hold: None, is_repeat: false });
+            return Ok(Decided::new(is_allowed));
         }
         self.decide_any(plan, times, decisions)
     }

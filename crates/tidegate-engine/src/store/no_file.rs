@@ -3,7 +3,7 @@
 use tidegate_core::Timestamp;
 use tidegate_policy::policy::Durability;
 
-use super::{Deciding, MemoryStore, NowOrLater, Outage, StoredEdits};
+use super::{Answer, Deciding, MemoryStore, Outage, StoredEdits};
 use crate::any_limit::Decisions;
 use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
@@ -30,11 +30,11 @@ impl FileStore {
         _: Durability,
         _: Option<&str>,
         _: impl FnOnce() -> Result<T, E>,
-    ) -> NowOrLater<'_, Result<T, E>> {
+    ) -> Answer<Result<T, E>> {
         match *self {}
     }
 
-    pub(super) fn decide(&self, _: &Plan<'_>, _: Times, _: &mut Decisions) -> Deciding<'_> {
+    pub(super) fn decide(&self, _: &Plan<'_>, _: Times, _: &mut Decisions) -> Deciding {
         match *self {}
     }
 

@@ -22,9 +22,9 @@ pub use records::{
     Listing, RecordKey, RecordKeyText, RecordStore, Records, Step, Transaction, Write,
 };
 
-use super::later::{BoxFuture, Finisher, PromiseFuture, Submitted, promise};
+use super::answer::{BoxFuture, Finisher, PromiseFuture, Submitted, promise};
 use super::{
-    DecideError, Decided, Deciding, EnrolFailure, ForgetScope, HoldId, LaterDecided, NowOrLater,
+    Answer, DecideError, Decided, Deciding, EnrolFailure, ForgetScope, HoldId, LaterDecided,
     Outage, Plan, RefundFailure, SettleCall, SettleFailure, Settled,
 };
 use crate::any_limit::Decisions;
@@ -217,9 +217,9 @@ impl SharedStore {
         &self,
         reads: FirstReads,
         function: impl FnMut(&Records) -> Flow<Result<T, E>> + Send + 'static,
-    ) -> NowOrLater<'_, Result<T, E>> {
+    ) -> Answer<Result<T, E>> {
         let future = self.run(reads, function);
-        NowOrLater::Later(Box::pin(async move { future.await? }))
+        Answer::Pending(Box::pin(async move { future.await? }))
     }
 
     /// Makes an edit of what is in force: a function of it, which may be called several times.
@@ -243,7 +243,7 @@ impl SharedStore {
         let reads = smallvec![Control::key()];
         let future = self.run_for(Purpose::Charge, reads, move |records| {
             let found = decide::control_in_force::<DecideError>(records, version, &seen);
-            let decided = Decided { is_allowed, hold: None, is_repeat: false };
+            let decided = Decided::new(is_allowed);
             let (decisions, ticket) = (Decisions::new(), None);
             let decided = LaterDecided { decided, times, decisions, next_expiry: None, ticket };
             flow(found.map(|_| (Changes::NONE, decided)))
@@ -284,7 +284,7 @@ impl SharedStore {
 
 /// The verbs of a store.
 impl SharedStore {
-    pub(super) fn decide(&self, plan: &Plan<'_>, times: Times) -> Deciding<'_> {
+    pub(super) fn decide(&self, plan: &Plan<'_>, times: Times) -> Deciding {
         let is_look = plan.act.is_look();
         let id = match (plan.ticket, plan.hold) {
             (Some(ticket), _) => HoldId(ticket.turn.hold),
@@ -322,7 +322,7 @@ impl SharedStore {
         id: HoldId,
         SettleCall { settlement, time, .. }: SettleCall<'_>,
         times: Times,
-    ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
+    ) -> Answer<Result<Settled, SettleFailure>> {
         let (seen, mut attempts) = (self.seen.clone(), self.attempts(times, time));
         let name = settlement.name().map(|named| Kind::Idempotency(named.name));
         let reads = [Kind::Control, Kind::Hold(id.0)].into_iter().chain(name);
@@ -343,7 +343,7 @@ impl SharedStore {
         &self,
         plan: &Plan<'_>,
         times: Times,
-    ) -> NowOrLater<'_, Result<u64, RefundFailure>> {
+    ) -> Answer<Result<u64, RefundFailure>> {
         let (plan, seen) = (OwnedPlan::new(plan, true), self.seen.clone());
         let mut attempts = self.attempts(times, plan.time);
         self.submit(Self::reads(&plan), move |records| {
@@ -353,11 +353,7 @@ impl SharedStore {
         })
     }
 
-    pub(super) fn enrol(
-        &self,
-        plan: &Plan<'_>,
-        times: Times,
-    ) -> NowOrLater<'_, Result<u64, EnrolFailure>> {
+    pub(super) fn enrol(&self, plan: &Plan<'_>, times: Times) -> Answer<Result<u64, EnrolFailure>> {
         let (plan, seen, room) =
             (OwnedPlan::new(plan, true), self.seen.clone(), self.room(times.now));
         let mut attempts = self.attempts(times, plan.time);
@@ -372,7 +368,7 @@ impl SharedStore {
         &self,
         plan: &Plan<'_>,
         times: Times,
-    ) -> NowOrLater<'_, Result<bool, RefundFailure>> {
+    ) -> Answer<Result<bool, RefundFailure>> {
         let (plan, seen) = (OwnedPlan::new(plan, true), self.seen.clone());
         let mut attempts = self.attempts(times, plan.time);
         self.submit(Self::reads(&plan), move |records| {
@@ -386,7 +382,7 @@ impl SharedStore {
         &self,
         scope: ForgetScope<'_>,
         times: Times,
-    ) -> NowOrLater<'_, Result<u64, Outage>> {
+    ) -> Answer<Result<u64, Outage>> {
         let families: Option<HashSet<u64>> = scope.families.cloned();
         let attempts = self.attempts(times, PlanTime::Clock { until: None });
         let forgetting = forget_all::forget_all(
@@ -394,16 +390,12 @@ impl SharedStore {
             self.seen.clone(),
             (families, attempts),
         );
-        NowOrLater::Later(Box::pin(Submitted::new(Box::pin(forgetting), |_| None, &self.finisher)))
+        Answer::Pending(Box::pin(Submitted::new(Box::pin(forgetting), |_| None, &self.finisher)))
     }
 
-    pub(super) fn close_round(
-        &self,
-        domain: &str,
-        times: Times,
-    ) -> NowOrLater<'_, Result<u64, Outage>> {
+    pub(super) fn close_round(&self, domain: &str, times: Times) -> Answer<Result<u64, Outage>> {
         let closing = self.close_round_of(domain.into(), self.attempts(times, PlanTime::Given));
-        NowOrLater::Later(Box::pin(async move { closing.await.map(|(_, closed)| closed) }))
+        Answer::Pending(Box::pin(async move { closing.await.map(|(_, closed)| closed) }))
     }
 
     pub(super) fn len(&self) -> usize {

@@ -211,5 +211,5 @@ fn public_types_are_send() {
     is_shared::<tidegate::Report>();
     travels::<tidegate::Lease>();
     travels::<tidegate::Waiting<'static, tidegate::Report>>();
-    travels::<tidegate::NowOrLater<'static, Result<tidegate::Report, tidegate::CheckError>>>();
+    travels::<tidegate::Answer<Result<tidegate::Report, tidegate::CheckError>>>();
 }

@@ -231,7 +231,7 @@ fn long_records_cannot_use_up_the_room_of_short_ones() {
     let mut refused = 0;
     for _ in 0..200 {
         match engine.note("default", &text) {
-            tidegate::NowOrLater::Now(done) => {
+            tidegate::Answer::Ready(done) => {
                 assert_eq!(done, Err(Outage::Unavailable));
                 refused += 1;
             }

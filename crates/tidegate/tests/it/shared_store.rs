@@ -13,8 +13,8 @@ use tidegate::policy::{Condition, Policy, RuleId};
 use tidegate::shared::{Listing, RecordStore, Records, SharedStore, Step, Transaction};
 use tidegate::testing::{self, DelayedRecords, RecordFaults};
 use tidegate::{
-    Ban, CheckError, EditError, Engine, Lease, ManualClock, NowOrLater, Outage, Request,
-    SystemClock, Timestamp,
+    Answer, Ban, CheckError, EditError, Engine, Lease, ManualClock, Outage, Request, SystemClock,
+    Timestamp,
 };
 
 static SEED: AtomicU64 = AtomicU64::new(1);
@@ -421,9 +421,9 @@ fn a_foreign_value_is_an_error_that_names_its_key() {
 #[test]
 fn results_of_a_store_in_memory_are_there_at_once() {
     let engine = Engine::new(Policy::from_toml(WINDOW).unwrap());
-    assert!(matches!(engine.check(&ADA), NowOrLater::Now(Ok(_))));
-    assert!(matches!(engine.explain(&ADA), NowOrLater::Now(Ok(_))));
-    assert!(matches!(engine.drop_overlay("root"), NowOrLater::Now(Ok(_))));
+    assert!(matches!(engine.check(&ADA), Answer::Ready(Ok(_))));
+    assert!(matches!(engine.explain(&ADA), Answer::Ready(Ok(_))));
+    assert!(matches!(engine.drop_overlay("root"), Answer::Ready(Ok(_))));
 }
 
 /// Records that answer nothing until they are dropped.

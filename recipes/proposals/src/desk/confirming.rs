@@ -56,8 +56,7 @@ impl Desk {
         state: &mut State,
         governor: &str,
         id: ProposalId,
-    ) -> Result<tidegate::NowOrLater<'a, Result<CommitReport, tidegate::SettleError>>, DeskError>
-    {
+    ) -> Result<tidegate::Answer<Result<CommitReport, tidegate::SettleError>>, DeskError> {
         confirmable(state, governor, id)?;
         let note = Note::Confirmed;
         let result = self.parts.engine.commit(id.0, Commit::held().note(&note.to_text()));

@@ -105,7 +105,7 @@ impl Desk {
         let enrolled = {
             let mut state = self.state();
             let enrolled = self.parts.engine.enrol(&request);
-            if !matches!(enrolled, tidegate::NowOrLater::Now(Err(_))) {
+            if !matches!(enrolled, tidegate::Answer::Ready(Err(_))) {
                 state.apply(Fact::enrolled(note));
             }
             enrolled

@@ -188,7 +188,7 @@ impl Submitted {
     fn cancel_hold(
         &mut self,
         (end, reason): (HoldEnd, &str),
-    ) -> Option<tidegate::NowOrLater<'_, Result<u64, tidegate::SettleError>>> {
+    ) -> Option<tidegate::Answer<Result<u64, tidegate::SettleError>>> {
         self.is_over = true;
         let mut state = self.desk.state();
         let is_open = state.get(self.id).is_some_and(|known| known.status.is_pending());

@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use tidegate::{EditError, NowOrLater};
+use tidegate::{Answer, EditError};
 
 use super::{Desk, Parts, Window};
 use crate::limits::{DOMAIN, TOKENS_PER_WINDOW};
@@ -97,7 +97,7 @@ impl Desk {
                 // Submissions and confirmations are in one window or in the other.
                 let mut state = self.state();
                 let closed = engine.close_round(DOMAIN, &note.to_text());
-                if matches!(closed, NowOrLater::Now(Err(_))) {
+                if matches!(closed, Answer::Ready(Err(_))) {
                     return Err(self.outage("tally"));
                 }
                 state.apply(Fact { kind: FactKind::WindowClosed, hold: None, note: Some(note) });

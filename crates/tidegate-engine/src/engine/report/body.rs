@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate_core::{Decision, Timestamp, Wait};
 
@@ -13,7 +13,7 @@ use crate::engine::local::LocalFallback;
 use crate::engine::planning::RuleHit;
 use crate::engine::ruleset::Ruleset;
 use crate::plan::TicketTurn;
-use crate::store::{NewHold, TicketOutcome};
+use crate::store::{Durable, NewHold, TicketOutcome};
 
 /// The contents of a report.
 pub(in crate::engine) struct ReportBody {
@@ -40,6 +40,8 @@ pub(in crate::engine) struct ReportBody {
     pub(in crate::engine) local: Option<Box<LocalFallback>>,
     /// The ticket of one that waits for a slot in a shared store.
     pub(in crate::engine) ticket: Option<Box<ReportTicket>>,
+    /// Resolves when the decision is durable, where it has to be; the mutex makes a report `Sync`.
+    durable: Option<Mutex<Durable>>,
 }
 
 /// All that a plain decision reads and writes of a body that is as new.
@@ -200,7 +202,18 @@ impl ReportBody {
             next_expiry: None,
             local: None,
             ticket: None,
+            durable: None,
         })
+    }
+
+    /// Sets what the report has to wait for before it may be returned.
+    pub(in crate::engine) fn wait_for(&mut self, durable: Durable) {
+        self.durable = Some(Mutex::new(durable));
+    }
+
+    /// Takes what the report has to wait for before it may be returned.
+    pub(in crate::engine) fn take_durable(&mut self) -> Option<Durable> {
+        Some(self.durable.take()?.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The rules that decided.
@@ -229,9 +242,10 @@ impl ReportBody {
         let Self { denial, is_outage, is_repeat, hold, is_of_several, .. } = self;
         (*denial, *hold) = (None, None);
         (*is_outage, *is_repeat, *is_of_several) = (false, false, false);
-        let Self { hits, wait_ahead, next_expiry, local, ticket, .. } = self;
+        let Self { hits, wait_ahead, next_expiry, local, ticket, durable, .. } = self;
         *hits = Vec::new();
         (*wait_ahead, *next_expiry, *local, *ticket) = (None, None, None, None);
+        *durable = None;
         // What was allocated for more rules than usual is not kept.
         self.evaluated.capacity().max(self.decisions.capacity()) <= MOST_KEPT
     }

@@ -150,7 +150,7 @@ fn decided(
     let holds = |index: usize| states[index].ending_holds();
     let outcome = transition::decide(&mut transition_view, plan, holds, &mut decisions);
     let decided = LaterDecided {
-        decided: Decided { is_allowed: outcome.is_allowed, hold: None, is_repeat: false },
+        decided: Decided::new(outcome.is_allowed),
         times: view.times,
         decisions,
         next_expiry: states.iter().filter_map(StateRecord::next_expiry).min(),
@@ -171,7 +171,7 @@ fn granted_before(
     let look = Plan { act: Operation::Look, ticket: None, ..plan.clone() };
     let (_, decided) = decided(view, &look, (states, &mut key_states(&look, states)));
     Some(LaterDecided {
-        decided: Decided { is_allowed: true, hold, is_repeat: false },
+        decided: Decided { hold, ..Decided::new(true) },
         ticket: Some(TicketOutcome::Gone),
         ..decided
     })
@@ -191,7 +191,7 @@ fn repeated(
         let decision = earlier.iter().find(|(hash, _)| *hash == charge.hash);
         decision.map_or_else(|| charge.peek_fresh(view.times.now), |(_, it)| *it)
     };
-    let decided = Decided { is_allowed: *is_allowed, hold: *hold, is_repeat: true };
+    let decided = Decided { hold: *hold, is_repeat: true, ..Decided::new(*is_allowed) };
     let decisions = plan.charges.iter().map(decision).collect();
     // The first one may not be durable yet.
     let changes = Changes { writes: Vec::new(), need: need_of_all(plan) };

@@ -13,7 +13,7 @@ use super::view::{RecordView, Seen, Stop, control_of, corrupt, flow};
 use crate::any_limit::AnyLimit;
 use crate::cycle::Times;
 use crate::store::Outage;
-use crate::store::later::promise;
+use crate::store::answer::promise;
 use crate::transition::{self, View};
 
 /// Drops the states of all keys of these rules, or of all rules, and returns how many keys had one.

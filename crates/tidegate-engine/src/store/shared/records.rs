@@ -12,7 +12,7 @@ use tidegate_table::SystemClock;
 use tidegate_table::clock::Clock;
 
 use crate::store::Outage;
-use crate::store::later::Promise;
+use crate::store::answer::Promise;
 
 /// Stores records that several engines share, such as a database server.
 ///

@@ -12,7 +12,7 @@ use super::records::{Changes, Flow, Kind, RecordKey, RecordStore, Records, Trans
 use super::state::StateRecord;
 use super::{SharedStore, edit};
 use crate::store::Outage;
-use crate::store::later::{BoxFuture, promise};
+use crate::store::answer::{BoxFuture, promise};
 
 impl SharedStore {
     /// Forgets the versions of limits that were superseded before a time and that no state counts

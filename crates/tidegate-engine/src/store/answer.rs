@@ -1,5 +1,5 @@
-//! Results that come now or later: promises, and what happens to those that no caller waits for any
-//! more.
+//! Results that are ready at once or pending: promises, and what happens to those that no caller waits for
+//! any more.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,102 +12,96 @@ use std::time::Duration;
 
 use tidegate_table::locks::lock;
 
-/// A result that is ready now, or later.
+/// The result of an operation: ready at once, or pending.
 ///
 /// Await it, or [`block`](Self::block) on it in blocking code. With the in-memory store it is always
 /// ready, so that neither costs anything. A file store has applied the operation when this is
 /// returned, and it resolves when the operation is durable.
 #[must_use = "the operation may not be durable until this is awaited"]
-pub enum NowOrLater<'a, T> {
+pub enum Answer<T> {
     /// It is ready.
-    Now(T),
-    /// It will be ready later.
-    Later(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
+    Ready(T),
+    /// It is on its way.
+    Pending(Pin<Box<dyn Future<Output = T> + Send>>),
 }
 
-impl<'a, T> NowOrLater<'a, T> {
+impl<T> Answer<T> {
     /// The result; blocks this thread until it is ready.
     #[inline]
     pub fn block(self) -> T {
         match self {
-            Self::Now(result) => result,
-            Self::Later(future) => block_on(future),
+            Self::Ready(result) => result,
+            Self::Pending(future) => block_on(future),
         }
     }
 
     /// Applies a function to the result.
-    pub fn map<U>(self, function: impl FnOnce(T) -> U + Send + 'a) -> NowOrLater<'a, U>
+    pub fn map<U>(self, function: impl FnOnce(T) -> U + Send + 'static) -> Answer<U>
     where
-        T: 'a,
+        T: 'static,
     {
         match self {
-            Self::Now(result) => NowOrLater::Now(function(result)),
-            Self::Later(future) => NowOrLater::Later(Box::pin(async { function(future.await) })),
+            Self::Ready(result) => Answer::Ready(function(result)),
+            Self::Pending(future) => Answer::Pending(Box::pin(async { function(future.await) })),
         }
     }
-}
 
-impl<'a, T: 'a> NowOrLater<'a, T> {
     /// Goes on with another operation, once this one has its result.
-    pub(crate) fn then<U: Send + 'a>(
+    pub(crate) fn then<U: Send + 'static>(
         self,
-        next: impl FnOnce(T) -> NowOrLater<'a, U> + Send + 'a,
-    ) -> NowOrLater<'a, U> {
+        next: impl FnOnce(T) -> Answer<U> + Send + 'static,
+    ) -> Answer<U>
+    where
+        T: 'static,
+    {
         match self {
-            Self::Now(result) => next(result),
-            Self::Later(future) => NowOrLater::Later(Box::pin(async move {
+            Self::Ready(result) => next(result),
+            Self::Pending(future) => Answer::Pending(Box::pin(async move {
                 match next(future.await) {
-                    NowOrLater::Now(result) => result,
-                    NowOrLater::Later(future) => future.await,
+                    Answer::Ready(result) => result,
+                    Answer::Pending(future) => future.await,
                 }
             })),
         }
     }
 }
 
-impl<'a, T: Unpin + 'a> IntoFuture for NowOrLater<'a, T> {
+impl<T: Unpin> IntoFuture for Answer<T> {
     type Output = T;
-    type IntoFuture = NowOrLaterFuture<'a, T>;
+    type IntoFuture = AnswerFuture<T>;
 
-    fn into_future(self) -> NowOrLaterFuture<'a, T> {
-        match self {
-            Self::Now(result) => NowOrLaterFuture { now: Some(result), later: None },
-            Self::Later(future) => NowOrLaterFuture { now: None, later: Some(future) },
-        }
+    fn into_future(self) -> AnswerFuture<T> {
+        AnswerFuture(Some(self))
     }
 }
 
-/// The future of a [`NowOrLater`].
-pub struct NowOrLaterFuture<'a, T> {
-    now: Option<T>,
-    later: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
-}
+/// The future of an [`Answer`].
+#[derive(Debug)]
+pub struct AnswerFuture<T>(Option<Answer<T>>);
 
-impl<T: Unpin> Future for NowOrLaterFuture<'_, T> {
+impl<T: Unpin> Future for AnswerFuture<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        match (self.now.take(), &mut self.later) {
-            (Some(result), _) => Poll::Ready(result),
-            (None, Some(future)) => future.as_mut().poll(context),
-            (None, None) => Poll::Pending,
+        match self.0.take() {
+            Some(Answer::Ready(result)) => Poll::Ready(result),
+            Some(Answer::Pending(mut future)) => {
+                let polled = future.as_mut().poll(context);
+                if polled.is_pending() {
+                    self.0 = Some(Answer::Pending(future));
+                }
+                polled
+            }
+            None => Poll::Pending,
         }
     }
 }
 
-impl<T> fmt::Debug for NowOrLaterFuture<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NowOrLaterFuture")
-            .field("is_ready", &self.now.is_some())
-            .finish_non_exhaustive()
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for NowOrLater<'_, T> {
+impl<T: fmt::Debug> fmt::Debug for Answer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Now(result) => f.debug_tuple("Now").field(result).finish(),
-            Self::Later(_) => f.write_str("Later(..)"),
+            Self::Ready(result) => f.debug_tuple("Ready").field(result).finish(),
+            Self::Pending(_) => f.write_str("Pending(..)"),
         }
     }
 }
@@ -141,7 +135,7 @@ pub(crate) fn block_on<T>(mut future: Pin<Box<dyn Future<Output = T> + Send + '_
     }
 }
 
-/// A future that runs to its end whether or not it is waited for.
+/// A future that a store makes.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A result that another thread will have.
