@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate::policy::Policy;
 use tidegate::{
-    Bucket, Clock, Engine, KeyedHash, Limiter, MemoryStore, MonotonicClock, Rate, Request,
+    Bucket, Clock, Engine, KeyedHash, Limiter, MonotonicClock, Rate, Request,
     Timestamp,
 };
 

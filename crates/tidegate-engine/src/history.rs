@@ -16,6 +16,7 @@ use tidegate_policy::policy::Effective;
 
 use crate::any_limit::{AnyLimit, DecisionTime, NO_PERIOD};
 use crate::cycle::{CycleClock, Times};
+use crate::store::mixing::Mixing;
 
 mod advance;
 mod edit;
@@ -32,7 +33,7 @@ use spans::{SpanIndexes, Spans};
 #[derive(Clone, Debug, Default)]
 #[allow(unreachable_pub, reason = "public for a sealed trait, not for callers")]
 pub struct History {
-    rules: HashMap<u64, Arc<RuleHistory>>,
+    rules: HashMap<u64, Arc<RuleHistory>, Mixing>,
     /// Which rule a version belongs to, by the version's first number.
     families: BTreeMap<u32, u64>,
 }

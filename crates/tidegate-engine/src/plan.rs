@@ -119,31 +119,11 @@ pub(crate) struct Charge<'a> {
     pub(crate) period: Period,
 }
 
-/// What a fast decision needs of a [`Charge`]: no holds, no idempotency key, no note, and nothing
-/// charged to a denied request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FastCharge<'a> {
-    pub(crate) limit: &'a AnyLimit,
-    pub(crate) hash: u64,
-    pub(crate) cost: u64,
-    pub(crate) rule: u32,
-    pub(crate) tag: u32,
-    pub(crate) mode: Mode,
-    pub(crate) period: Period,
-}
-
-/// The charges of a fast decision, in order, from the first place on.
+/// The charges of a fast decision, from the first place on: they make no hold, have no idempotency key and no
+/// note, and charge nothing to a denied request.
 ///
 /// They are made where they are used: a copy of what was just written waits for it.
-pub(crate) type FastList<'a> = [Option<FastCharge<'a>>; INLINE];
-
-/// Fast charges that are decided as one, and the version of the rules that they are of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FastCharges<'a> {
-    pub(crate) version: u64,
-    pub(crate) now: Timestamp,
-    pub(crate) list: &'a FastList<'a>,
-}
+pub(crate) type ChargeList<'a> = [Option<Charge<'a>>; INLINE];
 
 /// How long units are on hold.
 #[derive(Clone, Copy, Debug)]
@@ -240,6 +220,14 @@ impl Plan<'_> {
             && self.charges.iter().any(|charge| charge.charging != Charging::Allowed)
     }
 
+    /// Its charges, if a fast decision can have them.
+    #[inline(always)]
+    pub(crate) fn charge_list(&self) -> Option<ChargeList<'_>> {
+        let is_few = self.charges.len() <= INLINE
+            && self.charges.iter().all(|charge| charge.charging == Charging::Allowed);
+        is_few.then(|| std::array::from_fn(|index| self.charges.get(index).copied()))
+    }
+
     /// Whether it only charges limits.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
@@ -248,13 +236,6 @@ impl Plan<'_> {
 }
 
 impl<'a> Charge<'a> {
-    /// What a fast decision needs of it.
-    #[inline(always)]
-    pub(crate) const fn fast(&self) -> FastCharge<'a> {
-        let Self { limit, hash, cost, rule, tag, mode, period, .. } = *self;
-        FastCharge { limit, hash, cost, rule, tag, mode, period }
-    }
-
     /// What the limit would decide for a new key.
     pub(crate) fn peek_fresh(&self, now: Timestamp) -> Decision {
         self.limit_request(now).act(Operation::Look, &mut self.limit.fresh(self.period))

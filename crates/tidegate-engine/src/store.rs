@@ -18,7 +18,7 @@ use crate::edits::{Change, Overlay};
 use crate::engine_clock::EngineClock;
 use crate::history::{History, RuleHistory};
 pub(crate) use crate::hold_id::HoldId;
-use crate::plan::{FastCharge, FastCharges, Plan, SettleCall, Settlement};
+use crate::plan::{Charge, ChargeList, Plan, SettleCall, Settlement};
 use answer::BoxFuture;
 #[cfg(feature = "durable")]
 use file::FileStore;
@@ -30,8 +30,7 @@ pub(crate) mod answer;
 #[cfg(feature = "durable")]
 pub(crate) mod file;
 mod memory;
-#[cfg(feature = "durable")]
-mod mixing;
+pub(crate) mod mixing;
 #[cfg(not(feature = "durable"))]
 mod no_file;
 mod record;
@@ -497,23 +496,38 @@ impl Store {
         self.is_immediate()
     }
 
-    /// Makes a decision over a few limits, if that takes neither holds nor new keys; `None` if it
-    /// has to be [planned](Self::decide). The decisions of the limits are in the caller's buffer.
+    /// Makes a decision over a few limits, if they are plain and their keys have no holds; `None` if it
+    /// has to take [locks](Self::decide_with_locks). The decisions of the limits are in the caller's buffer.
     #[inline(always)]
     pub(crate) fn decide_fast(
         &self,
-        charges: FastCharges<'_>,
+        version: u64,
+        now: Timestamp,
+        charges: &ChargeList<'_>,
         decisions: &mut Decisions,
     ) -> Option<bool> {
         match &self.0 {
-            StoreKind::Memory(table) => table.decide_fast(charges, decisions),
+            StoreKind::Memory(table) => table.decide_fast(version, now, charges, decisions),
+            StoreKind::File(_) | StoreKind::Shared(_) => None,
+        }
+    }
+
+    /// Makes a decision that was not [fast](Self::decide_fast); `None` if its states are not in memory alone.
+    pub(crate) fn decide_with_locks(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+        decisions: &mut Decisions,
+    ) -> Option<Result<Decided, DecideError>> {
+        match &self.0 {
+            StoreKind::Memory(table) => Some(table.decide_with_locks(plan, times, decisions)),
             StoreKind::File(_) | StoreKind::Shared(_) => None,
         }
     }
 
     /// Prefetches the memory that a [fast decision](Self::decide_fast) reads for a charge.
     #[inline(always)]
-    pub(crate) fn fetch(&self, charge: &FastCharge<'_>) {
+    pub(crate) fn fetch(&self, charge: &Charge<'_>) {
         if let StoreKind::Memory(table) = &self.0 {
             table.fetch_line(charge);
         }

@@ -10,7 +10,7 @@ use super::report::Report;
 use super::ruleset::Ruleset;
 use super::{CheckError, Engine};
 use crate::cycle::Times;
-use crate::plan::FastList;
+use crate::plan::ChargeList;
 use crate::request::Request;
 use crate::store::Answer;
 
@@ -38,7 +38,7 @@ impl Engine {
         let rules = self.shared.rules.load();
         let times = self.times_when(&rules, when);
         // A request that is not plain has an empty list.
-        let mut lists: [FastList<'_>; BATCH] = array::from_fn(|_| array::from_fn(|_| None));
+        let mut lists: [ChargeList<'_>; BATCH] = array::from_fn(|_| array::from_fn(|_| None));
         for (list, request) in lists.iter_mut().zip(batch) {
             let find = DomainName::of(std::slice::from_ref(request));
             let plain = PlainRequest::new(self, &rules, (&find, request), Some(times));
@@ -57,7 +57,7 @@ impl Engine {
         &self,
         request: &Request<'_>,
         rules: &Ruleset,
-        list: &FastList<'_>,
+        list: &ChargeList<'_>,
         (when, times): (When, Times),
     ) -> Answer<Result<Report, CheckError>> {
         let requests = std::slice::from_ref(request);
@@ -66,13 +66,16 @@ impl Engine {
         let parts = report.body.plain_parts();
         // An edit may have come since it was planned.
         let parts = parts.filter(|parts| std::ptr::eq(parts.rules, rules));
-        match parts.and_then(|parts| self.charge_plain(parts, list, times)) {
-            None => self.decide_planned(report, find, requests, (Verb::Check, when)),
-            Some(is_allowed) => {
+        match parts.map(|parts| self.decide_list(parts, list, times)) {
+            Some(Ok(is_allowed)) => {
                 if !is_allowed {
                     self.correct_wait(&mut report, (find, requests), (Verb::Check, when, times));
                 }
                 Answer::Ready(Ok(report))
+            }
+            _ => {
+                report.body.decisions.clear();
+                self.decide_planned(report, find, requests, (Verb::Check, when))
             }
         }
     }

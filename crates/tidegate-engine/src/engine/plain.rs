@@ -1,21 +1,22 @@
-//! The straight line of a decision: one request to be charged, a few plain rules, known keys.
+//! The straight line of a decision: one request to be charged, a few plain rules.
 //!
 //! Which rules and domains are plain is known when they are compiled. All that is not plain is left
 //! to the general path, with nothing changed.
 
 use tidegate_core::Timestamp;
 use tidegate_policy::Attributes;
-use tidegate_policy::policy::{Missing, Mode};
+use tidegate_policy::policy::{Charging, Missing, Mode};
 use tidegate_table::hash::KeyedHash;
 
 use super::decide::Verb;
 use super::domain::FindDomain;
+use super::planning::{Planned, PlannedKeys};
 use super::report::{EvaluatedRule, PlainParts, Report};
 use super::ruleset::{CompiledRule, Domain, Ruleset};
 use super::{Engine, When};
-use crate::any_limit::NO_PERIOD;
+use crate::any_limit::{NO_PERIOD, Operation};
 use crate::cycle::Times;
-use crate::plan::{FastCharge, FastCharges, FastList};
+use crate::plan::{Charge, ChargeList};
 use crate::request::Request;
 
 /// A request to be charged, with the rules that it may match.
@@ -40,44 +41,77 @@ impl Engine {
         given: Option<Timestamp>,
     ) -> bool {
         let Some(parts) = report.body.plain_parts() else { return false };
-        let rules = parts.rules;
         let times = given.map(|now| Times { now, wall: now });
-        let Some(mut plain) = PlainRequest::new(self, rules, (find, request), times) else {
+        let Some(mut plain) = PlainRequest::new(self, parts.rules, (find, request), times) else {
             return false;
         };
-        let mut list: FastList<'_> = std::array::from_fn(|_| None);
+        let mut list: ChargeList<'_> = std::array::from_fn(|_| None);
         if !plain.plan(&mut list) {
             return false;
         }
-        let times = plain.times();
-        let Some(is_allowed) = self.charge_plain(parts, &list, times) else { return false };
+        let (when, times) = (When::given_or_now(given), plain.times());
+        let is_allowed = match self.decide_list(parts, &list, times) {
+            Ok(is_allowed) => is_allowed,
+            Err(parts) => match self.decide_list_with_locks(parts, &list, request, when, times) {
+                Some(is_allowed) => is_allowed,
+                None => return false,
+            },
+        };
         if !is_allowed {
             let of = (find as &dyn FindDomain, std::slice::from_ref(request));
-            self.correct_wait(report, of, (Verb::Check, When::given_or_now(given), times));
+            self.correct_wait(report, of, (Verb::Check, when, times));
         }
         true
     }
 
-    /// Decides the charges of a plain request, and returns whether it is allowed; `None` if it needs
-    /// the general path, also where there are none.
+    /// Decides the charges of a plain request on the fast path, and returns whether it is allowed; else what
+    /// the report has for the locked path.
     #[inline(always)]
-    pub(super) fn charge_plain(
+    pub(super) fn decide_list<'p>(
+        &self,
+        parts: PlainParts<'p>,
+        list: &ChargeList<'_>,
+        times: Times,
+    ) -> Result<bool, PlainParts<'p>> {
+        let store = &self.shared.store;
+        let decided = store.decide_fast(parts.rules.version, times.now, list, parts.decisions);
+        let Some(is_allowed) = decided else { return Err(parts) };
+        *parts.is_allowed = is_allowed;
+        parts.evaluated.clear();
+        for charge in list.iter().map_while(Option::as_ref) {
+            parts.evaluated.push(EvaluatedRule::from(charge));
+        }
+        Ok(is_allowed)
+    }
+
+    /// Decides planned charges that the fast path left, and returns whether they are allowed; `None` if they
+    /// have to be planned again, also where there are none.
+    #[cold]
+    #[inline(never)]
+    fn decide_list_with_locks(
         &self,
         PlainParts { rules, evaluated, decisions, is_allowed }: PlainParts<'_>,
-        list: &FastList<'_>,
+        list: &ChargeList<'_>,
+        request: &Request<'_>,
+        when: When,
         times: Times,
     ) -> Option<bool> {
-        let charges = FastCharges { version: rules.version, now: times.now, list };
-        let Some(allowed) = self.shared.store.decide_fast(charges, decisions) else {
-            decisions.clear();
+        let requests = std::slice::from_ref(request);
+        let names = PlannedKeys { rules, requests, hash: self.shared.store.hash(), times };
+        let mut plan = Planned::new(rules, Operation::Charge).plan;
+        plan.charges.extend(list.iter().flatten().copied());
+        if plan.charges.is_empty() {
             return None;
-        };
-        *is_allowed = allowed;
-        evaluated.clear();
-        for charge in list.iter().map_while(Option::as_ref) {
-            evaluated.push(EvaluatedRule::from(charge));
         }
-        Some(allowed)
+        plan.note = request.note;
+        plan.requests = Some(&names);
+        plan.time = self.plan_time((rules, requests), when, times);
+        evaluated.clear();
+        evaluated.extend(plan.charges.iter().map(EvaluatedRule::from));
+        // Without a hold or an idempotency key there is nothing else to know of the decision.
+        let decided = self.shared.store.decide_with_locks(&plan, times, decisions)?.ok()?;
+        *is_allowed = decided.is_allowed;
+        Some(decided.is_allowed)
     }
 }
 
@@ -106,7 +140,7 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
     /// Plans the charges of all rules that apply; false if one of the rules is not plain, or there
     /// are too many. There may be none: then the general path decides.
     #[inline(always)]
-    pub(super) fn plan(&mut self, list: &mut FastList<'r>) -> bool {
+    pub(super) fn plan(&mut self, list: &mut ChargeList<'r>) -> bool {
         let Domain { is_unconditional, rules, .. } = self.domain;
         if let ([number], true) = (rules.as_slice(), is_unconditional) {
             return self.charge(*number, &mut list[0]).is_some();
@@ -115,7 +149,7 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
     }
 
     #[inline(never)]
-    fn plan_several(&mut self, list: &mut FastList<'r>) -> bool {
+    fn plan_several(&mut self, list: &mut ChargeList<'r>) -> bool {
         let Domain { is_unconditional, rules, matcher, .. } = self.domain;
         let (attributes, mut used) = (&self.request.attributes, 0);
         let mut add = |number: u32| {
@@ -140,7 +174,7 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
     /// The charge of a rule, if it applies, and `None` if the rule is not plain. Its line is
     /// prefetched.
     #[inline(never)]
-    fn charge(&mut self, number: u32, charge: &mut Option<FastCharge<'r>>) -> Option<()> {
+    fn charge(&mut self, number: u32, charge: &mut Option<Charge<'r>>) -> Option<()> {
         let store = &self.engine.shared.store;
         let compiled = self.rules.rules.get(number as usize).filter(|it| it.is_plain)?;
         let CompiledRule { family, plain_key, .. } = compiled;
@@ -157,13 +191,18 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
             None => NO_PERIOD,
             Some(cycle) => cycle.period(self.times()),
         };
-        let charge = charge.insert(FastCharge {
+        let charge = charge.insert(Charge {
             limit: &compiled.common,
             hash,
             cost: self.request.cost,
+            is_by_request: true,
             rule: number,
             tag: compiled.tag,
             mode: if is_enforced { Mode::Enforce } else { Mode::Shadow },
+            // A plain rule charges no denied request.
+            charging: Charging::Allowed,
+            durability: compiled.durability,
+            family: *family,
             period,
         });
         store.fetch(charge);

@@ -11,7 +11,7 @@ use super::current_rules::CurrentRules;
 use super::error::CheckError;
 use super::planning::{EarlyDenial, RuleHit};
 use super::ruleset::{Domain, Ruleset};
-use crate::plan::{Charge, FastCharge, KeyName};
+use crate::plan::{Charge, KeyName};
 use crate::request::Request;
 use crate::store::{Answer, DecideError, Decided, HoldId};
 pub(super) use body::{PlainParts, RecycledBody, ReportBody, ReportTicket, TicketEnd};
@@ -31,13 +31,6 @@ pub struct Report {
 pub(super) struct EvaluatedRule {
     pub(super) rule: u32,
     pub(super) mode: Mode,
-}
-
-impl From<&FastCharge<'_>> for EvaluatedRule {
-    #[inline(always)]
-    fn from(charge: &FastCharge<'_>) -> Self {
-        Self { rule: charge.rule, mode: charge.mode }
-    }
 }
 
 impl From<&Charge<'_>> for EvaluatedRule {

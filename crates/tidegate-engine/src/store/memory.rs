@@ -1,10 +1,8 @@
 //! The in-memory store: one table per width of state, keyed by rule and key.
 //!
-//! A decision about keys without holds whose limits have not changed reads their lines without a
-//! lock. A denial then checks that nothing has changed and writes nothing; an admission locks the
-//! lines in the order of their addresses by swapping the headers that it read. Everything else
-//! takes the slow path, which locks before it reads. Holds, idempotency keys and overflow counters
-//! are under one mutex, locked before any line.
+//! A decision takes the [locked path](locked): it locks the lines of its keys, in the order of their
+//! addresses, before it reads them. Holds, idempotency keys and overflow counters are under one mutex,
+//! locked before any line. A few charges of plain keys are first tried on the [fast path](fast).
 
 use std::cmp;
 use std::collections::HashMap;
@@ -19,7 +17,7 @@ use tidegate_policy::policy::Durability;
 use tidegate_table::hash::KeyedHash;
 use tidegate_table::locks::{lock, read};
 use tidegate_table::table::{
-    Capacity, LineHeader, Locked, SlotPolicy, SlotTable, TaggedLine, WhenFull, WideLine,
+    Capacity, Locked, SlotPolicy, SlotTable, TaggedLine, WhenFull, WideLine,
 };
 
 #[cfg(feature = "durable")]
@@ -40,12 +38,11 @@ use super::{
 use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
-use crate::plan::{Charge, FastCharges, Plan, PlanTime, SettleCall, Settlement};
+use crate::plan::{Charge, Plan, PlanTime, SettleCall, Settlement};
 use crate::transition::HoldItem;
 use hold_tables::BodyMismatch;
 use overflow::Overflow;
 use slot::{AnyLocked, SlotLine};
-use unlocked::Unlocked;
 
 #[cfg(feature = "durable")]
 mod durable;
@@ -60,7 +57,6 @@ mod overflow;
 mod slot;
 #[cfg(feature = "durable")]
 mod state_image;
-mod unlocked;
 
 /// Stores states in memory, up to a capacity.
 ///
@@ -161,8 +157,9 @@ impl MemoryStore {
         }
     }
 
+    /// Makes one whole decision on the locked path.
     #[inline(never)]
-    fn decide_any(
+    pub(super) fn decide_with_locks(
         &self,
         plan: &Plan<'_>,
         times: Times,
@@ -170,15 +167,6 @@ impl MemoryStore {
     ) -> Result<Decided, DecideError> {
         let is_plain = plan.is_plain() || (plan.act.is_look() && plan.name.is_none());
         if is_plain {
-            for _ in 0..UNLOCKED_TRIES {
-                match self.decide_unlocked(plan, times.now, decisions)? {
-                    Unlocked::Decided(is_allowed) => {
-                        return Ok(Decided::new(is_allowed));
-                    }
-                    Unlocked::Changed => {}
-                    Unlocked::NeedsLocks => break,
-                }
-            }
             match self.decide_locked(plan, times, None, decisions) {
                 Ok(outcome) => {
                     return Ok(Decided::new(outcome.is_allowed));
@@ -410,21 +398,15 @@ impl MemoryStore {
     ) -> Result<Decided, DecideError> {
         self.in_force(plan)?;
         if plan.is_plain()
-            && let Some(is_allowed) = self.charge_planned(plan, times.now, decisions)
+            && let Some(charges) = plan.charge_list()
         {
-            return Ok(Decided::new(is_allowed));
+            charges.iter().flatten().for_each(|charge| self.fetch_line(charge));
+            if let Some(is_allowed) = self.decide_fast(plan.version, times.now, &charges, decisions)
+            {
+                return Ok(Decided::new(is_allowed));
+            }
         }
-        self.decide_any(plan, times, decisions)
-    }
-
-    #[inline(always)]
-    pub(super) fn decide_fast(
-        &self,
-        charges: FastCharges<'_>,
-        decisions: &mut Decisions,
-    ) -> Option<bool> {
-        self.is_in_force(charges.version).ok()?;
-        self.charge_fast(charges, decisions)
+        self.decide_with_locks(plan, times, decisions)
     }
 
     pub(super) fn settle(
@@ -476,9 +458,6 @@ impl MemoryStore {
         self.narrow.bytes() + self.wide.bytes() + tables + history
     }
 }
-
-/// How often decisions are tried on unlocked lines.
-const UNLOCKED_TRIES: usize = 2;
 
 #[cfg(test)]
 mod tests;

@@ -2,16 +2,20 @@
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Hashes numbers that no client can choose: numbers of keys, and hashes of states.
-pub(in crate::store) type Mixing = BuildHasherDefault<Mixer>;
+/// Hashes numbers that no client can choose: numbers of keys, keyed hashes, and random ids.
+pub(crate) type Mixing = BuildHasherDefault<Mixer>;
 
 /// The [`Hasher`] of [`Mixing`].
 #[derive(Debug, Default)]
-pub(in crate::store) struct Mixer(u64);
+pub(crate) struct Mixer(u64);
 
 impl Hasher for Mixer {
     fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
     }
 
     fn write_u64(&mut self, value: u64) {

@@ -155,7 +155,7 @@ impl<L: Line> SlotTable<L> {
 
     /// Whether this is the home line of a hash. It stays so while the line is locked.
     #[inline(always)]
-    pub(super) fn is_home(&self, hash: u64, line: &L) -> bool {
+    pub fn is_home(&self, hash: u64, line: &L) -> bool {
         std::ptr::eq(&self.chain(hash)[0], line)
     }
 
@@ -256,7 +256,7 @@ impl<L: Line> SlotTable<L> {
     ///
     /// Call it before a key is inserted, without a lock: the system may take its time.
     #[inline(always)]
-    pub(super) fn prepare_growth(&self) {
+    pub fn prepare_growth(&self) {
         if self.keys.len().is_multiple_of(const { PAGE.div_ceil(2 * size_of::<L>()) }) {
             self.directory.prepare();
         }
@@ -265,7 +265,7 @@ impl<L: Line> SlotTable<L> {
     /// Counts a new key; false if there are as many as there may be.
     #[inline(always)]
     #[must_use]
-    pub(super) fn count_key(&self) -> bool {
+    pub fn count_key(&self) -> bool {
         self.keys.claim()
     }
 

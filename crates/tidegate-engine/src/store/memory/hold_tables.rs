@@ -13,6 +13,7 @@ use tidegate_policy::StoreBounds;
 use super::overflow::Overflow;
 use crate::any_limit::INLINE;
 use crate::plan::IdempotencyKey;
+use crate::store::mixing::Mixing;
 use crate::store::{HoldBound, HoldId, NewHold, SettleFailure};
 use crate::transition::HoldItem;
 
@@ -20,18 +21,18 @@ use crate::transition::HoldItem;
 pub(crate) struct HoldTables {
     bounds: StoreBounds,
     /// Units on hold, by the hash of the state.
-    held: HashMap<u64, u64>,
-    holds: HashMap<HoldId, Hold>,
+    held: HashMap<u64, u64, Mixing>,
+    holds: HashMap<HoldId, Hold, Mixing>,
     /// Open holds by domain.
-    by_domain: HashMap<u64, usize>,
+    by_domain: HashMap<u64, usize, Mixing>,
     /// Open holds by the hash of the state, with their ends.
-    by_key: HashMap<u64, BTreeSet<(Timestamp, HoldId)>>,
+    by_key: HashMap<u64, BTreeSet<(Timestamp, HoldId)>, Mixing>,
     /// When open holds expire.
     due: BTreeSet<(Timestamp, HoldId)>,
     settled: VecDeque<(Timestamp, HoldId)>,
-    names: HashMap<[u64; 2], CachedResult>,
+    names: HashMap<[u64; 2], CachedResult, Mixing>,
     /// Idempotency keys of each domain, oldest first.
-    names_by_age: HashMap<u64, VecDeque<(Timestamp, [u64; 2])>>,
+    names_by_age: HashMap<u64, VecDeque<(Timestamp, [u64; 2])>, Mixing>,
     /// How many were dropped before their time, because there were too many.
     evicted_names: u64,
     last_fence: u64,
@@ -147,14 +148,14 @@ impl HoldTables {
     pub(crate) fn new(bounds: StoreBounds) -> Self {
         Self {
             bounds,
-            held: HashMap::new(),
-            holds: HashMap::new(),
-            by_domain: HashMap::new(),
-            by_key: HashMap::new(),
+            held: HashMap::default(),
+            holds: HashMap::default(),
+            by_domain: HashMap::default(),
+            by_key: HashMap::default(),
             due: BTreeSet::new(),
             settled: VecDeque::new(),
-            names: HashMap::new(),
-            names_by_age: HashMap::new(),
+            names: HashMap::default(),
+            names_by_age: HashMap::default(),
             evicted_names: 0,
             last_fence: 0,
             shared: Overflow::default(),
@@ -522,7 +523,7 @@ impl HoldTables {
 }
 
 /// The entries of a map: seven of eight buckets can be used, and each has a byte of its own.
-fn map_bytes<K, V>(map: &HashMap<K, V>) -> usize {
+fn map_bytes<K, V>(map: &HashMap<K, V, Mixing>) -> usize {
     map.capacity() * 8 / 7 * (size_of::<(K, V)>() + 1)
 }
 

@@ -8,8 +8,8 @@ use tidegate_table::locks::read;
 use tidegate_table::table::{KeyLocation, WideLine};
 
 use super::hold_tables::REMEMBERED_FOR;
+use super::locked::line_of_key;
 use super::slot::{AnyLine, AnyLocked, SlotLine};
-use super::unlocked::look_up_in;
 use super::{
     ActionKind, Author, BodyMismatch, CachedResponse, Charge, EndKind, FreedQueues, Hold, HoldEnd,
     HoldId, HoldItem, HoldTables, JournalBooking, JournalEntry, JournalTransfer, MemoryStore,
@@ -327,20 +327,16 @@ impl MemoryStore {
     fn line_of(&self, key: &KeyToChange) -> Option<AnyLine<'_>> {
         match key.width {
             Width::Narrow => {
-                if let Some(seen) = look_up_in(&self.narrow, key.hash, AnyLine::Narrow)
-                    && seen.slot.is_some()
-                {
-                    return Some(seen.line);
+                if let Some(line) = line_of_key(&self.narrow, key.hash) {
+                    return Some(AnyLine::Narrow(line));
                 }
                 let (_, mut chain) = self.narrow.lock_chain(key.hash);
                 let at = chain.find(key.hash)?;
                 Some(AnyLine::Narrow(chain.line(at.line).line()))
             }
             Width::Wide => {
-                if let Some(seen) = look_up_in(&self.wide, key.hash, AnyLine::Wide)
-                    && seen.slot.is_some()
-                {
-                    return Some(seen.line);
+                if let Some(line) = line_of_key(&self.wide, key.hash) {
+                    return Some(AnyLine::Wide(line));
                 }
                 let (_, mut chain) = self.wide.lock_chain(key.hash);
                 let at = chain.find(key.hash)?;

@@ -6,13 +6,12 @@ use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 use tidegate_policy::policy::{Condition, Durability};
 use tidegate_table::locks::read;
-use tidegate_table::table::{KeyLocation, WhenFull};
+use tidegate_table::table::{KeyLocation, WhenFull, find, read_header};
 
 use super::hold_tables::HoldTables;
 use super::journal::{JournalBooking, JournalEntry, JournalTransfer};
 use super::overflow::SharingKey;
 use super::slot::{AnyLine, AnyLocked, SlotLine};
-use super::unlocked::{ObservedState, look_up_in};
 use super::{
     Charge, DecideError, Decisions, Fallback, MemoryStore, Operation, Plan, Several, SlotTable,
     Width,
@@ -259,8 +258,8 @@ impl MemoryStore {
     ) -> Result<Located<'a>, Fallback> {
         let hash = charge.hash;
         loop {
-            if let Some(ObservedState { line, slot: Some(_), .. }) = look_up_in(table, hash, &any) {
-                return Ok(Located::Line(line));
+            if let Some(line) = line_of_key(table, hash) {
+                return Ok(Located::Line(any(line)));
             }
             if act.is_look() {
                 // A peek inserts no key.
@@ -328,6 +327,20 @@ impl MemoryStore {
         self.release_claims(plan);
         DecideError::Superseded
     }
+}
+
+/// The line that a key is in, found without a lock: it may be another one by the time that it is locked.
+pub(super) fn line_of_key<L: SlotLine>(table: &SlotTable<L>, hash: u64) -> Option<&L> {
+    for line in table.chain(hash) {
+        let header = read_header(line);
+        if find(line, hash).is_some() {
+            return Some(line);
+        }
+        if !header.is_overflowed() {
+            break;
+        }
+    }
+    None
 }
 
 /// A state as a look finds it: what has expired by the time of the look is released, and stays on hold in

@@ -2,19 +2,23 @@
 
 use tidegate_core::{CooldownState, Period, QuotaState, Timestamp, WindowState};
 use tidegate_table::table::keyed::{pack_bucket, pack_sliding, unpack_bucket, unpack_sliding};
-use tidegate_table::table::{
-    Line, LineHeader, Locked, Narrow, Tagged, TaggedLine, Wide, WideLine, is_unchanged,
-};
+use tidegate_table::table::{Line, Locked, Narrow, SlotTable, Tagged, TaggedLine, Wide, WideLine};
 
-use super::Width;
+use super::{MemoryStore, Width};
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
 
 /// A line whose slots hold states of several limits.
 ///
 /// Units on hold are not in the slot; a slot whose key has a hold is pinned.
-pub(crate) trait SlotLine: Line {
+pub(crate) trait SlotLine: Line<Packed = Tagged<Self::Words>> {
     /// Which table it is of.
     const WIDTH: Width;
+
+    /// How a state is packed.
+    type Words: Copy + PartialEq;
+
+    /// The table of a store that has such lines.
+    fn table(store: &MemoryStore) -> &SlotTable<Self>;
 
     fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState;
 
@@ -37,6 +41,13 @@ pub(crate) trait SlotLine: Line {
 
 impl SlotLine for TaggedLine {
     const WIDTH: Width = Width::Narrow;
+
+    type Words = Narrow;
+
+    #[inline(always)]
+    fn table(store: &MemoryStore) -> &SlotTable<Self> {
+        &store.narrow
+    }
 
     #[inline(always)]
     fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState {
@@ -75,6 +86,13 @@ impl SlotLine for TaggedLine {
 
 impl SlotLine for WideLine {
     const WIDTH: Width = Width::Wide;
+
+    type Words = Wide;
+
+    #[inline(always)]
+    fn table(store: &MemoryStore) -> &SlotTable<Self> {
+        &store.wide
+    }
 
     fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState {
         unpack_wide(&self.load(slot).packed, limit)
@@ -142,29 +160,10 @@ impl<'a> AnyLine<'a> {
         either!(self, line => std::ptr::from_ref(line).addr())
     }
 
-    pub(crate) fn is_unchanged(self, header: LineHeader) -> bool {
-        either!(self, line => is_unchanged(line, header))
-    }
-
-    pub(crate) fn tag(self, slot: usize) -> u32 {
-        either!(self, line => line.tag(slot))
-    }
-
-    pub(crate) fn load_state(self, slot: usize, limit: &AnyLimit) -> AnyState {
-        either!(self, line => line.load_state(slot, limit))
-    }
-
     pub(crate) fn lock(self) -> AnyLocked<'a> {
         match self {
             Self::Narrow(line) => AnyLocked::Narrow(Locked::new(line)),
             Self::Wide(line) => AnyLocked::Wide(Locked::new(line)),
-        }
-    }
-
-    pub(crate) fn lock_if_unchanged(self, header: LineHeader) -> Option<AnyLocked<'a>> {
-        match self {
-            Self::Narrow(line) => Locked::if_unchanged(line, header).map(AnyLocked::Narrow),
-            Self::Wide(line) => Locked::if_unchanged(line, header).map(AnyLocked::Wide),
         }
     }
 }
