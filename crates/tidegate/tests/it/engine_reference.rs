@@ -33,7 +33,7 @@ const MAX_KEYS: usize = 4_000;
 /// has the names of all others.
 const OFF: &[&str] = &[
     // An override that makes a key unlimited counts at once under a window, also where edits wait:
-    // `docs/internals/decisions.md` says why.
+    // `crates/tidegate-engine/DESIGN.md` says why.
     "unlimited_windows",
 ];
 
