@@ -173,40 +173,6 @@ pub(crate) struct IdempotencyKey {
     pub(crate) body: u64,
 }
 
-/// What to do with a hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Settlement {
-    /// Charges its units, or another number of them.
-    Commit { actual: Option<u64> },
-    /// Releases its units.
-    Cancel,
-    /// Releases its units, and ends a cooldown that it began.
-    Void,
-    /// Extends it by its full length, from now.
-    Renew,
-    /// Refunds units that it charged; under the same idempotency key only once.
-    Refund { units: u64, name: Option<IdempotencyKey> },
-}
-
-/// A settlement as a store is given it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SettleCall<'a> {
-    pub(crate) settlement: Settlement,
-    /// The caller's note; a file store writes it with the settlement.
-    pub(crate) note: Option<&'a str>,
-    pub(crate) time: PlanTime,
-}
-
-impl Settlement {
-    /// The idempotency key.
-    pub(crate) const fn name(self) -> Option<IdempotencyKey> {
-        match self {
-            Self::Refund { name, .. } => name,
-            Self::Commit { .. } | Self::Cancel | Self::Void | Self::Renew => None,
-        }
-    }
-}
-
 impl Plan<'_> {
     /// Whether the key of one of its charges meets the conditions of an override.
     pub(crate) fn meets(&self, charge: &Charge<'_>, conditions: &[Condition]) -> bool {

@@ -18,12 +18,13 @@ use crate::edits::{Change, Overlay};
 use crate::engine_clock::EngineClock;
 use crate::history::{History, RuleHistory};
 pub(crate) use crate::hold_id::HoldId;
-use crate::plan::{Charge, ChargeList, Plan, SettleCall, Settlement};
+use crate::plan::{Charge, ChargeList, Plan};
 use answer::BoxFuture;
 #[cfg(feature = "durable")]
 use file::FileStore;
 #[cfg(not(feature = "durable"))]
 use no_file::FileStore;
+use settlement::SettleCall;
 use shared::{RecordKey, SharedStore};
 
 pub(crate) mod answer;
@@ -36,6 +37,7 @@ mod no_file;
 mod record;
 #[cfg(feature = "durable")]
 mod replay;
+pub(crate) mod settlement;
 pub(crate) mod shared;
 
 pub(crate) use answer::block_on;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tidegate_core::{Committed, Decision, HeldUnits, Period, Timestamp, Wait};
+use tidegate_core::{Decision, HeldUnits, Period, Timestamp, Wait};
 use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Charging, Condition, Durability};
 
@@ -17,7 +17,7 @@ use crate::any_limit::{
 };
 use crate::cycle::Times;
 use crate::history::{Current, History, KeyRef, RuleHistory, StoredState};
-use crate::plan::{Charge, KeyAttributes, Plan, Settlement};
+use crate::plan::{Charge, KeyAttributes, Plan};
 
 type Several<T> = SmallVec<[T; INLINE]>;
 
@@ -78,19 +78,6 @@ pub(crate) struct Outcome {
     pub(crate) items: Several<HoldItem>,
     /// How much each charge has charged or held.
     pub(crate) units: Several<u64>,
-}
-
-/// The result of a change to one item of a hold.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ItemOutcome {
-    /// Units charged or refunded.
-    pub(crate) units: u64,
-    /// Whether a state that counts units took them.
-    pub(crate) counts_units: bool,
-    /// What of a commit's charge is owed by the next periods.
-    pub(crate) debt: u64,
-    /// What a commit did not charge.
-    pub(crate) forgiven: u64,
 }
 
 impl KeyState {
@@ -262,54 +249,6 @@ fn charged_units(
     }
 }
 
-/// Commits, cancels or refunds one item of a hold. The item is as it is afterwards.
-pub(crate) fn settle_item(
-    view: &mut View<'_>,
-    index: usize,
-    item: &mut HoldItem,
-    settlement: Settlement,
-) -> ItemOutcome {
-    let mut charge = view.history.charge_of(item, view.times);
-    // What can be refunded afterwards.
-    let (mut left, mut debt) = (item.units, item.debt);
-    let mut done = Committed::default();
-    let begun = item.charged.as_deref().map(|charged| charged.state);
-    let (is_by_request, charging) = (item.is_by_request, item.charging);
-    let change = |limit: &AnyLimit, state: &mut AnyState, (held, decided_at)| match settlement {
-        Settlement::Commit { actual } => {
-            let HeldUnits { units, .. } = held;
-            let actual = actual.filter(|_| is_by_request).unwrap_or(units);
-            done = match charging {
-                Charging::Postpaid => limit.commit_postpaid(state, held, actual, decided_at),
-                Charging::Allowed | Charging::Refused => {
-                    limit.commit(state, held, actual, decided_at)
-                }
-            };
-            (left, debt) = (done.charged - done.closed, done.debt);
-            done.charged
-        }
-        Settlement::Refund { units, .. } => charge.as_mut().map_or(0, |charge| {
-            charge.refund((limit, state), (units, &mut left, &mut debt), decided_at)
-        }),
-        Settlement::Void => {
-            limit.void(state, (held, begun.as_ref()), decided_at);
-            0
-        }
-        Settlement::Cancel | Settlement::Renew => {
-            limit.cancel(state, held, decided_at);
-            0
-        }
-    };
-    let newest = |rule: &RuleHistory, times| rule.tag_at(times);
-    let (units, after) = update(view, (index, newest), item, change);
-    let counts_units = after.is_some_and(|stored| stored.state.counts_units());
-    let of_refund = charge.map(|it| StoredState { tag: it.tag, state: it.state });
-    let is_refund = matches!(settlement, Settlement::Refund { .. });
-    item.charged = if is_refund { of_refund } else { after }.map(Box::new);
-    (item.units, item.debt) = (left, debt);
-    ItemOutcome { units, counts_units, debt: done.debt, forgiven: done.forgiven }
-}
-
 /// Releases an item of an expired hold; the view's time is that of the expiry.
 pub(crate) fn expire_item(view: &mut View<'_>, index: usize, item: &HoldItem) {
     // Edits since then come after it.
@@ -377,7 +316,7 @@ pub(crate) fn forget_item(view: &mut View<'_>, index: usize, item: &HoldItem) ->
 
 /// Changes the state of a hold's item as of now, and returns it. For an unknown key only the
 /// result is computed.
-fn update(
+pub(crate) fn update(
     view: &mut View<'_>,
     (index, position): (usize, impl Fn(&RuleHistory, Times) -> u32),
     item: &HoldItem,
@@ -440,7 +379,7 @@ impl History {
 
     /// The state that the commit of an item left, as of now: it knows how much of the charge is
     /// outstanding.
-    fn charge_of(&self, item: &HoldItem, times: Times) -> Option<Current> {
+    pub(crate) fn charge_of(&self, item: &HoldItem, times: Times) -> Option<Current> {
         let stored = item.charged.as_deref().copied()?;
         let rule: &RuleHistory = self.rule_of(stored.tag)?;
         let attributes = item.attributes();
@@ -469,7 +408,7 @@ impl Current {
     }
 
     /// Refunds up to `units` of the charge that left this state, from the state of its key.
-    fn refund(
+    pub(crate) fn refund(
         &mut self,
         (limit, state): (&AnyLimit, &mut AnyState),
         (units, left, debt): (u64, &mut u64, &mut u64),

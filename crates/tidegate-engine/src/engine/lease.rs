@@ -22,9 +22,9 @@ use super::tickets::{QueueTicket, TicketAttempt, rank_of};
 use super::{Engine, Verb, When};
 use crate::any_limit::AnyLimit;
 use crate::cycle::Times;
-use crate::plan::Settlement;
 use crate::request::Request;
 use crate::store::answer::BoxFuture;
+use crate::store::settlement::Settlement;
 use crate::store::{Answer, HoldId, Outage, TicketOutcome, block_on};
 
 /// A slot of a concurrency limit. Dropping it releases the slot.

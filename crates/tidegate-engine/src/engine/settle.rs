@@ -4,8 +4,9 @@ use super::decide::RequestIdentity;
 use super::owned_requests::OwnedRequests;
 use super::shared::Planning;
 use super::{CheckError, Commit, Engine, Note, Refund, SettleError};
-use crate::plan::{PlanTime, SettleCall, Settlement};
+use crate::plan::PlanTime;
 use crate::request::Request;
+use crate::store::settlement::{SettleCall, Settlement};
 use crate::store::{Answer, HoldId, RefundFailure, SettleFailure, Settled};
 
 /// What a commit came to.

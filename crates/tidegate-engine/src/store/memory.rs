@@ -22,8 +22,9 @@ use tidegate_table::table::{
 
 #[cfg(feature = "durable")]
 pub(crate) use durable::Undo;
-pub(crate) use hold_tables::{CachedResponse, CachedResult, EndKind, Hold, HoldEnd, HoldTables};
-pub(crate) use holds::{least_and_most, settled_before};
+pub(crate) use hold_tables::{
+    CachedResponse, CachedResult, EndKind, Hold, HoldEnd, HoldTables, REMEMBERED_FOR,
+};
 pub(crate) use journal::{
     ActionKind, Author, JournalBooking, JournalEntry, JournalTransfer, LimitsChange, Sink,
 };
@@ -32,13 +33,14 @@ pub(crate) use overflow::{OverflowCell, SharingKey};
 pub(crate) use state_image::{NoSlotForState, StateImage};
 
 use super::{
-    Adoption, DecideError, Decided, EnrolFailure, ForgetScope, FreedQueues, HoldId, NewHold,
-    RefundFailure, SettleFailure, Settled,
+    Adoption, DecideError, Decided, EnrolFailure, ForgetScope, HoldId, NewHold, RefundFailure,
+    SettleFailure, Settled,
 };
 use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
-use crate::plan::{Charge, Plan, PlanTime, SettleCall, Settlement};
+use crate::plan::{Charge, Plan, PlanTime};
+use crate::store::settlement::{SettleCall, Settlement};
 use crate::transition::HoldItem;
 use hold_tables::BodyMismatch;
 use overflow::Overflow;
@@ -415,7 +417,7 @@ impl MemoryStore {
         SettleCall { settlement, note, .. }: SettleCall<'_>,
         times: Times,
     ) -> Result<Settled, SettleFailure> {
-        self.settle_now(id, (settlement, note), times)
+        self.settle_as(id, settlement, Author::Host, note, times)
     }
 
     pub(super) fn refund(&self, plan: &Plan<'_>, times: Times) -> Result<u64, RefundFailure> {

@@ -10,7 +10,7 @@ use super::{
     Sink, StateImage, Width,
 };
 use crate::cycle::Times;
-use crate::plan::Settlement;
+use crate::store::settlement::Settlement;
 
 impl MemoryStore {
     /// Records changes from now on, and gives every rule at least this durability.
@@ -44,8 +44,7 @@ impl MemoryStore {
     pub(crate) fn undo(&self, undo: &Undo, times: Times) {
         if let Some(hold) = undo.hold {
             // An expired hold is already released.
-            let note = (Author::Engine, Some(UNDONE));
-            let _ = self.settle_as(hold, Settlement::Void, note, times);
+            let _ = self.settle_as(hold, Settlement::Void, Author::Engine, Some(UNDONE), times);
         }
         let mut tables = self.tables();
         let mut entry = JournalEntry::new(ActionKind::Refund, times.now);
@@ -67,7 +66,7 @@ impl MemoryStore {
         });
         for hold in holds {
             // An expired hold is already released.
-            let _ = self.settle_now(hold, (Settlement::Cancel, None), times);
+            let _ = self.settle_as(hold, Settlement::Cancel, Author::Host, None, times);
         }
         let mut tables = self.tables();
         let mut entry = JournalEntry::new(ActionKind::Forget, times.now);

@@ -7,19 +7,19 @@ use tidegate_policy::policy::Durability;
 use tidegate_table::locks::read;
 use tidegate_table::table::{KeyLocation, WideLine};
 
-use super::hold_tables::REMEMBERED_FOR;
 use super::locked::line_of_key;
 use super::slot::{AnyLine, AnyLocked, SlotLine};
 use super::{
-    ActionKind, Author, BodyMismatch, CachedResponse, Charge, EndKind, FreedQueues, Hold, HoldEnd,
-    HoldId, HoldItem, HoldTables, JournalBooking, JournalEntry, JournalTransfer, MemoryStore,
-    NewHold, Plan, SettleFailure, Settled, Settlement, Several, Width,
+    ActionKind, Author, BodyMismatch, CachedResponse, Charge, EndKind, Hold, HoldId, HoldItem,
+    HoldTables, JournalBooking, JournalEntry, JournalTransfer, MemoryStore, NewHold, Plan,
+    SettleFailure, Settled, Settlement, Several, Width,
 };
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
 use crate::plan::{HoldFor, IdempotencyKey};
-use crate::transition::{self, ItemOutcome, KeyState, View};
+use crate::store::settlement::{self, HoldAfter, SettledUnits};
+use crate::transition::{self, KeyState, View};
 
 /// A key whose state is to be changed.
 #[derive(Clone, Copy, Debug)]
@@ -64,117 +64,64 @@ impl MemoryStore {
         entry.holds.push(id);
     }
 
-    /// Ends a hold, or extends it.
-    pub(super) fn settle_now(
-        &self,
-        id: HoldId,
-        (settlement, note): (Settlement, Option<&str>),
-        times: Times,
-    ) -> Result<Settled, SettleFailure> {
-        self.settle_as(id, settlement, (Author::Host, note), times)
-    }
-
     /// Settles a hold, with a note of the caller or of the engine.
     pub(super) fn settle_as(
         &self,
         id: HoldId,
         settlement: Settlement,
-        (author, note): (Author, Option<&str>),
+        author: Author,
+        note: Option<&str>,
         times: Times,
     ) -> Result<Settled, SettleFailure> {
         let mut tables = self.tables();
         self.expire_holds(&mut tables, times);
-        if let Some(units) = refunded_before(&mut tables, settlement.name(), times.now)? {
-            return Ok(Settled { units, is_repeat: true, ..Settled::NOTHING });
-        }
-        if let Some(expires) = id.expiry_of_unlimited() {
-            let is_refund = matches!(settlement, Settlement::Refund { .. });
-            let is_open = times.now < expires && !is_refund;
-            let settled = Settled { expires, ..Settled::NOTHING };
-            return if is_open { Ok(settled) } else { Err(SettleFailure::Gone) };
+        let refunded = refunded_before(&mut tables, settlement.name(), times.now)?;
+        if let Some(known) = settlement::known(id, settlement, refunded, times.now) {
+            return known;
         }
         let mut hold = tables.hold(id).ok_or(SettleFailure::Gone)?.clone();
-        if let Some(before) = settled_before(&hold, settlement, times.now)? {
+        if let Some(before) = settlement::settled_before(&hold, settlement, times.now)? {
             return Ok(before);
         }
-        let mut entry = JournalEntry::new(ActionKind::of(settlement), times.now);
+        let mut entry = JournalEntry::new(settlement.kind(), times.now);
         (entry.author, entry.note) = (author, note.map(Into::into));
         self.note_hold(&mut entry, id, &hold.items);
-        let queues = self.freed_queues(&hold);
-        let mut settled = Settled { fence: hold.fence, queues, ..Settled::NOTHING };
-        if settlement == Settlement::Renew {
-            hold.expires = times.now.saturating_add(hold.length);
-            tables.renew(id, hold.expires);
-        } else {
-            let how = (settlement, times);
-            settled = self.settle_items(&mut tables, &mut hold.items, how, (settled, &mut entry));
-            self.end_hold(&mut tables, (id, hold.clone()), (settlement, settled), &mut entry);
+        let keys = self.keys_of(&hold.items);
+        let done = self.with_states(&mut tables, (&keys, times), &mut entry, |view, _| {
+            settlement::settle(view, &mut hold, settlement)
+        });
+        for booking in done.bookings {
+            let HoldItem { hash, durability, .. } = hold.items[booking.item];
+            let SettledUnits { transfer: entry_of, units, .. } = booking;
+            let booking = JournalBooking { hash, entry: entry_of, units };
+            entry.book(self.durable(durability), booking);
+        }
+        match done.after {
+            HoldAfter::Renewed => tables.renew(id, hold.expires),
+            HoldAfter::Refunded => {
+                let hashes = hold.items.iter().map(|item| item.hash);
+                cache_refund(
+                    &mut tables,
+                    (settlement.name(), hashes),
+                    done.settled.units,
+                    &mut entry,
+                );
+                tables.set_items(id, hold.items);
+            }
+            HoldAfter::Released => {
+                entry.names.extend(hold.name);
+                tables.drop_hold(id);
+            }
+            HoldAfter::Ended(end) => {
+                if end.settlement == EndKind::Cancel {
+                    entry.names.extend(hold.name);
+                    tables.drop_name((id, hold.name));
+                }
+                tables.settle(id, hold.items, end);
+            }
         }
         self.record(&tables, entry);
-        Ok(Settled { expires: hold.expires, ..settled })
-    }
-
-    /// Keeps what is needed of a hold that was settled.
-    fn end_hold(
-        &self,
-        tables: &mut HoldTables,
-        (id, hold): (HoldId, Hold),
-        (settlement, settled): (Settlement, Settled),
-        entry: &mut JournalEntry,
-    ) {
-        let Settled { units, debt, forgiven, .. } = settled;
-        let settlement = match settlement {
-            Settlement::Refund { name, .. } => {
-                let hashes = hold.items.iter().map(|item| item.hash);
-                cache_refund(tables, (name, hashes), units, entry);
-                return tables.set_items(id, hold.items);
-            }
-            Settlement::Renew => return,
-            Settlement::Commit { actual } => EndKind::Commit { actual },
-            Settlement::Cancel | Settlement::Void => EndKind::Cancel,
-        };
-        if settlement == EndKind::Cancel {
-            entry.names.extend(hold.name);
-            let history = read(&self.history);
-            // A lease that was released is gone.
-            if hold.items.iter().any(|item| history.width_of(item) == Width::None) {
-                tables.drop_hold(id);
-                return;
-            }
-            tables.drop_name((id, hold.name));
-        }
-        tables.settle(id, hold.items, HoldEnd { at: entry.at, settlement, units, debt, forgiven });
-    }
-
-    /// Settles all items of a hold.
-    fn settle_items(
-        &self,
-        tables: &mut HoldTables,
-        items: &mut [HoldItem],
-        (settlement, times): (Settlement, Times),
-        (mut settled, entry): (Settled, &mut JournalEntry),
-    ) -> Settled {
-        let before: Several<HoldItem> = items.iter().cloned().collect();
-        let mut least = None;
-        self.change(tables, (&before, times), entry, |view, entry| {
-            for (index, item) in items.iter_mut().enumerate() {
-                let held = item.units;
-                let outcome = transition::settle_item(view, index, item, settlement);
-                let units = outcome.units;
-                least_and_most(&mut settled, &mut least, (item, outcome));
-                if view.history.counts_units(item) {
-                    let forgiven = (JournalTransfer::Forgiven, outcome.forgiven);
-                    for (transfer, units) in booked(settlement, held, units).chain([forgiven]) {
-                        let booking = JournalBooking { hash: item.hash, entry: transfer, units };
-                        entry.book(self.durable(item.durability), booking);
-                    }
-                }
-            }
-        });
-        // The host has to account for what a limit did not charge.
-        let is_commit = matches!(settlement, Settlement::Commit { .. });
-        let units = least.filter(|_| is_commit).unwrap_or(settled.units);
-        Settled { units, ..settled }
+        Ok(done.settled)
     }
 
     /// How durable a settlement of a hold has to be.
@@ -182,17 +129,6 @@ impl MemoryStore {
         let tables = self.tables();
         let most = tables.hold(id)?.items.iter().map(|item| self.durable(item.durability)).max();
         most.max(Some(self.least_durability))
-    }
-
-    /// The queues that wait for what a hold releases.
-    pub(super) fn freed_queues(&self, hold: &Hold) -> FreedQueues {
-        let history = read(&self.history);
-        let is_slots = |item: &&HoldItem| history.width_of(item) == Width::None;
-        let mut slots = hold.items.iter().filter(is_slots);
-        match (slots.next(), slots.next()) {
-            (Some(only), None) => FreedQueues::One(only.hash),
-            _ => FreedQueues::All,
-        }
     }
 
     /// Releases expired holds, each at its own time, whenever this is called.
@@ -226,16 +162,19 @@ impl MemoryStore {
         entry: &mut JournalEntry,
         change: impl FnOnce(&mut View<'_>, &mut JournalEntry) -> R,
     ) -> R {
+        let keys = self.keys_of(items);
+        self.with_states(tables, (&keys, times), entry, change)
+    }
+
+    /// The keys of a hold's items. Limits are locked after lines, never before: see the order of locks.
+    fn keys_of(&self, items: &[HoldItem]) -> Several<KeyToChange> {
         let history = read(&self.history);
         let key = |item: &HoldItem| KeyToChange {
             hash: item.hash,
             width: history.width_of(item),
             durability: self.durable(item.durability),
         };
-        let keys: Several<KeyToChange> = items.iter().map(key).collect();
-        // Limits are locked after lines, never before: see the order of locks.
-        drop(history);
-        self.with_states(tables, (&keys, times), entry, change)
+        items.iter().map(key).collect()
     }
 
     /// Locks the states of keys, calls a function with them, and writes back what it has changed.
@@ -426,67 +365,9 @@ fn load(
 }
 
 impl History {
-    /// Whether a version is of a rule with slots, or of one that is gone: no state counts them.
-    pub(crate) fn is_of_slots(&self, tag: u32) -> bool {
-        let limit = self.rule_of(tag).map(|rule| rule.common());
-        matches!(limit, None | Some(AnyLimit::Slots(_)))
-    }
-
     /// The width of the states of an item's rule.
     pub(super) fn width_of(&self, item: &HoldItem) -> Width {
         self.rule_of(item.tag).map_or(Width::None, |rule| Width::of(rule.common()))
-    }
-
-    /// Whether an item counts units, unlike cooldowns and slots.
-    fn counts_units(&self, item: &HoldItem) -> bool {
-        let limit = self.rule_of(item.tag).map(|rule| rule.common());
-        !matches!(limit, None | Some(AnyLimit::Cooldown(_) | AnyLimit::Slots(_)))
-    }
-}
-
-/// Adds what an item came to: the most of any limit, and of those that charge the request's cost the
-/// least.
-pub(crate) fn least_and_most(
-    settled: &mut Settled,
-    least: &mut Option<u64>,
-    (item, outcome): (&HoldItem, ItemOutcome),
-) {
-    let units = outcome.units;
-    settled.units = settled.units.max(units);
-    settled.debt = settled.debt.max(outcome.debt);
-    if item.is_by_request && outcome.counts_units {
-        *least = Some(least.map_or(units, |least| least.min(units)));
-        settled.forgiven = settled.forgiven.max(outcome.forgiven);
-    }
-}
-
-/// The result of the same settlement before; an error if it was another one.
-pub(crate) fn settled_before(
-    hold: &Hold,
-    settlement: Settlement,
-    now: Timestamp,
-) -> Result<Option<Settled>, SettleFailure> {
-    let is_refund = matches!(settlement, Settlement::Refund { .. });
-    let Some(end) = hold.end else {
-        return if is_refund { Err(SettleFailure::Gone) } else { Ok(None) };
-    };
-    let is_same = match (settlement, end.settlement) {
-        (Settlement::Commit { actual }, EndKind::Commit { actual: before }) => actual == before,
-        (Settlement::Cancel | Settlement::Void, EndKind::Cancel) => true,
-        _ => false,
-    };
-    match end.settlement {
-        _ if end.at < now.saturating_sub(REMEMBERED_FOR) => Err(SettleFailure::Gone),
-        _ if is_same => {
-            let HoldEnd { units, debt, forgiven, .. } = end;
-            let (expires, fence) = (hold.expires, hold.fence);
-            let repeat = Settled { units, debt, forgiven, is_repeat: true, ..Settled::NOTHING };
-            Ok(Some(Settled { expires, fence, ..repeat }))
-        }
-        _ if settlement == Settlement::Renew => Err(SettleFailure::Gone),
-        EndKind::Commit { .. } if is_refund => Ok(None),
-        EndKind::Commit { .. } => Err(SettleFailure::Committed { units: end.units }),
-        EndKind::Cancel => Err(SettleFailure::Cancelled),
     }
 }
 
@@ -516,32 +397,4 @@ fn cache_refund(
         let response = CachedResponse::Refunded { units, hashes: hashes.collect() };
         tables.cache_result(named, response, entry.at);
     }
-}
-
-/// How units on hold are booked when `units` of them were charged or returned.
-fn booked(
-    settlement: Settlement,
-    held: u64,
-    units: u64,
-) -> impl Iterator<Item = (JournalTransfer, u64)> {
-    let entries = match settlement {
-        // A charge beyond the hold is granted at the same time, so that the totals balance.
-        Settlement::Commit { .. } => [
-            (JournalTransfer::Committed, units.min(held)),
-            (JournalTransfer::Cancelled, held.saturating_sub(units)),
-            (JournalTransfer::Charged, units.saturating_sub(held)),
-        ],
-        Settlement::Cancel | Settlement::Void => [
-            (JournalTransfer::Cancelled, held),
-            (JournalTransfer::Held, 0),
-            (JournalTransfer::Held, 0),
-        ],
-        Settlement::Refund { .. } => [
-            (JournalTransfer::Refunded, units),
-            (JournalTransfer::Held, 0),
-            (JournalTransfer::Held, 0),
-        ],
-        Settlement::Renew => [(JournalTransfer::Held, 0); 3],
-    };
-    entries.into_iter().filter(|(_, units)| *units > 0)
 }

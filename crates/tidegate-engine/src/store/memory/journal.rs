@@ -19,7 +19,7 @@ use super::hold_tables::HoldTables;
 use super::{MemoryStore, Width};
 use crate::any_limit::INLINE;
 use crate::history::RuleHistory;
-use crate::plan::{Charge, KeyName, Settlement};
+use crate::plan::{Charge, KeyName};
 use crate::store::HoldId;
 
 /// Records changes.
@@ -80,17 +80,6 @@ pub(crate) enum ActionKind {
     Refund,
     Forget,
     Enrol,
-}
-
-impl ActionKind {
-    pub(crate) const fn of(settlement: Settlement) -> Self {
-        match settlement {
-            Settlement::Commit { .. } => Self::Commit,
-            Settlement::Cancel | Settlement::Void => Self::Cancel,
-            Settlement::Renew => Self::Renew,
-            Settlement::Refund { .. } => Self::Refund,
-        }
-    }
 }
 
 /// Units of a key that moved from one account to another.
