@@ -30,9 +30,9 @@ pub(crate) mod credentials;
 mod explain;
 mod forward;
 mod holds;
-pub(crate) mod leases;
+mod leases;
 pub(crate) mod problem;
-pub(crate) mod request_body;
+mod request_body;
 pub(crate) mod response;
 pub(crate) mod routes;
 mod usage;
@@ -249,7 +249,7 @@ impl ConnectionContext<'_> {
                 call.principal.may_everywhere(Scope::Read)?;
                 Ok(response::typed(StatusCode::OK, METRICS, daemon.metrics_text().into()))
             }
-            Endpoint::OpenApi => Ok(response::openapi(daemon)),
+            Endpoint::OpenApi => Ok(response::openapi()),
         }
     }
 

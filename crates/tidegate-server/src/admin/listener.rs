@@ -164,7 +164,7 @@ impl AdminHttp {
             return Ok(AdminBody::Text(self.daemon.metrics_text()));
         }
         if path == "/openapi.json" {
-            return Ok(AdminBody::Response(openapi(&self.daemon)));
+            return Ok(AdminBody::Response(openapi()));
         }
         let (head, body) = request.into_parts();
         let has_policy = match &*path {
