@@ -182,7 +182,7 @@ impl Daemon {
         if let Some(decisive) = requests.get(report.decisive_request()) {
             self.metrics.observe(self.now(), listener, decisive, report);
         }
-        self.traffic.observe(&self.engine, (id, listener), requests, report);
+        self.traffic.observe(&self.engine, id, listener, requests, report);
         id
     }
 

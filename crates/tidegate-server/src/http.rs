@@ -58,7 +58,7 @@ impl Protocol for Http {
         let exchange =
             ConnectionContext { daemon, peer, access, shutdown: shutdown.clone(), watch };
         let service = service_fn(|request| exchange.handle(request));
-        serve_connection(&self.daemon, Listener::Http, (io, watch), shutdown, service).await;
+        serve_connection(&self.daemon, Listener::Http, io, watch, shutdown, service).await;
     }
 }
 
@@ -67,7 +67,8 @@ impl Protocol for Http {
 pub(crate) async fn serve_connection<S, B>(
     daemon: &Daemon,
     listener: Listener,
-    (io, watch): (PeerStream, &PhaseTracker),
+    io: PeerStream,
+    watch: &PhaseTracker,
     mut shutdown: ShutdownSignal,
     service: S,
 ) where

@@ -154,7 +154,7 @@ impl AdminHttp {
             let (head, body) = request.into_parts();
             let body = self.body(body, TOKEN_BYTES_MAX).await?;
             let payload = RawPayload::Any(body).decode_table().await?;
-            let session = self.session(client, (&head.method, &head.headers), payload)?;
+            let session = self.session(client, &head.method, &head.headers, payload)?;
             return Ok(AdminBody::Response(session));
         }
         let Login { principal, .. } = self.login(client, request.method(), request.headers())?;
@@ -271,7 +271,7 @@ impl Protocol for AdminHttp {
         };
         let watch = &PhaseTracker::new(self.daemon.settings.bounds.timeouts(), permit);
         let service = service_fn(|request| self.tracked(watch, client, request));
-        serve_connection(&self.daemon, Listener::Admin, (io, watch), shutdown, service).await;
+        serve_connection(&self.daemon, Listener::Admin, io, watch, shutdown, service).await;
     }
 }
 
