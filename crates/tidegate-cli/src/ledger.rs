@@ -30,7 +30,7 @@ pub(crate) fn run(args: &LedgerArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     }
     let done = match &args.command {
         LedgerCommand::List { filter, format } => list(folder, filter, *format, io)?,
-        LedgerCommand::Totals { filter, by, format } => totals(folder, filter, (*by, *format), io)?,
+        LedgerCommand::Totals { filter, by, format } => totals(folder, filter, *by, *format, io)?,
         LedgerCommand::Check { format } => check(folder, *format, io)?,
         LedgerCommand::Repair => repair(folder, io)?,
         LedgerCommand::Erase { attribute } => erase(folder, attribute, io)?,
@@ -211,7 +211,8 @@ fn key_json(key: &KeyName) -> Value {
 fn totals(
     folder: &Path,
     filter: &LedgerFilter,
-    (by, format): (TotalsBy, Format),
+    by: TotalsBy,
+    format: Format,
     io: &mut Io<'_>,
 ) -> io::Result<LedgerResult> {
     let sums = match by {

@@ -51,7 +51,7 @@ pub(crate) fn run(args: &ServeArgs, io: &mut Io<'_>) -> Result<Exit, io::Error> 
             return cannot_start(args, io, &format!("error: cannot start threads: {error}"));
         }
     };
-    let served = runtime.block_on(serve(args, (settings, redis), io));
+    let served = runtime.block_on(serve(args, settings, redis, io));
     shut_down(runtime);
     tidegate_listen::log::report_left_out();
     served
@@ -79,7 +79,8 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 async fn serve(
     args: &ServeArgs,
-    (settings, redis): (Settings, Option<Redis>),
+    settings: Settings,
+    redis: Option<Redis>,
     io: &mut Io<'_>,
 ) -> io::Result<Exit> {
     // Before the daemon reports that it is ready: a signal may follow at once.

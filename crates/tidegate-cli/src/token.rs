@@ -19,7 +19,7 @@ mod file;
 pub(crate) fn run(args: &TokenArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     let done = match &args.command {
         TokenCommand::List => list(args, io),
-        TokenCommand::Revoke { name, sha256 } => revoke(args, (name, sha256.as_deref()), io),
+        TokenCommand::Revoke { name, sha256 } => revoke(args, name, sha256.as_deref(), io),
         TokenCommand::New { .. } => create(args, io),
     };
     done.or_else(|error| match error {
@@ -160,7 +160,8 @@ fn list(args: &TokenArgs, io: &mut Io<'_>) -> Result<Exit, CommandError> {
 
 fn revoke(
     args: &TokenArgs,
-    (name, sha256): (&str, Option<&str>),
+    name: &str,
+    sha256: Option<&str>,
     io: &mut Io<'_>,
 ) -> Result<Exit, CommandError> {
     let mut file = LockedFile::open(&args.file)?;

@@ -166,7 +166,8 @@ impl Bucket {
         &self,
         other: &Self,
         state: &BucketState,
-        (from, to): (Timestamp, Timestamp),
+        from: Timestamp,
+        to: Timestamp,
     ) -> BucketState {
         let other_ticks = other.now_ticks(to).saturating_sub(other.now_ticks(from));
         let refilled_ticks = scale_down(other_ticks, self.ticks.per_unit, other.ticks.per_unit);

@@ -724,7 +724,7 @@ impl AnyLimit {
     ) -> AnyState {
         match (self, other, state) {
             (Self::Bucket(limit), Self::Bucket(other), AnyState::Bucket(state)) => {
-                AnyState::Bucket(limit.refilled_by(other, state, span))
+                AnyState::Bucket(limit.refilled_by(other, state, span.0, span.1))
             }
             _ => *state,
         }

@@ -243,7 +243,8 @@ impl Parsed {
     pub(crate) fn new(
         mut policy: Policy,
         server: ServerSettings,
-        (warnings, left_out): (Vec<Diagnostic>, usize),
+        warnings: Vec<Diagnostic>,
+        left_out: usize,
     ) -> Self {
         policy.found = Some(warnings.clone().into());
         Self { policy, server, warnings, left_out }

@@ -193,7 +193,7 @@ impl Batch {
                 self.readers.push(job);
                 return Placed::Joined;
             }
-            let records = self.records(&job, (from.cache, control));
+            let records = self.records(&job, from.cache, control);
             let step = job.transaction.step(&records);
             if job.transaction.required_durability() > from.offered {
                 return Placed::NotDurable(job);
@@ -245,7 +245,7 @@ impl Batch {
         groups
     }
 
-    fn records(&self, job: &Job, (cache, control): (&mut Cache, Option<&Arc<[u8]>>)) -> Records {
+    fn records(&self, job: &Job, cache: &mut Cache, control: Option<&Arc<[u8]>>) -> Records {
         let mut records = Records::default();
         for key in &job.needs {
             let record = if key.is_control() {

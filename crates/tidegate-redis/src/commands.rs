@@ -175,7 +175,8 @@ impl Dialect {
     pub(crate) fn encode(
         &self,
         first: Pipeline,
-        (batch, turns): (&Batch, &KeySet),
+        batch: &Batch,
+        turns: &KeySet,
         longer: Duration,
     ) -> Encoded {
         let mut encoded = Encoded {
@@ -198,7 +199,7 @@ impl Dialect {
             let pending: SmallVec<[&Pending; 4]> =
                 group.keys.iter().filter_map(|key| batch.pending.get(key)).collect();
             if !turns.is_empty() && group.keys.iter().any(|key| turns.contains(key)) {
-                let index = encoded.add(self.pass((group, turns), (batch, longer)));
+                let index = encoded.add(self.pass(group, turns, batch, longer));
                 encoded.replies.push(Reply::Script(index, 0));
             } else if !pending.iter().any(|it| it.writes()) {
                 let index = encoded.count();
@@ -214,7 +215,7 @@ impl Dialect {
                 script.push(group);
             }
         }
-        self.add_scripts(&mut encoded, &script, (batch, longer));
+        self.add_scripts(&mut encoded, &script, batch, longer);
         encoded
     }
 
@@ -243,7 +244,7 @@ impl Dialect {
     }
 
     /// A group with turns that are passed on.
-    fn pass(&self, (group, turns): (&Group, &KeySet), from: (&Batch, Duration)) -> Cmd {
+    fn pass(&self, group: &Group, turns: &KeySet, batch: &Batch, longer: Duration) -> Cmd {
         let passed = group.keys.iter().filter(|key| turns.contains(*key));
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.pass_sha).arg(group.keys.len() + passed.clone().count());
@@ -251,7 +252,7 @@ impl Dialect {
         for key in passed {
             command.arg(self.turn_name(key));
         }
-        self.add_group(&mut command, group, from);
+        self.add_group(&mut command, group, batch, longer);
         for (index, _) in group.keys.iter().enumerate().filter(|(_, key)| turns.contains(*key)) {
             command.arg(index + 1);
         }
@@ -259,7 +260,13 @@ impl Dialect {
     }
 
     /// Adds the groups that need a script; several of them in one call.
-    fn add_scripts(&self, encoded: &mut Encoded, groups: &[&Group], from: (&Batch, Duration)) {
+    fn add_scripts(
+        &self,
+        encoded: &mut Encoded,
+        groups: &[&Group],
+        batch: &Batch,
+        longer: Duration,
+    ) {
         let mut first = 0;
         while first < groups.len() {
             let mut end = first;
@@ -276,7 +283,7 @@ impl Dialect {
                 self.add_name(&mut command, key);
             }
             for group in &groups[first..end] {
-                self.add_group(&mut command, group, from);
+                self.add_group(&mut command, group, batch, longer);
             }
             let index = encoded.add(command);
             for reply in &mut encoded.replies {
@@ -302,7 +309,7 @@ impl Dialect {
 
 impl Dialect {
     /// The arguments of the script for a group.
-    fn add_group(&self, command: &mut Cmd, group: &Group, (batch, longer): (&Batch, Duration)) {
+    fn add_group(&self, command: &mut Cmd, group: &Group, batch: &Batch, longer: Duration) {
         command.arg(group.keys.len()).arg(&frame::head(group.stamp)[..]);
         for pending in group.keys.iter().filter_map(|key| batch.pending.get(key)) {
             command.arg(&pending.expected.head()[..]);
@@ -345,7 +352,8 @@ impl Encoded {
     pub(crate) fn committed(
         &self,
         number: usize,
-        (group, batch): (&Group, &Batch),
+        group: &Group,
+        batch: &Batch,
         responses: &[Value],
     ) -> Committed {
         let none = || Committed::Refused("the response is missing".to_owned());
@@ -354,7 +362,7 @@ impl Encoded {
             Some(Reply::Script(at, position)) => (*at, Some(*position)),
             Some(Reply::Compare(at)) => {
                 let values = responses.get(*at..*at + group.keys.len()).unwrap_or_default();
-                return compared((group, batch), values.iter().map(cell).collect());
+                return compared(group, batch, values.iter().map(cell).collect());
             }
             None => return none(),
         };
@@ -377,23 +385,21 @@ impl Encoded {
                 }
                 _ => none(),
             },
-            (None, Value::BulkString(bytes)) if is_expected((group, batch), bytes) => {
-                Committed::Yes
-            }
-            (None, value) => compared((group, batch), vec![cell(value)]),
+            (None, Value::BulkString(bytes)) if is_expected(group, batch, bytes) => Committed::Yes,
+            (None, value) => compared(group, batch, vec![cell(value)]),
             _ => none(),
         }
     }
 }
 
 /// Whether the value that was there is the one that was expected, of a group with one key.
-fn is_expected((group, batch): (&Group, &Batch), value: &[u8]) -> bool {
+fn is_expected(group: &Group, batch: &Batch, value: &[u8]) -> bool {
     let pending = group.keys.first().and_then(|key| batch.pending.get(key));
     pending.is_some_and(|pending| pending.expected.is_value(value))
 }
 
 /// Whether the values that were there are those that were expected, or already the new ones.
-fn compared((group, batch): (&Group, &Batch), found: Vec<Result<Cell, ReadFailure>>) -> Committed {
+fn compared(group: &Group, batch: &Batch, found: Vec<Result<Cell, ReadFailure>>) -> Committed {
     if let Some(Err(ReadFailure::Refused(error))) =
         found.iter().find(|it| matches!(it, Err(ReadFailure::Refused(_))))
     {

@@ -52,7 +52,7 @@ impl Link {
         if info_field(&info, "role").is_some_and(|role| role != "master") {
             return Err(ConnectFailure("the server is a replica".to_owned()));
         }
-        refuse_earlier_form((route, &mut connection), settings).await?;
+        refuse_earlier_form(route, &mut connection, settings).await?;
         let names: [String; 3] = load_scripts().query_async(&mut connection).await?;
         let [commit_sha, pass_sha, read_sha] = names;
         let has_ifeq = match server.program {
@@ -62,7 +62,7 @@ impl Link {
         let prefix = format!("{}:", settings.namespace);
         let dialect = Dialect { prefix, has_ifeq, commit_sha, pass_sha, read_sha };
         let mut waiting = route.connect(&name, timeout).await?;
-        prepare_waiting(&mut waiting, (&mut server, &info)).await?;
+        prepare_waiting(&mut waiting, &mut server, &info).await?;
         // A batch has its own deadline.
         connection.set_response_timeout(Duration::from_secs(3_600));
         waiting.set_response_timeout(Duration::from_secs(3_600));
@@ -73,7 +73,8 @@ impl Link {
 /// Refuses a namespace with records of an earlier version: if they were passed over, all limits would
 /// start fresh. In a cluster that version had them under names without a hash tag.
 async fn refuse_earlier_form(
-    (route, connection): (&Route, &mut MultiplexedConnection),
+    route: &Route,
+    connection: &mut MultiplexedConnection,
     settings: &Settings,
 ) -> Result<(), ConnectFailure> {
     let Settings { namespace, .. } = settings;
@@ -120,7 +121,8 @@ impl std::fmt::Debug for Link {
 /// Checks that a second connection is to the same process, and finds out what can be waited for.
 async fn prepare_waiting(
     connection: &mut MultiplexedConnection,
-    (server, info): (&mut ServerFacts, &str),
+    server: &mut ServerFacts,
+    info: &str,
 ) -> Result<(), ConnectFailure> {
     let other: String = redis::cmd("INFO").arg("server").query_async(connection).await?;
     if info_field(&other, "run_id").unwrap_or_default() != server.run_id {

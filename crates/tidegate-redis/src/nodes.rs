@@ -185,7 +185,8 @@ impl Registry {
     pub(crate) fn take(
         &mut self,
         responses: &[Value],
-        (now_ms, now_ns): (u64, u64),
+        now_ms: u64,
+        now_ns: u64,
     ) -> Result<NodeList, Refused> {
         if let Some(Value::ServerError(error)) =
             responses.iter().find(|it| matches!(it, Value::ServerError(_)))

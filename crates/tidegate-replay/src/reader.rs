@@ -220,7 +220,7 @@ impl<'p> LogReader<'p> {
             Ok(stream) => {
                 let mut lines = Lines::new(stream);
                 let mut parser = self.begin(&mut lines, &mut report, progress)?;
-                self.read_lines(&mut lines, (input, &mut parser, &mut report), then, progress)?;
+                self.read_lines(&mut lines, input, &mut parser, &mut report, then, progress)?;
             }
         }
         self.summary.inputs.push(report);
@@ -255,7 +255,9 @@ impl<'p> LogReader<'p> {
     fn read_lines(
         &mut self,
         lines: &mut Lines<impl io::Read>,
-        (input, parser, report): (u32, &mut LineParser, &mut InputReport),
+        input: u32,
+        parser: &mut LineParser,
+        report: &mut InputReport,
         then: &mut impl FnMut(Record<'_>),
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<(), ReadError> {

@@ -20,9 +20,11 @@ pub(crate) fn clf(text: &[u8]) -> Option<u64> {
     let [d1, d2, b'/', m1, m2, m3, b'/', y1, y2, y3, y4, b':', rest @ ..] = text else {
         return None;
     };
-    let month = month_by_name([*m1, *m2, *m3])?;
-    let day = two(*d1, *d2)?;
-    let year = two(*y1, *y2)? * 100 + two(*y3, *y4)?;
+    let date = Date {
+        year: two(*y1, *y2)? * 100 + two(*y3, *y4)?,
+        month: month_by_name([*m1, *m2, *m3])?,
+        day: two(*d1, *d2)?,
+    };
     let [h1, h2, b':', min1, min2, b':', s1, s2, rest @ ..] = rest else { return None };
     let clock = Clock {
         hour: two(*h1, *h2)?,
@@ -31,19 +33,31 @@ pub(crate) fn clf(text: &[u8]) -> Option<u64> {
         fraction_ns: 0,
     };
     let offset_s = offset(rest.strip_prefix(b" ").unwrap_or(rest))?;
-    unix_ns((year, month, day), clock, offset_s)
+    unix_ns(date, clock, offset_s)
 }
 
 /// A date with dashes or slashes, and a time of day: `2024-05-12T00:00:17.25Z`.
 fn calendar(text: &[u8]) -> Option<u64> {
     let [y1, y2, y3, y4, _, m1, m2, _, d1, d2, rest @ ..] = text else { return None };
-    let date = (two(*y1, *y2)? * 100 + two(*y3, *y4)?, two(*m1, *m2)?, two(*d1, *d2)?);
+    let date = Date {
+        year: two(*y1, *y2)? * 100 + two(*y3, *y4)?,
+        month: two(*m1, *m2)?,
+        day: two(*d1, *d2)?,
+    };
     let (clock, rest) = match rest {
         [] => (Clock::default(), rest),
         [b'T' | b't' | b' ' | b'_', rest @ ..] => clock_of(rest)?,
         _ => return None,
     };
     unix_ns(date, clock, offset(rest.strip_prefix(b" ").unwrap_or(rest))?)
+}
+
+/// A day of the calendar, if it exists.
+#[derive(Clone, Copy)]
+struct Date {
+    year: u64,
+    month: u64,
+    day: u64,
 }
 
 /// A time of day.
@@ -116,7 +130,7 @@ fn month_by_name(name: [u8; 3]) -> Option<u64> {
 }
 
 /// The time of a date and a time of day, if there is such a date. A leap second is the next one.
-fn unix_ns((year, month, day): (u64, u64, u64), clock: Clock, offset_s: i64) -> Option<u64> {
+fn unix_ns(Date { year, month, day }: Date, clock: Clock, offset_s: i64) -> Option<u64> {
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let days = match month {
         2 => 28 + u64::from(is_leap),

@@ -168,7 +168,8 @@ impl AccessControl {
     pub(crate) fn local_user(
         &self,
         connection: &ConnectionAccess,
-        (uid, gids): (u32, &[u32]),
+        uid: u32,
+        gids: &[u32],
         now: Timestamp,
     ) -> Option<Result<Principal, AccessDenial>> {
         let tokens = self.tokens.load();

@@ -139,7 +139,8 @@ const ROUTES: [(&str, &[AdminMethod]); 15] = [
 /// The methods of a rule's path, which names the rule.
 const RULE: &[AdminMethod] = &[("PATCH", Scope::Admin, AdminAction::Edit(PolicyEdit::PatchRule))];
 
-/// Every path below `/admin/v1/` with its methods, for the OpenAPI document.
+/// Every path below `/admin/v1/` with its methods.
+#[cfg(test)]
 pub(crate) fn routes() -> impl Iterator<Item = (&'static str, &'static [AdminMethod])> {
     ROUTES.into_iter().chain([("rules/{domain}/{name}", RULE)])
 }
@@ -183,7 +184,7 @@ async fn try_handle(
         // What the others parse, they parse on a thread that may block.
         false => payload.decode().await?,
     };
-    let done = act.run(daemon, client.actor, (rule, query, payload)).await?;
+    let done = act.run(daemon, client.actor, rule, query, payload).await?;
     // An edit that cannot be stored is in force all the same; the client has to know.
     if *needed == Scope::Admin && daemon.engine.sync().await.is_err() {
         return Err(AdminError::outage());
@@ -205,7 +206,9 @@ impl AdminAction {
         self,
         daemon: &SharedDaemon,
         actor: &str,
-        (rule, query, payload): (Option<RuleName>, &str, Payload),
+        rule: Option<RuleName>,
+        query: &str,
+        payload: Payload,
     ) -> Result<Value, AdminError> {
         match self {
             AdminAction::Status => Ok(state::status(daemon)),
@@ -223,7 +226,7 @@ impl AdminAction {
                 let (daemon, actor) = (Arc::clone(daemon), actor.to_owned());
                 // An edit waits for the disk, so it must not block a worker of the runtime.
                 let made = tokio::task::spawn_blocking(move || {
-                    edit.make(&daemon, &actor, (rule.unwrap_or_default(), payload))
+                    edit.make(&daemon, &actor, &rule.unwrap_or_default(), payload)
                 });
                 made.await.unwrap_or_else(|_| Err(AdminError::outage()))
             }
@@ -254,11 +257,12 @@ impl PolicyEdit {
         self,
         daemon: &Daemon,
         actor: &str,
-        ((domain, name), payload): (RuleName, Payload),
+        rule: &RuleName,
+        payload: Payload,
     ) -> Result<Value, AdminError> {
         match self {
             PolicyEdit::PutPolicy => policy::apply(daemon, actor, payload),
-            PolicyEdit::PatchRule => policy::patch(daemon, actor, (&domain, &name), payload),
+            PolicyEdit::PatchRule => policy::patch(daemon, actor, rule, payload),
             PolicyEdit::PutOverride => edits::put_override(daemon, actor, payload),
             PolicyEdit::DropOverride => edits::drop_override(daemon, actor, payload),
             PolicyEdit::Ban => edits::ban(daemon, actor, payload),
@@ -271,13 +275,20 @@ impl PolicyEdit {
 }
 
 /// A rule's domain, and its name there.
-type RuleName = (String, String);
+#[derive(Debug, Default, PartialEq, Eq)]
+struct RuleName {
+    domain: String,
+    name: String,
+}
 
 /// The domain and the name in `rules/{domain}/{name}`.
 fn rule_in(path: &str) -> Option<RuleName> {
     let (domain, name) = path.strip_prefix("rules/")?.split_once('/')?;
     let is_one = |part: &str| !part.is_empty() && !part.contains('/');
-    if is_one(domain) && is_one(name) { Some((plain(domain)?, plain(name)?)) } else { None }
+    if !is_one(domain) || !is_one(name) {
+        return None;
+    }
+    Some(RuleName { domain: plain(domain)?, name: plain(name)? })
 }
 
 /// The text of a part of a path, in which `%41` is `A`.
@@ -302,7 +313,7 @@ fn plain(part: &str) -> Option<String> {
 mod tests {
     use tidegate::policy::Scope;
 
-    use super::{AdminAction, ROUTES, plain, rule_in};
+    use super::{AdminAction, ROUTES, RuleName, plain, rule_in};
 
     #[test]
     fn the_scope_inspect_may_change_nothing() {
@@ -317,9 +328,11 @@ mod tests {
 
     #[test]
     fn a_path_names_a_rule() {
-        let pair = |domain: &str, name: &str| Some((domain.to_owned(), name.to_owned()));
-        assert_eq!(rule_in("rules/api/search"), pair("api", "search"));
-        assert_eq!(rule_in("rules/a%2Fb/%C3%A9%25"), pair("a/b", "é%"));
+        let rule = |domain: &str, name: &str| {
+            Some(RuleName { domain: domain.to_owned(), name: name.to_owned() })
+        };
+        assert_eq!(rule_in("rules/api/search"), rule("api", "search"));
+        assert_eq!(rule_in("rules/a%2Fb/%C3%A9%25"), rule("a/b", "é%"));
         for wrong in
             ["rules/api", "rules//x", "rules/x/", "rules/a/b/c", "rules/a/%f", "rules/a/%ff"]
         {

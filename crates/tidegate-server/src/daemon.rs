@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::StatusCode;
 use serde::Serialize;
 use tidegate::policy::ServerSettings;
@@ -46,8 +45,6 @@ pub(crate) struct Daemon {
     pub(crate) tls: ListenersTls,
     /// Changes at run time.
     pub(crate) audit: Arc<AuditTrail>,
-    /// The OpenAPI document of HTTP and of the admin API.
-    pub(crate) openapi: fn() -> Bytes,
     started_at: Timestamp,
     started_wall: Timestamp,
 }
@@ -111,7 +108,6 @@ impl Daemon {
             reload: Arc::default(),
             tls: ListenersTls::default(),
             audit: AuditTrail::of(&engine),
-            openapi: Bytes::new,
             engine,
             settings: Arc::new(settings),
         }
@@ -120,12 +116,6 @@ impl Daemon {
     /// The same with TLS.
     pub(crate) fn with_tls(self, tls: ListenersTls) -> Self {
         Self { tls, ..self }
-    }
-
-    /// The same with an OpenAPI document: it is made from the tables of protocols, which this module
-    /// does not know.
-    pub(crate) fn with_openapi(self, openapi: fn() -> Bytes) -> Self {
-        Self { openapi, ..self }
     }
 
     /// The same with the access of clients.
@@ -192,7 +182,7 @@ impl Daemon {
         if let Some(decisive) = requests.get(report.decisive_request()) {
             self.metrics.observe(self.now(), listener, decisive, report);
         }
-        self.traffic.observe(&self.engine, (id, listener), requests, report);
+        self.traffic.observe(&self.engine, id, listener, requests, report);
         id
     }
 

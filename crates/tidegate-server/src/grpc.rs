@@ -92,13 +92,12 @@ impl Protocol for Grpc {
             let (call, permit) = (calls.begin(), Arc::clone(&permit));
             let (large, responses) = (Arc::clone(&large), Arc::clone(&responses));
             // A future is copied several times on its way into a task, so it begins with little.
-            let begun = begin(&shared, (&access, peer), request);
+            let begun = begin(&shared, &access, peer, request);
             async move {
-                let held = (&*permit, &*large);
-                let (response, is_tracked) = respond(&shared, held, peer, begun).await;
+                let (response, is_tracked) = respond(&shared, &permit, &large, peer, begun).await;
                 Ok::<_, Infallible>(response.map(|body| match is_tracked {
-                    true => TrackedBody::tracked(body, (call, permit), responses),
-                    false => TrackedBody::untracked(body, (call, permit)),
+                    true => TrackedBody::tracked(body, call, permit, responses),
+                    false => TrackedBody::untracked(body, call, permit),
                 }))
             }
         });
@@ -150,21 +149,22 @@ enum BegunCall {
 /// Reads the head of a call.
 fn begin(
     shared: &Arc<GrpcContext>,
-    client: (&ConnectionAccess, PeerId),
+    access: &ConnectionAccess,
+    peer: PeerId,
     request: Request<Incoming>,
 ) -> BegunCall {
-    let (daemon, (_, peer)) = (&shared.daemon, client);
+    let daemon = &shared.daemon;
     let is_limit = request.uri().path() == rls::SHOULD_RATE_LIMIT;
     if is_limit && let Some(rejection) = reject_head(&request) {
         return BegunCall::Rejected(Box::new(rejection));
     }
     if is_limit {
-        return match principal(daemon, client, request.headers()) {
+        return match principal(daemon, access, request.headers()) {
             Ok(principal) => BegunCall::Limit(principal, request.into_body()),
             Err(denial) => BegunCall::Rejected(Box::new(denied(daemon, peer, &denial))),
         };
     }
-    match admit_other(daemon, client, &request) {
+    match admit_other(daemon, access, &request) {
         Ok(()) => {
             let shared = Arc::clone(shared);
             BegunCall::Other(Box::pin(async move { shared.others.handle(request).await }))
@@ -179,13 +179,14 @@ fn begin(
 /// The response to a call, and whether its client has to read it in time.
 async fn respond(
     shared: &GrpcContext,
-    held: (&Permit, &LargeCalls),
+    permit: &Permit,
+    large: &LargeCalls,
     peer: PeerId,
     begun: BegunCall,
 ) -> (Response<ResponseBody>, bool) {
     match begun {
         BegunCall::Limit(principal, body) => {
-            (should_rate_limit(shared, held, (principal, peer, body)).await, true)
+            (should_rate_limit(shared, permit, large, principal, peer, body).await, true)
         }
         BegunCall::Rejected(response) => (*response, true),
         // It may be a stream.
@@ -195,12 +196,15 @@ async fn respond(
 
 async fn should_rate_limit(
     shared: &GrpcContext,
-    (permit, large): (&Permit, &LargeCalls),
-    (principal, peer, body): (Principal, PeerId, Incoming),
+    permit: &Permit,
+    large: &LargeCalls,
+    principal: Principal,
+    peer: PeerId,
+    body: Incoming,
 ) -> Response<ResponseBody> {
     let GrpcContext { daemon, room, .. } = shared;
     let read = {
-        let read = pin!(read_message(body, MESSAGE_BYTES, (room, large), permit.state()));
+        let read = pin!(read_message(body, MESSAGE_BYTES, room, large, permit.state()));
         within(daemon.settings.bounds.request_time, read).await
     };
     let read = match read {
@@ -217,7 +221,7 @@ async fn should_rate_limit(
     };
     permit.begin_request();
     let since = daemon.now();
-    let response = crate::rls::handle(daemon, (Listener::Grpc, &principal), &call).await;
+    let response = crate::rls::handle(daemon, Listener::Grpc, &principal, &call).await;
     permit.end_request();
     daemon.observe_durations(Listener::Grpc, since, 1);
     match response {
@@ -250,7 +254,7 @@ async fn within<F: Future>(time: Duration, mut future: Pin<&mut F>) -> Option<F:
 /// Who the client of a call is, by its metadata or its certificate.
 fn principal(
     daemon: &SharedDaemon,
-    (access, _): (&ConnectionAccess, PeerId),
+    access: &ConnectionAccess,
     metadata: &HeaderMap,
 ) -> Result<Principal, AccessDenial> {
     let secret = match daemon.access.needs_tokens() {
@@ -265,13 +269,13 @@ fn principal(
 /// Health needs no token, everything else does.
 fn admit_other(
     daemon: &SharedDaemon,
-    client: (&ConnectionAccess, PeerId),
+    access: &ConnectionAccess,
     request: &Request<Incoming>,
 ) -> Result<(), AccessDenial> {
     if request.uri().path().starts_with("/grpc.health.v1.Health/") {
         return Ok(());
     }
-    principal(daemon, client, request.headers()).map(drop)
+    principal(daemon, access, request.headers()).map(drop)
 }
 
 /// The response to a client that may not do what it requested.

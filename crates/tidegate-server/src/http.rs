@@ -30,9 +30,9 @@ pub(crate) mod credentials;
 mod explain;
 mod forward;
 mod holds;
-pub(crate) mod leases;
+mod leases;
 pub(crate) mod problem;
-pub(crate) mod request_body;
+mod request_body;
 pub(crate) mod response;
 pub(crate) mod routes;
 mod usage;
@@ -58,7 +58,7 @@ impl Protocol for Http {
         let exchange =
             ConnectionContext { daemon, peer, access, shutdown: shutdown.clone(), watch };
         let service = service_fn(|request| exchange.handle(request));
-        serve_connection(&self.daemon, Listener::Http, (io, watch), shutdown, service).await;
+        serve_connection(&self.daemon, Listener::Http, io, watch, shutdown, service).await;
     }
 }
 
@@ -67,7 +67,8 @@ impl Protocol for Http {
 pub(crate) async fn serve_connection<S, B>(
     daemon: &Daemon,
     listener: Listener,
-    (io, watch): (PeerStream, &PhaseTracker),
+    io: PeerStream,
+    watch: &PhaseTracker,
     mut shutdown: ShutdownSignal,
     service: S,
 ) where
@@ -249,7 +250,7 @@ impl ConnectionContext<'_> {
                 call.principal.may_everywhere(Scope::Read)?;
                 Ok(response::typed(StatusCode::OK, METRICS, daemon.metrics_text().into()))
             }
-            Endpoint::OpenApi => Ok(response::openapi(daemon)),
+            Endpoint::OpenApi => Ok(response::openapi()),
         }
     }
 

@@ -70,7 +70,8 @@ impl Local {
     /// Passes one frame of a peer through all steps, in their order.
     async fn handle(
         &self,
-        (peer, access): (&PeerCredentials, &ConnectionAccess),
+        peer: &PeerCredentials,
+        access: &ConnectionAccess,
         frame: Result<String, IpcError>,
     ) -> Reply {
         let principal = match self.principal(peer, access) {
@@ -140,7 +141,7 @@ impl Local {
         }
         let tokens = &self.daemon.access;
         // A token that has ended is not replaced by the access list, which may grant more.
-        match tokens.local_user(access, (peer.uid, &peer.gids), self.daemon.wall()) {
+        match tokens.local_user(access, peer.uid, &peer.gids, self.daemon.wall()) {
             Some(principal) => principal,
             None if self.access.admits(peer) => Ok(tokens.listed_user(&peer.name, listed_scopes())),
             None => Err(AccessDenial::Unknown),
@@ -169,7 +170,7 @@ impl Local {
             let reply = match frame {
                 Ok(frame) => {
                     permit.begin_request();
-                    self.handle((peer, &access), frame).await
+                    self.handle(peer, &access, frame).await
                 }
                 Err(Ended::Left | Ended::LeftHalfway) if is_stopping => return Ended::Stopping,
                 Err(ended) => return ended,

@@ -37,7 +37,7 @@ impl Protocol for Resp {
     async fn serve(&self, connection: Connection) {
         let number = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let Connection { peer, permit, certificate, .. } = &connection;
-        let session = Session::new(&self.daemon, number, (*peer, permit), certificate.as_ref());
+        let session = Session::new(&self.daemon, number, *peer, permit, certificate.as_ref());
         connection::serve(connection, session, &self.daemon.settings.bounds).await;
     }
 }

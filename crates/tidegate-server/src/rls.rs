@@ -71,7 +71,7 @@ pub(crate) async fn json(
         Ok(request) => request,
         Err(error) => return Ok((StatusCode::BAD_REQUEST, error.to_string())),
     };
-    Ok(match handle(daemon, (Listener::Http, principal), &request).await {
+    Ok(match handle(daemon, Listener::Http, principal, &request).await {
         Ok(response) => {
             let status = match response.overall_code() {
                 Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
@@ -100,7 +100,8 @@ pub(crate) fn healthcheck(readiness: &Readiness) -> (StatusCode, &'static str) {
 /// several times.
 pub(crate) async fn handle(
     daemon: &Daemon,
-    (listener, principal): (Listener, &Principal),
+    listener: Listener,
+    principal: &Principal,
     call: &RateLimitRequest,
 ) -> Result<RateLimitResponse, RlsError> {
     check(call)?;
@@ -158,7 +159,7 @@ impl<'c> CallTexts<'c> {
             .map(|(number, (((names, entries), path), limit))| {
                 // A limit of the request counts the same at every index of its descriptor.
                 let number = if limit.is_some() { 0 } else { number };
-                attributes(names, (entries, path.as_ref().ok()), number)
+                attributes(names, entries, path.as_ref().ok(), number)
             })
             .collect()
     }
@@ -264,7 +265,7 @@ fn completed(
     mut response: RateLimitResponse,
 ) -> RateLimitResponse {
     if daemon.settings.response_metadata {
-        metadata::complete(&mut response, texts.call, (&texts.domain, &texts.entries));
+        metadata::complete(&mut response, texts.call, &texts.domain, &texts.entries);
     }
     response
 }
@@ -345,7 +346,7 @@ async fn refund(daemon: &Daemon, request: &Request<'_>) -> Result<DescribedStatu
     daemon.engine.refund(request).await?;
     let report = daemon.engine.peek(&request.cost(0)).await?;
     let status = DescriptorStatus { code: Code::Ok.into(), ..status(&report, 0) };
-    Ok(DescribedStatus::of(daemon, (&report, 0), status))
+    Ok(DescribedStatus::of(daemon, &report, 0, status))
 }
 
 /// The response to a call that cannot be decided: over the limit, and nothing is charged.
@@ -408,7 +409,8 @@ fn path<'a>(daemon: &Daemon, entries: &'a Entries<'_>) -> DescriptorPath<'a> {
 /// form; all others get it as it is.
 fn attributes<'a>(
     names: &'a DescriptorNames,
-    (entries, path): (&'a Entries<'_>, Option<&'a Cow<'_, str>>),
+    entries: &'a Entries<'_>,
+    path: Option<&'a Cow<'_, str>>,
     number: usize,
 ) -> Attributes<'a> {
     let entries = entries.iter().map(|(key, value)| (&**key, &**value));

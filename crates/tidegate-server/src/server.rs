@@ -19,7 +19,6 @@ use crate::listener::Listener;
 use crate::load::{LoadError, load_tokens};
 use crate::local::{Access, AccessError, BindError, Local, RatesError, SocketFile, SocketLimits};
 use crate::open_store::open_store;
-use crate::openapi;
 use crate::policy_watcher::{ReloadTarget, watch};
 use crate::resp::Resp;
 use crate::settings::Settings;
@@ -108,7 +107,7 @@ impl Server {
         };
         let access = AccessControl::new(loaded.as_ref().map(|(file, _)| file));
         let daemon = Daemon::new(engine, settings).with_tls(tls).with_access(access);
-        let daemon = Arc::new(daemon.with_openapi(openapi::text));
+        let daemon = Arc::new(daemon);
         let addresses = Default::default();
         let mut server = Self { daemon, addresses, socket: None, stop: ShutdownTrigger::new() };
         // Accept only after all listeners are bound.

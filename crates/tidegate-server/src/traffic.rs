@@ -44,13 +44,14 @@ impl Traffic {
     pub(crate) fn observe(
         &self,
         engine: &Engine,
-        (id, listener): (DecisionId, Listener),
+        id: DecisionId,
+        listener: Listener,
         requests: &[Request<'_>],
         report: &Report,
     ) {
         self.sample.observe(engine, requests, report);
         if !report.is_allowed() {
-            self.denials.observe(engine, (id, listener), requests, report);
+            self.denials.observe(engine, id, listener, requests, report);
         }
     }
 }

@@ -188,6 +188,13 @@ impl fmt::Debug for KeyedHasher {
 /// beginning. The hash is the same.
 struct Digest<S, const PARTS: bool> {
     seed: S,
+    sums: Sums,
+}
+
+/// What a digest has added up.
+#[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug, PartialEq, Eq))]
+struct Sums {
     /// The sum of the current block; without the start while there is no word in it.
     sum: u128,
     /// Words in the sum.
@@ -199,21 +206,21 @@ struct Digest<S, const PARTS: bool> {
 impl<S: Deref<Target = Seed>, const PARTS: bool> Digest<S, PARTS> {
     #[inline(always)]
     fn new(seed: S) -> Self {
-        Self { seed, sum: 0, words: 0, blocks: 0 }
+        Self { seed, sums: Sums { sum: 0, words: 0, blocks: 0 } }
     }
 
     #[inline(always)]
     fn full(&mut self, word: u64) {
         self.make_room();
         // The mask shows the compiler that the index is within bounds.
-        self.add(self.seed.full[self.words % POSITIONS], word);
+        self.add(self.seed.full[self.sums.words % POSITIONS], word);
     }
 
     /// Adds the lowest `len` bytes of `value`, 1 to 7; the others are zero.
     #[inline(always)]
     fn short(&mut self, value: u64, len: usize) {
         self.make_room();
-        self.add(self.seed.short[self.words % POSITIONS], value | ((len as u64) << 56));
+        self.add(self.seed.short[self.sums.words % POSITIONS], value | ((len as u64) << 56));
     }
 
     #[inline(always)]
@@ -223,16 +230,15 @@ impl<S: Deref<Target = Seed>, const PARTS: bool> Digest<S, PARTS> {
 
     #[inline(always)]
     fn add_product(&mut self, product: u128) {
-        let sum = if self.words == 0 { self.seed.start } else { self.sum };
-        self.sum = sum.wrapping_add(product);
-        self.words += 1;
+        let sum = if self.sums.words == 0 { self.seed.start } else { self.sums.sum };
+        self.sums.sum = sum.wrapping_add(product);
+        self.sums.words += 1;
     }
 
     #[inline(always)]
     fn make_room(&mut self) {
-        if self.words >= BLOCK_WORDS {
-            (self.sum, self.words, self.blocks) =
-                self.seed.with_room((self.sum, self.words, self.blocks));
+        if self.sums.words >= BLOCK_WORDS {
+            self.sums = self.seed.with_room(self.sums);
         }
     }
 }
@@ -267,14 +273,16 @@ impl Seed {
         Some(first.wrapping_add(table[(position + 1) % POSITIONS].wrapping_mul(last.into())))
     }
 
-    /// The sum, words and blocks of a digest whose block is full, or whose pair continues.
+    /// The sums of a digest whose block is full, or whose pair continues.
     #[cold]
     #[inline(never)]
-    fn with_room(&self, (sum, words, blocks): (u128, usize, u128)) -> (u128, usize, u128) {
+    fn with_room(&self, Sums { sum, words, blocks }: Sums) -> Sums {
         match words {
-            OPEN_PAIR => (sum.wrapping_add(self.pair.continued), PAIR_WORDS, blocks),
-            ENDED_PAIR => (sum, PAIR_WORDS + 1, blocks),
-            _ => (0, 0, self.with_block(blocks, sum)),
+            OPEN_PAIR => {
+                Sums { sum: sum.wrapping_add(self.pair.continued), words: PAIR_WORDS, blocks }
+            }
+            ENDED_PAIR => Sums { sum, words: PAIR_WORDS + 1, blocks },
+            _ => Sums { sum: 0, words: 0, blocks: self.with_block(blocks, sum) },
         }
     }
 
@@ -285,7 +293,7 @@ impl Seed {
 
     /// The sum of the last block, with the value of the polynomial over the others.
     #[inline(always)]
-    fn finish(&self, (sum, words, blocks): (u128, usize, u128)) -> u128 {
+    fn finish(&self, Sums { sum, words, blocks }: Sums) -> u128 {
         let sum = if words == 0 { self.start } else { sum };
         if blocks == 0 { sum } else { self.with_blocks(sum, blocks) }
     }
@@ -302,36 +310,34 @@ impl Seed {
 impl<S: Deref<Target = Seed>, const PARTS: bool> Hasher for Digest<S, PARTS> {
     #[inline(always)]
     fn write(&mut self, bytes: &[u8]) {
-        let words = self.words;
+        let words = self.sums.words;
         if words == 0 {
             if let Some(sum) = self.seed.pair.sum(bytes) {
-                (self.sum, self.words) = (sum, OPEN_PAIR);
+                (self.sums.sum, self.sums.words) = (sum, OPEN_PAIR);
                 return;
             }
         } else if PARTS
             && words < BLOCK_WORDS - 1
             && let Some(added) = self.seed.two_words(words, bytes)
         {
-            (self.sum, self.words) = (self.sum.wrapping_add(added), words + 2);
+            (self.sums.sum, self.sums.words) = (self.sums.sum.wrapping_add(added), words + 2);
             return;
         }
-        let started = (self.sum, words, self.blocks);
-        (self.sum, self.words, self.blocks) = write_any(&self.seed, started, bytes);
+        self.sums = write_any(&self.seed, self.sums, bytes);
     }
 
     #[inline(always)]
     fn write_u8(&mut self, value: u8) {
         if value != 0xff {
             self.short(u64::from(value), 1);
-        } else if self.words == OPEN_PAIR {
+        } else if self.sums.words == OPEN_PAIR {
             // The usual end of a pair leaves no trace; everything else does.
-            self.words = ENDED_PAIR;
+            self.sums.words = ENDED_PAIR;
         } else if PARTS {
             self.make_room();
-            self.add_product(self.seed.end[self.words % POSITIONS]);
+            self.add_product(self.seed.end[self.sums.words % POSITIONS]);
         } else {
-            let started = (self.sum, self.words, self.blocks);
-            (self.sum, self.words, self.blocks) = end_any(&self.seed, started);
+            self.sums = end_any(&self.seed, self.sums);
         }
     }
 
@@ -357,10 +363,10 @@ impl<S: Deref<Target = Seed>, const PARTS: bool> Hasher for Digest<S, PARTS> {
 
     #[inline(always)]
     fn finish(&self) -> u64 {
-        let sum = match self.words {
+        let sum = match self.sums.words {
             // A pair and its end: there are no blocks.
-            ENDED_PAIR => self.sum,
-            words => self.seed.finish((self.sum, words, self.blocks)),
+            ENDED_PAIR => self.sums.sum,
+            _ => self.seed.finish(self.sums),
         };
         #[allow(clippy::cast_possible_truncation, reason = "the upper half of 128 bits is 64")]
         let digest = (sum >> 64) as u64;
@@ -371,12 +377,8 @@ impl<S: Deref<Target = Seed>, const PARTS: bool> Hasher for Digest<S, PARTS> {
 /// Adds bytes of any length, out of line.
 #[cold]
 #[inline(never)]
-fn write_any(
-    seed: &Seed,
-    (sum, words, blocks): (u128, usize, u128),
-    bytes: &[u8],
-) -> (u128, usize, u128) {
-    let mut digest = Digest::<_, true> { seed, sum, words, blocks };
+fn write_any(seed: &Seed, sums: Sums, bytes: &[u8]) -> Sums {
+    let mut digest = Digest::<_, true> { seed, sums };
     let (full, rest) = bytes.as_chunks::<8>();
     for word in full {
         digest.full(u64::from_le_bytes(*word));
@@ -384,16 +386,16 @@ fn write_any(
     if !rest.is_empty() {
         digest.short(load_short(rest), rest.len());
     }
-    (digest.sum, digest.words, digest.blocks)
+    digest.sums
 }
 
 /// Adds the end of a text, out of line.
 #[cold]
 #[inline(never)]
-fn end_any(seed: &Seed, (sum, words, blocks): (u128, usize, u128)) -> (u128, usize, u128) {
-    let mut digest = Digest::<_, true> { seed, sum, words, blocks };
+fn end_any(seed: &Seed, sums: Sums) -> Sums {
+    let mut digest = Digest::<_, true> { seed, sums };
     digest.write_u8(0xff);
-    (digest.sum, digest.words, digest.blocks)
+    digest.sums
 }
 
 /// One to seven bytes, lowest first.

@@ -170,7 +170,7 @@ impl<A: KeyedLimit> Table<A> {
         };
         match self.insert_at_home(key, header, now, first_charge) {
             Some(()) => true,
-            None => self.check_elsewhere(key, (&LimitSource::Kept, 1), now).is_allowed(),
+            None => self.check_elsewhere(key, &LimitSource::Kept, 1, now).is_allowed(),
         }
     }
 
@@ -213,7 +213,7 @@ impl<A: KeyedLimit> Table<A> {
         now: Timestamp,
         report: impl Fn(Decision) -> R,
     ) -> R {
-        self.check_under(key, (LimitSource::Kept, cost), now, report)
+        self.check_under(key, LimitSource::Kept, cost, now, report)
     }
 
     /// [`check`](Self::check) under a limit that may come with the call.
@@ -221,13 +221,14 @@ impl<A: KeyedLimit> Table<A> {
     pub fn check_under<R>(
         &self,
         key: Fetched<'_, A::Line>,
-        (under, cost): (LimitSource<A>, u64),
+        under: LimitSource<A>,
+        cost: u64,
         now: Timestamp,
         report: impl Fn(Decision) -> R,
     ) -> R {
-        match self.check_in(key, (under, cost), now, &report) {
+        match self.check_in(key, under, cost, now, &report) {
             Some(reported) => reported,
-            None => report(self.check_absent(key, (&under, cost), now)),
+            None => report(self.check_absent(key, &under, cost, now)),
         }
     }
 
@@ -236,7 +237,8 @@ impl<A: KeyedLimit> Table<A> {
     fn check_in<R>(
         &self,
         Fetched { hash, home: line }: Fetched<'_, A::Line>,
-        (under, cost): (LimitSource<A>, u64),
+        under: LimitSource<A>,
+        cost: u64,
         now: Timestamp,
         report: impl Fn(Decision) -> R,
     ) -> Option<R> {
@@ -275,7 +277,8 @@ impl<A: KeyedLimit> Table<A> {
     fn check_absent(
         &self,
         key: Fetched<'_, A::Line>,
-        (under, cost): (&LimitSource<A>, u64),
+        under: &LimitSource<A>,
+        cost: u64,
         now: Timestamp,
     ) -> Decision {
         let header = read_header(key.home);
@@ -291,7 +294,7 @@ impl<A: KeyedLimit> Table<A> {
                 return decision;
             }
         }
-        self.check_elsewhere(key, (under, cost), now)
+        self.check_elsewhere(key, under, cost, now)
     }
 
     /// Inserts a key into a free slot of its home line, in the usual case: the line had this header
@@ -341,7 +344,8 @@ impl<A: KeyedLimit> Table<A> {
     fn check_elsewhere(
         &self,
         Fetched { hash, .. }: Fetched<'_, A::Line>,
-        (under, cost): (&LimitSource<A>, u64),
+        under: &LimitSource<A>,
+        cost: u64,
         now: Timestamp,
     ) -> Decision {
         let under = *under;
@@ -355,28 +359,29 @@ impl<A: KeyedLimit> Table<A> {
                 continue;
             }
             let key = Fetched { hash, home: next };
-            let decision = self.check_in(key, (under, cost), now, |decision| decision);
+            let decision = self.check_in(key, under, cost, now, |decision| decision);
             if let Some(decision) = decision {
                 return decision;
             }
         }
         if cost == 0 {
-            self.peek_under(hash, (under, cost), now)
+            self.peek_under(hash, under, cost, now)
         } else {
-            self.check_locked(hash, (under, cost), now)
+            self.check_locked(hash, under, cost, now)
         }
     }
 
     /// What [`check`](Self::check) would decide. Changes nothing.
     pub fn peek(&self, hash: u64, cost: u64, now: Timestamp) -> Decision {
-        self.peek_under(hash, (LimitSource::Kept, cost), now)
+        self.peek_under(hash, LimitSource::Kept, cost, now)
     }
 
     /// [`peek`](Self::peek) under a limit that may come with the call.
     pub fn peek_under(
         &self,
         hash: u64,
-        (under, cost): (LimitSource<A>, u64),
+        under: LimitSource<A>,
+        cost: u64,
         now: Timestamp,
     ) -> Decision {
         let (_, mut chain) = self.table.lock_chain(hash);
@@ -475,7 +480,7 @@ impl<A: KeyedLimit> Table<A> {
         let (mut chain, at) = self.lock_slot(hash, now)?;
         let line = chain.line(at.line);
         let old = self.limit_of(line.header, at.slot, hash);
-        self.move_slot(line, at.slot, (old, limit.succeeding(&old)), now);
+        self.move_slot(line, at.slot, old, limit.succeeding(&old), now);
         line.header.set_pinned(at.slot, true);
         let mut overrides = self.overrides.write().unwrap_or_else(|poison| poison.into_inner());
         overrides.insert(hash, limit.succeeding(&old));
@@ -492,7 +497,7 @@ impl<A: KeyedLimit> Table<A> {
         }
         let old = self.limit_of(line.header, at.slot, hash);
         let limit = self.limits.get(line.header.limit_index());
-        self.move_slot(line, at.slot, (old, limit), now);
+        self.move_slot(line, at.slot, old, limit, now);
         line.header.set_pinned(at.slot, false);
         if line.load(at.slot) == Default::default() {
             line.clear(at.slot);
@@ -511,8 +516,13 @@ impl<A: KeyedLimit> Table<A> {
 
 /// The slow path: under the lock of the key's home line.
 impl<A: KeyedLimit> Table<A> {
-    fn check_locked(&self, hash: u64, call: (LimitSource<A>, u64), now: Timestamp) -> Decision {
-        let (under, cost) = call;
+    fn check_locked(
+        &self,
+        hash: u64,
+        under: LimitSource<A>,
+        cost: u64,
+        now: Timestamp,
+    ) -> Decision {
         match self.table.enter(hash, now, self) {
             KeyLocation::Known(mut chain, at) => {
                 let line = chain.line(at.line);
@@ -526,12 +536,14 @@ impl<A: KeyedLimit> Table<A> {
                 decision
             }
             KeyLocation::Claimed(mut chain, at) => {
-                let decision = self.insert((&mut chain, at), hash, call, now);
+                let decision = self.insert(&mut chain, at, hash, under, cost, now);
                 drop(chain);
                 self.after_insertion(now);
                 decision
             }
-            KeyLocation::Full(mut chain) => self.check_without_slot(&mut chain, hash, call, now),
+            KeyLocation::Full(mut chain) => {
+                self.check_without_slot(&mut chain, hash, under, cost, now)
+            }
         }
     }
 
@@ -557,9 +569,11 @@ impl<A: KeyedLimit> Table<A> {
     /// Decides a new key in the slot that was claimed for it.
     fn insert(
         &self,
-        (chain, at): (&mut ProbeChain<'_, A::Line>, Position),
+        chain: &mut ProbeChain<'_, A::Line>,
+        at: Position,
         hash: u64,
-        (under, cost): (LimitSource<A>, u64),
+        under: LimitSource<A>,
+        cost: u64,
         now: Timestamp,
     ) -> Decision {
         let line = chain.line(at.line);
@@ -603,7 +617,8 @@ impl<A: KeyedLimit> Table<A> {
         &self,
         chain: &mut ProbeChain<'_, A::Line>,
         hash: u64,
-        (under, cost): (LimitSource<A>, u64),
+        under: LimitSource<A>,
+        cost: u64,
         now: Timestamp,
     ) -> Decision {
         let limit = under.or(|| self.limits.get(chain.line(0).header.limit_index()));
@@ -611,7 +626,7 @@ impl<A: KeyedLimit> Table<A> {
         match self.capacity().when_full {
             WhenFull::Deny => limit.peek(&limit.fresh(), cost, now).denied_for_unknown_time(),
             WhenFull::Share => match self.sketch.get_or_init(|| Sketch::new(self)) {
-                Some(sketch) => sketch.check(self, hash, (under, cost), now),
+                Some(sketch) => sketch.check(self, hash, under, cost, now),
                 None => limit.peek(&limit.fresh(), cost, now).denied_for_unknown_time(),
             },
         }
@@ -647,7 +662,8 @@ impl<A: KeyedLimit> Table<A> {
         &self,
         line: &mut Locked<'_, A::Line>,
         slot: usize,
-        (from, to): (A, A),
+        from: A,
+        to: A,
         at: Timestamp,
     ) {
         let state = to.carry_over(&from, &A::unpack(line.load(slot)), at);

@@ -140,7 +140,7 @@ where
             GateDecision::Later(gate_result) => {
                 self.discard_ready_service();
                 let service = self.inner.clone();
-                GateFuture::deciding(gate_result, self.config.clone(), service, (parts, body))
+                GateFuture::deciding(gate_result, self.config.clone(), service, parts, body)
             }
         }
     }

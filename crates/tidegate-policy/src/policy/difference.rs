@@ -209,20 +209,16 @@ fn missing_in(fields: &[(String, String)], others: &[(String, String)]) -> Vec<(
 fn fields_of(text: &str) -> Vec<(String, String)> {
     let mut fields = Vec::new();
     if let Ok(table) = DeTable::parse(text) {
-        add_fields("", (table.get_ref(), text), &mut fields);
+        add_fields("", table.get_ref(), text, &mut fields);
     }
     fields
 }
 
-fn add_fields(
-    prefix: &str,
-    (table, text): (&DeTable<'_>, &str),
-    fields: &mut Vec<(String, String)>,
-) {
+fn add_fields(prefix: &str, table: &DeTable<'_>, text: &str, fields: &mut Vec<(String, String)>) {
     for (name, value) in table {
         let name = format!("{prefix}{}", name.get_ref().escape_debug());
         match value.get_ref() {
-            DeValue::Table(inner) => add_fields(&format!("{name}."), (inner, text), fields),
+            DeValue::Table(inner) => add_fields(&format!("{name}."), inner, text, fields),
             _ => {
                 let value = text.get(value.span()).unwrap_or_default().replace('\n', " ");
                 fields.push((name, value));

@@ -156,7 +156,7 @@ impl Policy {
             check::check(rules).into_iter().map(|it| diagnostic(it, rules)).collect();
         let Parsed { policy, server, warnings, left_out } = whole;
         match found.is_empty() {
-            true => Ok(Parsed::new(policy, server, (warnings, left_out))),
+            true => Ok(Parsed::new(policy, server, warnings, left_out)),
             false => Err(PolicyErrors::new(found, 0)),
         }
     }

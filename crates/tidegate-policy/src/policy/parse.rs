@@ -49,7 +49,7 @@ pub(super) fn parse_part(
     extent: FileScope,
 ) -> Result<FileRules, PolicyErrors> {
     let BoundedText { text, skipped, shape } = readable(file, bytes)?;
-    parse_text((file, &Source::new(file, text, skipped)), text, &shape, extent)
+    parse_text(file, &Source::new(file, text, skipped), text, &shape, extent)
 }
 
 /// Text within the bounds for parsing it as TOML.
@@ -95,7 +95,8 @@ pub(super) fn readable_text<'b>(
 }
 
 fn parse_text(
-    (file_name, source): (&str, &Source<'_>),
+    file_name: &str,
+    source: &Source<'_>,
     text: &str,
     shape: &Shape,
     extent: FileScope,
@@ -143,7 +144,7 @@ fn parse_text(
         FileScope::Whole => HashMap::new(),
         FileScope::Part => domains(&policy.rules, &spans, source),
     };
-    let parsed = Parsed::new(policy, server, (diagnostics, left_out));
+    let parsed = Parsed::new(policy, server, diagnostics, left_out);
     Ok(FileRules { file: file_name.into(), parsed, domains })
 }
 

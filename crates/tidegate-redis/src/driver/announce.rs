@@ -31,7 +31,7 @@ impl Driver {
     /// Takes over the nodes in the responses.
     pub(super) fn take_nodes(&mut self, responses: &[Value]) {
         let now_ms = self.inbox.clock.server_ms().unwrap_or_default();
-        let list = match self.nodes.take(responses, (now_ms, local_ns())) {
+        let list = match self.nodes.take(responses, now_ms, local_ns()) {
             Ok(list) => {
                 let refusal = lock(&self.inbox.refusal).clone();
                 if refusal.is_some_and(|it| is_of_all_writes(&it)) {

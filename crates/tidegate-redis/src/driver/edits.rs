@@ -55,7 +55,7 @@ impl Driver {
     }
 
     /// An edit has its response.
-    pub(super) fn edited(&mut self, (group, sent): (Group, &Sent), committed: Committed) {
+    pub(super) fn edited(&mut self, group: Group, sent: &Sent, committed: Committed) {
         self.edits.on_its_way = None;
         if committed != Committed::Yes {
             if let Committed::No(_) = &committed {
@@ -64,7 +64,7 @@ impl Driver {
                     copy.read_ns = 0;
                 }
             }
-            return self.finish((group, sent), committed);
+            return self.finish(group, sent, committed);
         }
         let change =
             group.keys.first().and_then(|key| sent.batch.pending.get(key)?.change.as_ref());

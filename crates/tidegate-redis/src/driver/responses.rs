@@ -32,13 +32,13 @@ impl Driver {
         self.take_reads(&mut sent, &responses);
         let groups = std::mem::take(&mut sent.batch.groups);
         for (number, group) in groups.into_iter().enumerate() {
-            let committed = sent.encoded.committed(number, (&group, &sent.batch), &responses);
-            self.take_group((group, &mut sent), committed);
+            let committed = sent.encoded.committed(number, &group, &sent.batch, &responses);
+            self.take_group(group, &mut sent, committed);
         }
     }
 
     /// A group has its response.
-    fn take_group(&mut self, (group, sent): (Group, &mut Sent), committed: Committed) {
+    fn take_group(&mut self, group: Group, sent: &mut Sent, committed: Committed) {
         if sent.is_resend
             && let Committed::Refused(error) = &committed
             && is_redirection(error)
@@ -57,9 +57,9 @@ impl Driver {
         if self.edits.on_its_way == Some(group.stamp)
             && group.keys.iter().any(RecordKey::is_control)
         {
-            self.edited((group, sent), committed);
+            self.edited(group, sent, committed);
         } else {
-            self.finish((group, sent), committed);
+            self.finish(group, sent, committed);
         }
     }
 
@@ -193,8 +193,8 @@ impl Driver {
     }
 
     /// Ends the transactions of a group, or decides them again.
-    pub(super) fn finish(&mut self, (group, sent): (Group, &Sent), committed: Committed) {
-        self.turns.committed((&group, &sent.batch.pending), committed == Committed::Yes);
+    pub(super) fn finish(&mut self, group: Group, sent: &Sent, committed: Committed) {
+        self.turns.committed(&group, &sent.batch.pending, committed == Committed::Yes);
         match committed {
             Committed::Yes => {
                 self.remember(&group, sent);
@@ -212,7 +212,7 @@ impl Driver {
                     match found {
                         Ok(cell) => {
                             if writes {
-                                self.lost((key, &cell), sent);
+                                self.lost(key, &cell, sent);
                             }
                             let seen = Seen { cell, at_ns: sent.sent_ns };
                             lock(&self.inbox.known).cache.insert(key, seen);
@@ -249,7 +249,7 @@ impl Driver {
     }
 
     /// Another node may have written a key before: then turns are taken, if it goes on.
-    fn lost(&mut self, (key, found): (RecordKey, &Cell), sent: &Sent) {
+    fn lost(&mut self, key: RecordKey, found: &Cell, sent: &Sent) {
         let expected = sent.batch.pending.get(&key).map(|pending| &pending.expected);
         if expected != Some(found) {
             self.turns.lost(key, found, sent.sent_ns);

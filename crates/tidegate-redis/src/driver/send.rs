@@ -130,7 +130,7 @@ impl Driver {
             true => load_scripts(),
             false => Pipeline::new(),
         };
-        let mut encoded = link.dialect.encode(scripts, (&batch, &turns), longer);
+        let mut encoded = link.dialect.encode(scripts, &batch, &turns, longer);
         if polls {
             let known = lock(&self.inbox.known).control.as_ref().map(|copy| copy.cell.clone());
             let known = known.unwrap_or(Cell::ABSENT);

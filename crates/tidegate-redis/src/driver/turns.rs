@@ -146,7 +146,8 @@ impl Turns {
     /// A group was committed, or another node came before.
     pub(super) fn committed(
         &mut self,
-        (group, pending): (&Group, &KeyMap<Pending>),
+        group: &Group,
+        pending: &KeyMap<Pending>,
         is_committed: bool,
     ) {
         if self.keys.is_empty() && self.losses.is_empty() {

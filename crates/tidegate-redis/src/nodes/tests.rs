@@ -64,7 +64,7 @@ fn fields_that_are_no_ids_are_left_out() {
 #[test]
 fn no_more_than_the_bound_are_taken() {
     let many: Vec<_> = (0..2_000).map(|id| (id, announcement("a", 0))).collect();
-    let list = Registry::new("t").take(&responses(&many), (0, 0)).unwrap();
+    let list = Registry::new("t").take(&responses(&many), 0, 0).unwrap();
     assert_eq!(list.nodes.len(), MOST_NODES);
 }
 
@@ -80,7 +80,7 @@ fn a_node_is_present_for_10_s_and_removed_after_60_s() {
     ] {
         registry.gone.clear();
         let read = responses(&[(1, announcement("a", 100_000))]);
-        let list = registry.take(&read, (100_000 + age_ms, 5)).unwrap();
+        let list = registry.take(&read, 100_000 + age_ms, 5).unwrap();
         assert_eq!(!list.nodes.is_empty(), is_present, "{age_ms}");
         assert_eq!(registry.gone == [1], is_gone, "{age_ms}");
     }
@@ -92,13 +92,13 @@ fn an_announcement_from_later_than_now_counts_for_as_long_as_any_other() {
     let read = responses(&[(1, announcement("dead", 3_600_000))]);
     let alive = |at_ms: u64| responses(&[(1, announcement("alive", 3_600_000 + at_ms))]);
     for (at_s, is_present) in [(0, true), (10, true), (11, false), (60, false)] {
-        let list = registry.take(&read, (1_000 * at_s, SECOND_NS * at_s)).unwrap();
+        let list = registry.take(&read, 1_000 * at_s, SECOND_NS * at_s).unwrap();
         assert_eq!(!list.nodes.is_empty(), is_present, "{at_s}");
         assert!(registry.gone.is_empty());
     }
-    assert!(registry.take(&read, (61_000, SECOND_NS * 61)).unwrap().nodes.is_empty());
+    assert!(registry.take(&read, 61_000, SECOND_NS * 61).unwrap().nodes.is_empty());
     assert_eq!(registry.gone, [1]);
-    let list = registry.take(&alive(2), (62_000, SECOND_NS * 62)).unwrap();
+    let list = registry.take(&alive(2), 62_000, SECOND_NS * 62).unwrap();
     assert_eq!(names(&list), ["alive"], "it has announced itself again");
 }
 
@@ -110,7 +110,7 @@ fn nodes_are_listed_with_itself_first_and_for_as_long_as_the_list_is_fresh() {
         (2, announcement("a", 2_000)),
         (registry.id, announcement("b", 10_000)),
     ]);
-    let list = registry.take(&read, (10_000, SECOND_NS)).unwrap();
+    let list = registry.take(&read, 10_000, SECOND_NS).unwrap();
     assert_eq!(names(&list), ["b", "a", "c"]);
     assert_eq!(list.nodes.iter().map(|it| it.is_self).collect::<Vec<_>>(), [true, false, false]);
     let at = |second: u64| {
@@ -132,12 +132,12 @@ fn a_refusal_by_rights_is_for_good_and_others_are_not() {
         let mut refused = |text: &str| {
             let mut responses = responses(&[]);
             responses[at] = redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap();
-            registry.take(&responses, (0, 0)).unwrap_err()
+            registry.take(&responses, 0, 0).unwrap_err()
         };
         assert_eq!(refused("NOPERM not yours"), Refused::ForGood);
         assert_eq!(refused("OOM full"), Refused::Now("OOM full".to_owned()));
     }
-    assert!(registry.take(&responses(&[]), (0, 0)).unwrap().nodes.is_empty());
+    assert!(registry.take(&responses(&[]), 0, 0).unwrap().nodes.is_empty());
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn it_announces_itself_every_two_seconds_and_removes_what_is_gone() {
     let own = announcement("a", 0);
     assert!(registry.is_due(0) && !registry.is_announced());
     let old = responses(&[(7, announcement("old", 0))]);
-    registry.take(&old, (100_000, 0)).unwrap();
+    registry.take(&old, 100_000, 0).unwrap();
     let mut pipeline = redis::pipe();
     registry.announce(&mut pipeline, &own, SECOND_NS);
     let text = String::from_utf8_lossy(&pipeline.get_packed_pipeline()).into_owned();

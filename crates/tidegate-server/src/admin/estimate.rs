@@ -164,7 +164,7 @@ impl RuleEdit {
                 keys[step.key].add(was.is_enforced, is.is_enforced);
             }
         }
-        Ok(Estimate::new(&sample, keys, (since, until), is_exact))
+        Ok(Estimate::new(&sample, keys, since, until, is_exact))
     }
 
     fn engine(&self, policy: &Policy) -> Result<TrialEngine, AdminError> {
@@ -272,7 +272,8 @@ impl Estimate {
     fn new(
         sample: &RuleSample,
         mut keys: Vec<KeyEstimate>,
-        (since, until): (Timestamp, Timestamp),
+        since: Timestamp,
+        until: Timestamp,
         is_exact: bool,
     ) -> Self {
         let scaled = |count: u64| count.saturating_mul(1 << sample.halvings.min(63));

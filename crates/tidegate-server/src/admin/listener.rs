@@ -125,8 +125,7 @@ impl AdminHttp {
         let reply = match self.try_handle(client, request).await {
             Ok(AdminBody::Json(reply)) => reply,
             Ok(AdminBody::Text(text)) => return text_response(text),
-            Ok(AdminBody::OpenApi) => return openapi(&self.daemon),
-            Ok(AdminBody::Session(response)) => return response,
+            Ok(AdminBody::Response(response)) => return response,
             Err(error) => error.into(),
         };
         if let Some(denial) = &reply.denial {
@@ -147,7 +146,7 @@ impl AdminHttp {
         match &*path {
             "/healthz" => return Ok(AdminBody::Text("ok\n".into())),
             "/readyz" => {
-                return Ok(AdminBody::Json(self.readiness(client, request.uri().query())));
+                return Ok(AdminBody::Response(self.readiness(client, request.uri().query())));
             }
             _ => {}
         }
@@ -155,8 +154,8 @@ impl AdminHttp {
             let (head, body) = request.into_parts();
             let body = self.body(body, TOKEN_BYTES_MAX).await?;
             let payload = RawPayload::Any(body).decode_table().await?;
-            let session = self.session(client, (&head.method, &head.headers), payload)?;
-            return Ok(AdminBody::Session(session));
+            let session = self.session(client, &head.method, &head.headers, payload)?;
+            return Ok(AdminBody::Response(session));
         }
         let Login { principal, .. } = self.login(client, request.method(), request.headers())?;
         if path == "/metrics" {
@@ -165,7 +164,7 @@ impl AdminHttp {
             return Ok(AdminBody::Text(self.daemon.metrics_text()));
         }
         if path == "/openapi.json" {
-            return Ok(AdminBody::OpenApi);
+            return Ok(AdminBody::Response(openapi()));
         }
         let (head, body) = request.into_parts();
         let has_policy = match &*path {
@@ -245,11 +244,11 @@ impl AdminHttp {
         Ok(Login { principal, session })
     }
 
-    fn readiness(&self, client: &AdminConnection, query: Option<&str>) -> AdminResponse {
+    fn readiness(&self, client: &AdminConnection, query: Option<&str>) -> HttpResponse {
         let readiness = self.daemon.readiness(&client.shutdown);
-        let status = readiness.status(query).as_u16();
-        let body = serde_json::to_value(readiness).unwrap_or_default();
-        AdminResponse { status, body, denial: None }
+        // Texts only: serializing cannot fail.
+        let body = serde_json::to_string(&readiness).unwrap_or_default();
+        typed(readiness.status(query), JSON, format!("{body}\n").into())
     }
 }
 
@@ -257,8 +256,7 @@ impl AdminHttp {
 enum AdminBody {
     Json(AdminResponse),
     Text(String),
-    OpenApi,
-    Session(HttpResponse),
+    Response(HttpResponse),
 }
 
 impl Protocol for AdminHttp {
@@ -273,7 +271,7 @@ impl Protocol for AdminHttp {
         };
         let watch = &PhaseTracker::new(self.daemon.settings.bounds.timeouts(), permit);
         let service = service_fn(|request| self.tracked(watch, client, request));
-        serve_connection(&self.daemon, Listener::Admin, (io, watch), shutdown, service).await;
+        serve_connection(&self.daemon, Listener::Admin, io, watch, shutdown, service).await;
     }
 }
 

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use tidegate::policy::{Policy, Rule};
 
-use super::AdminError;
 use super::payload::{Payload, TomlTable, merge, rule_of, table_of};
 use super::response::diagnostic;
+use super::{AdminError, RuleName};
 use crate::daemon::Daemon;
 use crate::reload::{FileSettings, needs_restart};
 
@@ -86,7 +86,7 @@ pub(super) fn rules(daemon: &Daemon) -> Value {
 pub(super) fn patch(
     daemon: &Daemon,
     actor: &str,
-    (domain, name): (&str, &str),
+    RuleName { domain, name }: &RuleName,
     payload: Payload,
 ) -> Result<Value, AdminError> {
     let changed = patched(&find(daemon, domain, name)?, payload.table()?)?;

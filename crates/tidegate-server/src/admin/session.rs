@@ -18,7 +18,8 @@ impl AdminHttp {
     pub(super) fn session(
         &self,
         client: &AdminConnection,
-        (method, headers): (&Method, &HeaderMap),
+        method: &Method,
+        headers: &HeaderMap,
         payload: Payload,
     ) -> Result<HttpResponse, AdminError> {
         match *method {

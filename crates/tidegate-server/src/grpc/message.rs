@@ -87,7 +87,8 @@ impl BudgetedMessage<'_> {
 pub(crate) async fn read_message<'r, B>(
     mut body: B,
     most: usize,
-    (room, large): (&'r MessageBudget, &LargeCalls),
+    room: &'r MessageBudget,
+    large: &LargeCalls,
     connection: &ConnectionState,
 ) -> Result<BudgetedMessage<'r>, MessageError>
 where

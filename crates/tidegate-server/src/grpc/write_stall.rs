@@ -59,7 +59,8 @@ impl<B: Body> TrackedBody<B> {
     /// A response that the peer must read in time.
     pub(crate) fn tracked(
         body: B,
-        (call, permit): (OpenCall, Arc<Permit>),
+        call: OpenCall,
+        permit: Arc<Permit>,
         progress: Arc<WriteProgress>,
     ) -> Self {
         progress.begin();
@@ -69,7 +70,7 @@ impl<B: Body> TrackedBody<B> {
     }
 
     /// A response without a time limit, such as a stream.
-    pub(crate) fn untracked(body: B, (call, permit): (OpenCall, Arc<Permit>)) -> Self {
+    pub(crate) fn untracked(body: B, call: OpenCall, permit: Arc<Permit>) -> Self {
         Self { body, _call: call, permit, progress: None, charged: 0 }
     }
 }

@@ -176,4 +176,4 @@ pub(super) async fn release(call: &BufferedRequest<'_>) -> Result<HttpResponse, 
 }
 
 /// The longest wait: intermediaries drop connections that are silent for longer.
-pub(crate) const LONGEST_WAIT_MS: u64 = 60_000;
+const LONGEST_WAIT_MS: u64 = 60_000;

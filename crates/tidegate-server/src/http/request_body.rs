@@ -15,7 +15,7 @@ mod de;
 
 /// A field of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BodyField {
+pub(super) enum BodyField {
     Domain,
     Attributes,
     Cost,
@@ -28,7 +28,7 @@ pub(crate) enum BodyField {
 }
 
 impl BodyField {
-    pub(crate) const fn name(self) -> &'static str {
+    const fn name(self) -> &'static str {
         match self {
             Self::Domain => "domain",
             Self::Attributes => "attributes",
@@ -44,7 +44,7 @@ impl BodyField {
 }
 
 /// The fields of `check`, and of each request of a batch.
-pub(crate) const CHECK: &[BodyField] =
+pub(super) const CHECK: &[BodyField] =
     &[BodyField::Domain, BodyField::Attributes, BodyField::Cost, BodyField::Peek];
 /// The fields of `check/batch`.
 pub(super) const BATCH: &[BodyField] = &[BodyField::Requests];

@@ -10,7 +10,7 @@ use tidegate::{Report, RuleReport, Wait};
 use tidegate_proto::headers::{Dialect, LimitFields};
 
 use crate::body::{DecisionBody, DecisionId};
-use crate::daemon::Daemon;
+use crate::openapi;
 
 /// A response with its whole body.
 pub(crate) type HttpResponse = Response<Full<Bytes>>;
@@ -41,8 +41,8 @@ pub(crate) fn text(status: StatusCode, text: &'static str) -> HttpResponse {
 }
 
 /// The OpenAPI document.
-pub(crate) fn openapi(daemon: &Daemon) -> HttpResponse {
-    typed(StatusCode::OK, JSON, (daemon.openapi)())
+pub(crate) fn openapi() -> HttpResponse {
+    typed(StatusCode::OK, JSON, Bytes::from_static(openapi::TEXT.as_bytes()))
 }
 
 /// A response without a body.

@@ -1,13 +1,9 @@
-//! The paths of the HTTP API, and their endpoints. The OpenAPI document is made from the same
-//! table.
+//! The paths of the HTTP API, and their endpoints.
 
 use http::{Method, StatusCode};
 use tidegate::policy::Scope;
 
 use super::problem::RequestProblem;
-use super::request_body::{
-    ACQUIRE, BATCH, BodyField, CHECK, COMMIT, NOTHING, REFUND, RESERVE, USAGE,
-};
 
 /// An operation of the HTTP API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +78,6 @@ pub(crate) struct Route {
     pub(crate) path: &'static str,
     pub(crate) methods: Methods,
     pub(crate) act: Endpoint,
-    /// What it does, for the OpenAPI document.
-    pub(crate) summary: &'static str,
-    /// The fields of its request body.
-    pub(crate) reads: Option<&'static [BodyField]>,
 }
 
 /// The methods that a path allows.
@@ -117,96 +109,43 @@ impl Methods {
     }
 }
 
-const fn post(
-    path: &'static str,
-    act: Endpoint,
-    reads: &'static [BodyField],
-    summary: &'static str,
-) -> Route {
-    Route { path, methods: Methods::Post, act, summary, reads: Some(reads) }
+const fn get(path: &'static str, act: Endpoint) -> Route {
+    Route { path, methods: Methods::Get, act }
 }
 
-const fn get(path: &'static str, act: Endpoint, summary: &'static str) -> Route {
-    Route { path, methods: Methods::Get, act, summary, reads: None }
+const fn post(path: &'static str, act: Endpoint) -> Route {
+    Route { path, methods: Methods::Post, act }
 }
 
-const fn any(path: &'static str, act: Endpoint, summary: &'static str) -> Route {
-    Route { path, methods: Methods::Any, act, summary, reads: None }
+const fn delete(path: &'static str, act: Endpoint) -> Route {
+    Route { path, methods: Methods::Delete, act }
+}
+
+const fn any(path: &'static str, act: Endpoint) -> Route {
+    Route { path, methods: Methods::Any, act }
 }
 
 /// All routes, the most used first.
 pub(crate) const ROUTES: &[Route] = &[
-    post(
-        "/v1/check",
-        Endpoint::Check,
-        CHECK,
-        "Charges a request to all rules that match it, or to none",
-    ),
-    any("/check/forward", Endpoint::Forward, "Checks a request for a proxy (forward auth)"),
-    any("/check/nginx", Endpoint::Nginx, "Checks a request for nginx's auth_request"),
-    post(
-        "/v1/check/batch",
-        Endpoint::CheckBatch,
-        BATCH,
-        "Checks several requests, each independently",
-    ),
-    post("/v1/reserve", Endpoint::Reserve, RESERVE, "Reserves the cost of a request"),
-    post(
-        "/v1/reservations/{id}/commit",
-        Endpoint::Commit,
-        COMMIT,
-        "Charges the reserved or the actual cost",
-    ),
-    post(
-        "/v1/reservations/{id}/cancel",
-        Endpoint::Cancel,
-        NOTHING,
-        "Releases a reservation without a charge",
-    ),
-    post("/v1/refund", Endpoint::Refund, REFUND, "Returns units that were charged"),
-    post(
-        "/v1/acquire",
-        Endpoint::Acquire,
-        ACQUIRE,
-        "Acquires a concurrency slot, and waits for one if need be",
-    ),
-    post(
-        "/v1/leases/{id}/renew",
-        Endpoint::Renew,
-        NOTHING,
-        "Extends a lease by its full duration, from now",
-    ),
-    Route {
-        path: "/v1/leases/{id}",
-        methods: Methods::Delete,
-        act: Endpoint::Release,
-        summary: "Releases a lease",
-        reads: None,
-    },
-    post(
-        "/v1/explain",
-        Endpoint::Explain,
-        RESERVE,
-        "Explains the decision on a request, without a charge",
-    ),
-    post(
-        "/v1/usage",
-        Endpoint::Usage,
-        USAGE,
-        "Reports what the keys of a request have used of their limits, without a charge",
-    ),
-    Route {
-        path: "/json",
-        methods: Methods::Post,
-        act: Endpoint::Rls,
-        summary: "Envoy's rate limit service, in the JSON of protobuf",
-        reads: None,
-    },
-    get("/healthcheck", Endpoint::Healthcheck, "The health check of envoyproxy/ratelimit"),
-    get("/healthz", Endpoint::Healthz, "Reports that the daemon runs"),
-    get("/readyz", Endpoint::Readyz, "Reports whether the daemon is ready"),
-    get("/metrics", Endpoint::Metrics, "Metrics for Prometheus"),
-    get("/openapi.json", Endpoint::OpenApi, "This document"),
+    post("/v1/check", Endpoint::Check),
+    any("/check/forward", Endpoint::Forward),
+    any("/check/nginx", Endpoint::Nginx),
+    post("/v1/check/batch", Endpoint::CheckBatch),
+    post("/v1/reserve", Endpoint::Reserve),
+    post("/v1/reservations/{id}/commit", Endpoint::Commit),
+    post("/v1/reservations/{id}/cancel", Endpoint::Cancel),
+    post("/v1/refund", Endpoint::Refund),
+    post("/v1/acquire", Endpoint::Acquire),
+    post("/v1/leases/{id}/renew", Endpoint::Renew),
+    delete("/v1/leases/{id}", Endpoint::Release),
+    post("/v1/explain", Endpoint::Explain),
+    post("/v1/usage", Endpoint::Usage),
+    post("/json", Endpoint::Rls),
+    get("/healthcheck", Endpoint::Healthcheck),
+    get("/healthz", Endpoint::Healthz),
+    get("/readyz", Endpoint::Readyz),
+    get("/metrics", Endpoint::Metrics),
+    get("/openapi.json", Endpoint::OpenApi),
 ];
 
 /// The route of a request, and the id in its path.

@@ -38,8 +38,11 @@ fn peer(uid: u32, name: &str, gids: &[u32]) -> PeerCredentials {
 /// The response to a frame, and whether the connection stays open.
 fn response(local: &Local, peer: &PeerCredentials, frame: Result<&str, IpcError>) -> (Value, bool) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let reply = runtime
-        .block_on(local.handle((peer, &ConnectionAccess::default()), frame.map(str::to_owned)));
+    let reply = runtime.block_on(local.handle(
+        peer,
+        &ConnectionAccess::default(),
+        frame.map(str::to_owned),
+    ));
     assert_eq!(reply.frames.len(), 1);
     let mut bytes = &reply.frames[0][..];
     let text = Decoder::new().next(&mut bytes).unwrap().unwrap();

@@ -30,7 +30,8 @@ type QueryAttributes<'a> = Vec<(&'a str, &'a str)>;
 /// bytes of the input they were.
 pub(super) async fn check(
     session: &Session,
-    (input, first_bytes): (&[u8], usize),
+    input: &[u8],
+    first_bytes: usize,
     arguments: &mut Arguments,
     replies: &mut Replies<'_>,
 ) -> usize {

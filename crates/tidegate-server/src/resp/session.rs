@@ -50,7 +50,8 @@ impl Session {
     pub(super) fn new(
         daemon: &SharedDaemon,
         number: u64,
-        (peer, permit): (PeerId, &Arc<Permit>),
+        peer: PeerId,
+        permit: &Arc<Permit>,
         certificate: Option<&Arc<ClientCertificate>>,
     ) -> Self {
         let mut session = Self {
@@ -115,11 +116,11 @@ impl Session {
                     // Rare: an inline command is rewritten as an array.
                     let array = as_array(arguments, rest);
                     if let Ok(Some(found)) = parse(&array, arguments) {
-                        self.handle_some((&array, found), arguments, out).await;
+                        self.handle_some(&array, found, arguments, out).await;
                     }
                     used += bytes;
                 }
-                Ok(Some(bytes)) => used += self.handle_some((rest, bytes), arguments, out).await,
+                Ok(Some(bytes)) => used += self.handle_some(rest, bytes, arguments, out).await,
                 Ok(None) => break,
                 Err(error) => {
                     self.daemon.metrics.listener(Listener::Resp).malformed.add(1);
@@ -135,7 +136,8 @@ impl Session {
     /// of the input they were.
     async fn handle_some(
         &mut self,
-        (input, bytes): (&[u8], usize),
+        input: &[u8],
+        bytes: usize,
         arguments: &mut Arguments,
         out: &mut Vec<u8>,
     ) -> usize {
@@ -157,7 +159,7 @@ impl Session {
             && (self.transaction.is_some() || found.is_some_and(CommandSpec::is_transacting))
         {
             // Boxed: rare, and a large future.
-            if Box::pin(self.transact((found, &input[..bytes]), arguments, out)).await {
+            if Box::pin(self.transact(found, &input[..bytes], arguments, out)).await {
                 return bytes;
             }
         }
@@ -176,7 +178,7 @@ impl Session {
             return bytes;
         }
         if command.verb == CommandKind::Throttle {
-            return self.throttle((input, bytes), arguments, &mut replies);
+            return self.throttle(input, bytes, arguments, &mut replies);
         }
         if !command.accepts(arguments.len()) {
             wrong_count(command, &mut replies);
@@ -184,8 +186,7 @@ impl Session {
         }
         match command.verb {
             CommandKind::Check => {
-                let found = (input, bytes);
-                policy_commands::check(self, found, arguments, &mut replies).await
+                policy_commands::check(self, input, bytes, arguments, &mut replies).await
             }
             CommandKind::Peek
             | CommandKind::Reserve
@@ -212,17 +213,25 @@ impl Session {
     /// of the input they were.
     fn throttle(
         &self,
-        found: (&[u8], usize),
+        input: &[u8],
+        first_bytes: usize,
         arguments: &mut Arguments,
         replies: &mut Replies<'_>,
     ) -> usize {
         let since = self.daemon.now();
         if let Err(denial) = self.principal.may_everywhere(Scope::Check) {
             reply_denied(&self.daemon, self.peer, &denial, replies);
-            return found.1;
+            return first_bytes;
         }
-        let context = (&self.daemon.throttles, &self.principal);
-        let outcome = throttle_commands::handle(context, found, arguments, replies);
+        let keys = &self.daemon.throttles;
+        let outcome = throttle_commands::handle(
+            keys,
+            &self.principal,
+            input,
+            first_bytes,
+            arguments,
+            replies,
+        );
         outcome.observe(&self.daemon.metrics, self.daemon.elapsed(since));
         if let Some(denial) = &outcome.denial {
             reply_denied(&self.daemon, self.peer, denial, replies);

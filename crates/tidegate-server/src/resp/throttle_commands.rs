@@ -15,8 +15,10 @@ use crate::throttles::ThrottleKeys;
 
 /// Handles the call in `arguments` and all calls of the same command that follow it.
 pub(super) fn handle(
-    (keys, principal): (&ThrottleKeys, &Principal),
-    (input, first_bytes): (&[u8], usize),
+    keys: &ThrottleKeys,
+    principal: &Principal,
+    input: &[u8],
+    first_bytes: usize,
     arguments: &mut Arguments,
     replies: &mut Replies<'_>,
 ) -> ThrottleOutcome {

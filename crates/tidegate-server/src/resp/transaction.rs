@@ -28,7 +28,8 @@ impl Session {
     /// Handles `MULTI`, `EXEC` and `DISCARD`, or queues a command. False if it is none of these.
     pub(super) async fn transact(
         &mut self,
-        (command, bytes): (Option<&CommandSpec>, &[u8]),
+        command: Option<&CommandSpec>,
+        bytes: &[u8],
         arguments: &mut Arguments,
         out: &mut Vec<u8>,
     ) -> bool {

@@ -24,12 +24,13 @@ pub(super) struct DescribedStatus {
 impl DescribedStatus {
     /// Of a descriptor, by its index.
     pub(super) fn new(daemon: &Daemon, report: &Report, index: usize) -> Self {
-        Self::of(daemon, (report, index), status(report, index))
+        Self::of(daemon, report, index, status(report, index))
     }
 
     pub(super) fn of(
         daemon: &Daemon,
-        (report, index): (&Report, usize),
+        report: &Report,
+        index: usize,
         status: DescriptorStatus,
     ) -> Self {
         let is_wanted = daemon.settings.response_metadata && status.code() == Code::Ok;
@@ -52,7 +53,8 @@ pub(super) fn merged(statuses: &[DescribedStatus]) -> Option<Struct> {
 pub(super) fn complete(
     response: &mut RateLimitResponse,
     call: &RateLimitRequest,
-    (domain, entries): (&str, &[Entries<'_>]),
+    domain: &str,
+    entries: &[Entries<'_>],
 ) {
     let descriptors = call.descriptors.iter().zip(entries).map(|it| descriptor(it.0, it.1));
     let of_call = [("domain", text(domain)), ("descriptors", list(descriptors))];

@@ -96,7 +96,8 @@ impl Denials {
     pub(super) fn observe(
         &self,
         engine: &Engine,
-        (id, listener): (DecisionId, Listener),
+        id: DecisionId,
+        listener: Listener,
         requests: &[Request<'_>],
         report: &Report,
     ) {
@@ -115,12 +116,14 @@ impl Denials {
             self.not_kept.add(1);
             return;
         };
-        self.push(self.denial((id, at, listener), request, report));
+        self.push(self.denial(id, at, listener, request, report));
     }
 
     fn denial(
         &self,
-        (id, at, listener): (DecisionId, Timestamp, Listener),
+        id: DecisionId,
+        at: Timestamp,
+        listener: Listener,
         request: &Request<'_>,
         report: &Report,
     ) -> Denial {

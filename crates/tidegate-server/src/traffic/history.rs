@@ -165,9 +165,11 @@ const MOST_RULES: usize = 1_000;
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
     use tidegate::policy::Policy;
     use tidegate::{Engine, Request};
+
+    use crate::openapi;
 
     use super::{History, MOST_POINTS, Point};
 
@@ -201,5 +203,10 @@ mod tests {
         assert_eq!(rules["rules"][0]["denied"], json!([0, 1]));
         assert_eq!(rules["rules"][1]["denied"], json!([0, 0]));
         assert_eq!(rules["rules"][1]["shadow_denied"], json!([0, 2]));
+        let document: Value = serde_json::from_str(openapi::TEXT).unwrap();
+        let schema = "/components/schemas/admin-history/properties/rules/properties/rules/items";
+        let documented = document.pointer(schema).unwrap()["properties"].as_object().unwrap();
+        let rule = rules["rules"][0].as_object().unwrap();
+        assert!(rule.keys().eq(documented.keys()), "{rule:?}, but {documented:?}");
     }
 }

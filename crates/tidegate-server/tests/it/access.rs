@@ -401,7 +401,7 @@ fn a_user_of_the_local_socket_may_do_what_its_token_says() {
 }
 
 #[test]
-fn a_revoked_token_loses_its_connections() {
+pub(crate) fn a_revoked_token_loses_its_connections() {
     let running = start();
     let mut kept = Resp::connect(&running, "s-check");
     let mut revoked = Resp::connect(&running, "s-ada");

@@ -122,7 +122,7 @@ fn secrets_are_not_shown() {
 }
 
 #[test]
-fn unknown_paths_and_methods_are_errors() {
+pub(crate) fn unknown_paths_and_methods_are_errors() {
     let running = Running::start(POLICY);
     for path in
         ["/index.html", "/admin", "/admin/v1/", "/admin/v1/polic", "/admin/v2/policy", "//x"]

@@ -1,12 +1,12 @@
-//! The admin API in the OpenAPI document, and whether requests and responses conform to it.
+//! Whether requests to the admin listener conform to the OpenAPI document, and need the scopes that
+//! it says.
 
-use std::collections::BTreeSet;
 use std::fs;
 
-use jsonschema::Validator;
 use serde_json::{Value, json};
 use tidegate_server::Listener;
 
+use crate::openapi::{Operation, errors, operation, operations};
 use crate::running::{HttpReply, Running, ask};
 
 const POLICY: &str = r#"
@@ -69,93 +69,43 @@ fn start() -> Running {
     .unwrap()
 }
 
-/// The document, and the daemon that it is about.
-struct Reference {
-    daemon: Running,
-    document: Value,
-    /// Operations and statuses that were seen.
-    seen: BTreeSet<String>,
-}
-
-impl Reference {
-    fn new() -> Self {
-        let daemon = start();
-        let document = daemon.ask_as("inspect", "GET", "/openapi.json", "").with(200).json();
-        Self { daemon, document, seen: BTreeSet::new() }
+/// Sends a request, and asserts that the document has the request, and does not call a body invalid
+/// that the daemon accepts. The client has compared the response with the document.
+#[track_caller]
+fn send(daemon: &Running, token: &str, (method, path): (&str, &str), body: &Value) -> HttpReply {
+    let bearer = format!("Bearer {token}");
+    let text = match body {
+        Value::Null => String::new(),
+        Value::String(toml) => toml.clone(),
+        table => table.to_string(),
+    };
+    let kind = if body.is_string() { "application/toml" } else { "application/json" };
+    let mut headers = vec![("Content-Type", kind)];
+    if !token.is_empty() {
+        headers.push(("Authorization", &bearer));
     }
-
-    fn validator(&self, schema: &Value) -> Validator {
-        let mut root = json!({
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "components": self.document["components"],
-        });
-        root.as_object_mut().unwrap().extend(schema.as_object().unwrap().clone());
-        jsonschema::validator_for(&root).unwrap()
+    let target = format!("/admin/v1/{path}");
+    let reply = ask(daemon.admin(), method, &target, &headers, &text);
+    let operation = operation(method, &target).unwrap();
+    if !body.is_null() {
+        let content = format!("{}/requestBody/content", operation.pointer());
+        let errors = errors(&format!("{content}/{}/schema", kind.replace('/', "~1")), body);
+        assert!(errors.is_empty() || reply.status == 422, "{method} {path}: {errors:?}: {reply:?}");
     }
-
-    /// Sends a request, and asserts that the request and its response are in the document.
-    #[track_caller]
-    fn ask(&mut self, token: &str, (method, path): (&str, &str), body: &Value) -> Value {
-        let bearer = format!("Bearer {token}");
-        let text = match body {
-            Value::Null => String::new(),
-            Value::String(toml) => toml.clone(),
-            table => table.to_string(),
-        };
-        let kind = if body.is_string() { "application/toml" } else { "application/json" };
-        let mut headers = vec![("Content-Type", kind)];
-        if !token.is_empty() {
-            headers.push(("Authorization", &bearer));
-        }
-        let target = format!("/admin/v1/{path}");
-        let reply = ask(self.daemon.admin(), method, &target, &headers, &text);
-        self.assert_agrees((method, path), (kind, body), &reply);
-        reply.json()
+    if let Some((_, query)) = path.split_once('?') {
+        let name = query.split('=').next().unwrap();
+        let mut known = operation.value["parameters"].as_array().unwrap().iter();
+        assert_eq!(known.any(|it| it["name"] == name), reply.status != 422 || query == "since=x");
     }
-
-    #[track_caller]
-    fn assert_agrees(
-        &mut self,
-        (method, path): (&str, &str),
-        (kind, body): (&str, &Value),
-        reply: &HttpReply,
-    ) {
-        let bare = path.split('?').next().unwrap();
-        let pattern = match bare.strip_prefix("rules/") {
-            Some(_) => "rules/{domain}/{name}",
-            None => bare,
-        };
-        let operation =
-            &self.document["paths"][format!("/admin/v1/{pattern}")][method.to_ascii_lowercase()];
-        assert!(operation.is_object(), "{method} {pattern} is not in the document");
-        if !body.is_null() {
-            let schema = &operation["requestBody"]["content"][kind]["schema"];
-            let is_valid = self.validator(schema).is_valid(body);
-            assert!(is_valid || reply.status == 422, "{method} {path}: {body} got {reply:?}");
-        }
-        if let Some((_, query)) = path.split_once('?') {
-            let name = query.split('=').next().unwrap();
-            let mut known = operation["parameters"].as_array().unwrap().iter();
-            assert!(known.any(|it| it["name"] == name) || reply.status == 422, "{path}");
-        }
-        let response = &operation["responses"][reply.status.to_string()];
-        assert!(response.is_object(), "{method} {path}: {} is not in the document", reply.status);
-        let kind = if reply.status < 400 { "application/json" } else { "application/problem+json" };
-        assert!(reply.head.contains(&format!("content-type: {kind}")), "{reply:?}");
-        let validator = self.validator(&response["content"][kind]["schema"]);
-        let json = reply.json();
-        let errors: Vec<_> = validator.iter_errors(&json).map(|it| it.to_string()).collect();
-        assert!(errors.is_empty(), "{method} {path}: {json:#}: {errors:?}");
-        self.seen.insert(format!("{method} {pattern} {}", reply.status));
-    }
+    reply
 }
 
 /// Every operation, with requests that are allowed and such that are not.
 #[test]
-fn requests_and_responses_of_the_admin_api_conform_to_the_reference() {
-    let mut it = Reference::new();
+pub(crate) fn requests_and_responses_of_the_admin_api_conform_to_the_document() {
+    let daemon = start();
     let check = json!({ "type": "check", "domain": "api", "attributes": { "user": "ada" } });
-    let mut caller = it.daemon.caller();
+    let mut caller = daemon.caller();
     for _ in 0..3 {
         caller.ask(&check);
     }
@@ -183,9 +133,9 @@ fn requests_and_responses_of_the_admin_api_conform_to_the_reference() {
         (("POST", "bans"), json!({ "match": 7 })),
     ];
     for ((method, path), body) in &edits {
-        it.ask("admin", (method, path), body);
+        send(&daemon, "admin", (method, path), body);
         for path in READS {
-            it.ask("admin", ("GET", path), &Value::Null);
+            send(&daemon, "admin", ("GET", path), &Value::Null);
         }
     }
     for ((method, path), body) in [
@@ -210,30 +160,27 @@ fn requests_and_responses_of_the_admin_api_conform_to_the_reference() {
         (("GET", "top?size=1"), Value::Null),
         (("GET", "audit"), Value::Null),
     ] {
-        it.ask("admin", (method, path), &body);
+        send(&daemon, "admin", (method, path), &body);
     }
-    without_the_scope(&mut it);
-    looks_at_traffic(&mut it);
-    assert_all_seen(&it);
+    without_the_scope(&daemon);
+    looks_at_traffic(&daemon);
 }
 
 /// Requests without a token, with another one, and beyond the limit of one.
-fn without_the_scope(it: &mut Reference) {
+fn without_the_scope(daemon: &Running) {
     for (token, path, status) in [
         ("", "status", 401),
         ("wrong", "status", 401),
         ("read", "status", 403),
         ("one", "top", 200),
     ] {
-        it.ask(token, ("GET", path), &Value::Null);
-        assert!(it.seen.contains(&format!("GET {path} {status}")), "{:?}", it.seen);
+        send(daemon, token, ("GET", path), &Value::Null).with(status);
     }
-    it.ask("one", ("GET", "status"), &Value::Null);
-    assert!(it.seen.contains("GET status 429"));
+    send(daemon, "one", ("GET", "status"), &Value::Null).with(429);
 }
 
 /// Explanations, usage, previews and denials.
-fn looks_at_traffic(it: &mut Reference) {
+fn looks_at_traffic(daemon: &Running) {
     for ((method, path), body) in [
         (("POST", "explain"), json!({ "domain": "api", "cost": "x" })),
         (("POST", "usage"), json!({ "domain": "api", "attributes": { "user": "ada" } })),
@@ -248,91 +195,61 @@ fn looks_at_traffic(it: &mut Reference) {
         (("GET", "denials?decision_id=00000000000000ff"), Value::Null),
         (("GET", "denials?id=1"), Value::Null),
     ] {
-        it.ask("inspect", (method, path), &body);
-    }
-}
-
-/// Every operation of the document has succeeded, and every one with a body has failed.
-fn assert_all_seen(it: &Reference) {
-    for (path, item) in it.document["paths"].as_object().unwrap() {
-        let Some(path) = path.strip_prefix("/admin/v1/") else { continue };
-        for (method, operation) in item.as_object().unwrap() {
-            if method == "servers" {
-                continue;
-            }
-            let method = method.to_ascii_uppercase();
-            assert!(it.seen.contains(&format!("{method} {path} 200")), "{method} {path}");
-            let may_fail = operation["requestBody"].is_object();
-            let has_failed = [404, 422]
-                .iter()
-                .any(|it_is| it.seen.contains(&format!("{method} {path} {it_is}")));
-            assert!(has_failed || !may_fail, "{method} {path}");
-        }
+        send(daemon, "inspect", (method, path), &body);
     }
 }
 
 #[test]
 fn the_scope_in_the_document_is_the_one_that_is_needed() {
-    let it = Reference::new();
-    let mut operations = 0;
-    for (path, item) in it.document["paths"].as_object().unwrap() {
-        if !path.starts_with("/admin/") {
-            continue;
-        }
-        for (method, operation) in item.as_object().unwrap().iter().filter(|it| it.0 != "servers") {
-            let path = path.replace("{domain}", "api").replace("{name}", "x");
-            let method = method.to_ascii_uppercase();
-            let scope = match operation["security"].as_array().unwrap().as_slice() {
-                [bearer, token, certificate] => {
-                    assert_eq!(bearer["bearer"], token["token"]);
-                    assert_eq!(bearer["bearer"], certificate["certificate"]);
-                    bearer["bearer"][0].as_str().unwrap()
-                }
-                other => panic!("{other:?}"),
-            };
-            let denied = |token: &str| it.daemon.ask_as(token, &method, &path, "").status == 403;
-            assert!(denied("read"), "{method} {path}");
-            assert_eq!(denied("inspect"), scope == "admin", "{method} {path}");
-            assert!(!denied("admin"), "{method} {path}");
-            operations += 1;
-        }
+    let daemon = start();
+    let mut count = 0;
+    for operation in operations().filter(|it| it.path.starts_with("/admin/")) {
+        let path = operation.path.replace("{domain}", "api").replace("{name}", "x");
+        let method = operation.method.to_uppercase();
+        let scope = match operation.value["security"].as_array().unwrap().as_slice() {
+            [bearer, token, certificate] => {
+                assert_eq!(bearer["bearer"], token["token"]);
+                assert_eq!(bearer["bearer"], certificate["certificate"]);
+                bearer["bearer"][0].as_str().unwrap()
+            }
+            other => panic!("{other:?}"),
+        };
+        let denied = |token: &str| daemon.ask_as(token, &method, &path, "").status == 403;
+        assert!(denied("read"), "{method} {path}");
+        assert_eq!(denied("inspect"), scope == "admin", "{method} {path}");
+        assert!(!denied("admin"), "{method} {path}");
+        count += 1;
     }
-    assert_eq!(operations, 22);
+    assert_eq!(count, 22);
 }
 
 #[test]
-fn scopes_of_the_http_api_are_in_the_document() {
-    let it = Reference::new();
-    let http = it.daemon.server().address(Listener::Http).unwrap();
+pub(crate) fn scopes_of_the_http_api_are_in_the_document() {
+    let daemon = start();
+    let http = daemon.server().address(Listener::Http).unwrap();
     // The secret of `inspect`, which has no scope that any of these operations needs.
     let inspect = [("Tidegate-Token", "inspect"), ("Content-Type", "application/json")];
-    for (path, item) in it.document["paths"].as_object().unwrap() {
+    for Operation { method, path, value } in operations() {
         if path.starts_with("/admin/") {
             continue;
         }
-        for (method, operation) in item.as_object().unwrap() {
-            let method = method.to_ascii_uppercase();
-            let target = path.replace("{id}", &"0".repeat(32)).replace("{namespace}", "x");
-            let body = if method == "POST" { "{}" } else { "" };
-            let reply = ask(http, &method, &target, &inspect, body);
-            let anonymous = ask(http, &method, &target, &inspect[1..], body);
-            let security = operation["security"].as_array().unwrap();
-            let is_for_proxies = path.starts_with("/check/");
-            let (no_token, no_scope) = if is_for_proxies { (503, 503) } else { (401, 403) };
-            match security.first() {
-                None => assert!(![401, 403].contains(&anonymous.status), "{method} {path}"),
-                Some(first) => {
-                    assert_eq!(anonymous.status, no_token, "{method} {path}");
-                    assert_eq!(first.get("bearer").is_none(), is_for_proxies, "{method} {path}");
-                    let scopes = first.as_object().unwrap().values().next().unwrap();
-                    if scopes.as_array().is_some_and(|scopes| !scopes.is_empty()) {
-                        assert_eq!(reply.status, no_scope, "{method} {path}: {reply:?}");
-                    }
+        let method = method.to_uppercase();
+        let target = path.replace("{id}", &"0".repeat(32)).replace("{namespace}", "x");
+        let body = if method == "POST" { "{}" } else { "" };
+        let reply = ask(http, &method, &target, &inspect, body);
+        let anonymous = ask(http, &method, &target, &inspect[1..], body);
+        let security = value["security"].as_array().unwrap();
+        let is_for_proxies = path.starts_with("/check/");
+        let (no_token, no_scope) = if is_for_proxies { (503, 503) } else { (401, 403) };
+        match security.first() {
+            None => assert!(![401, 403].contains(&anonymous.status), "{method} {path}"),
+            Some(first) => {
+                assert_eq!(anonymous.status, no_token, "{method} {path}");
+                assert_eq!(first.get("bearer").is_none(), is_for_proxies, "{method} {path}");
+                let scopes = first.as_object().unwrap().values().next().unwrap();
+                if scopes.as_array().is_some_and(|scopes| !scopes.is_empty()) {
+                    assert_eq!(reply.status, no_scope, "{method} {path}: {reply:?}");
                 }
-            }
-            for reply in [reply, anonymous] {
-                let status = reply.status.to_string();
-                assert!(operation["responses"][&status].is_object(), "{method} {path} {status}");
             }
         }
     }
@@ -340,12 +257,12 @@ fn scopes_of_the_http_api_are_in_the_document() {
 
 #[test]
 fn both_listeners_serve_the_same_document_to_clients_with_a_token() {
-    let it = Reference::new();
-    let http = it.daemon.server().address(Listener::Http).unwrap();
+    let daemon = start();
+    let http = daemon.server().address(Listener::Http).unwrap();
     let token = [("Authorization", "Bearer read")];
     let of_http = ask(http, "GET", "/openapi.json", &token, "").with(200);
-    let of_admin = it.daemon.ask_as("read", "GET", "/openapi.json", "").with(200);
+    let of_admin = daemon.ask_as("read", "GET", "/openapi.json", "").with(200);
     assert!(of_admin.head.contains("content-type: application/json"), "{}", of_admin.head);
     assert_eq!(of_http.body, of_admin.body);
-    let _ = it.daemon.ask("GET", "/openapi.json", "").with(401);
+    let _ = daemon.ask("GET", "/openapi.json", "").with(401);
 }

@@ -210,7 +210,7 @@ fn a_session_ends_with_a_logout_and_with_its_token() {
 }
 
 #[test]
-fn events_follow_the_decisions() {
+pub(crate) fn events_follow_the_decisions() {
     let mut running = Running::start(POLICY);
     let http = running.server().address(Listener::Http).unwrap();
     let mut events = Events::open(&running, "");

@@ -11,6 +11,8 @@ use tidegate::policy::Policy;
 use tidegate_server::{Bounds, Listener, Server, Settings};
 use tokio::runtime::Runtime;
 
+use crate::openapi::{Exchange, assert_documented};
+
 /// A daemon that runs until this is dropped.
 pub(crate) struct Running {
     server: Option<Server>,
@@ -240,7 +242,10 @@ impl Client {
         body: &[u8],
     ) -> Reply {
         self.send(&request(method, target, headers, body));
-        self.receive().expect("a response")
+        let reply = self.receive().expect("a response");
+        let (status, content_type) = (reply.status, reply.header("content-type"));
+        assert_documented(Exchange { method, target, status, content_type, body: &reply.body });
+        reply
     }
 
     #[track_caller]

@@ -26,6 +26,8 @@ mod http_support;
 mod http_time_outs;
 mod local;
 mod local_bad_input;
+mod openapi;
+mod openapi_coverage;
 mod permits;
 mod policy_watcher;
 mod postpaid;

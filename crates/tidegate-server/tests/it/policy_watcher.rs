@@ -21,7 +21,7 @@ fn status(running: &Running) -> Value {
 }
 
 #[test]
-fn a_changed_file_is_reloaded_and_one_with_errors_is_not() {
+pub(crate) fn a_changed_file_is_reloaded_and_one_with_errors_is_not() {
     let (running, path) = started();
     let mut caller = running.caller();
     let check = json!({ "type": "check", "attributes": { "user": "ada" } });

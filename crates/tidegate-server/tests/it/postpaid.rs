@@ -64,7 +64,7 @@ fn check(running: &Running, attributes: &Value, cost: u64) -> Value {
 }
 
 #[test]
-fn what_was_booked_is_shown() {
+pub(crate) fn what_was_booked_is_shown() {
     let running = Running::start(POLICY);
     let (ada, slow) = (json!({ "user": "ada" }), json!({ "user": "ada", "path": "/slow" }));
     assert_eq!(check(&running, &slow, 60)["allowed"], true);

@@ -15,6 +15,8 @@ use tidegate_proto::ipc::{Decoder, encode_text};
 use tidegate_server::{Listener, Server, Settings, StartError};
 use tokio::runtime::Runtime;
 
+use crate::openapi::{Exchange, assert_documented};
+
 /// The time-out of a client: longer than any test needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -194,8 +196,25 @@ impl HttpReply {
     }
 }
 
-/// Sends one request of HTTP on a connection of its own.
+/// Sends one request of HTTP on a connection of its own, and compares the response with the OpenAPI
+/// document.
+#[track_caller]
 pub(crate) fn ask(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> HttpReply {
+    let reply = ask_undocumented(address, method, path, headers, body);
+    let content_type = reply.head.lines().find_map(|line| line.strip_prefix("content-type: "));
+    let (status, body) = (reply.status, reply.body.as_bytes());
+    assert_documented(Exchange { method, target: path, status, content_type, body });
+    reply
+}
+
+/// The same for a response that is not of the operation: the listener speaks TLS.
+pub(crate) fn ask_undocumented(
     address: SocketAddr,
     method: &str,
     path: &str,

@@ -74,7 +74,7 @@ fn a_step_of_the_clock_is_in_the_status_and_in_the_metrics() {
 }
 
 #[test]
-fn the_lag_of_replicas_and_the_keys_are_in_the_status_and_in_the_metrics() {
+pub(crate) fn the_lag_of_replicas_and_the_keys_are_in_the_status_and_in_the_metrics() {
     let settings = Server::builder(Program::Valkey9).appendonly(Appendfsync::Always);
     let servers = Replication::start_with(&settings, 1);
     let running = start(servers.primary(), FSYNC).unwrap();

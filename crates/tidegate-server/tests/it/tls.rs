@@ -15,9 +15,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::grpc_client::{Client, call};
-use crate::running::{Ending, POLICY, Running, ask, exchange};
+use crate::running::{Ending, POLICY, Running, ask, ask_undocumented, exchange};
 
-mod reloads;
+pub(crate) mod reloads;
 
 /// A daemon with TLS on all listeners, and the authorities of both sides.
 struct Daemon {
@@ -270,7 +270,7 @@ fn plain_text_on_a_port_with_tls_gets_an_error_that_says_so() {
     let daemon = Daemon::start("", false);
     for listener in [Listener::Http, Listener::Admin, Listener::Grpc] {
         let address = daemon.running.server().address(listener).unwrap();
-        let reply = ask(address, "GET", "/healthz", &[], "");
+        let reply = ask_undocumented(address, "GET", "/healthz", &[], "");
         assert_eq!(reply.status, 400);
         assert!(reply.head.contains("content-type: application/problem+json"), "{reply:?}");
         assert_eq!(reply.json()["detail"], "this port speaks TLS: use https");

@@ -63,7 +63,7 @@ fn pages(running: &Running, query: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn usage_over_http_has_every_rule_whose_key_is_given() {
+pub(crate) fn usage_over_http_has_every_rule_whose_key_is_given() {
     let running = Running::start(POLICY);
     charge(&running, "acme", 3);
     let request = json!({ "domain": "llm", "attributes": { "customer": "acme" } });
@@ -156,7 +156,7 @@ fn names_survive_a_restart_and_resets_end_them() {
 }
 
 #[test]
-fn in_memory_overrides_and_the_busiest_keys_have_names() {
+pub(crate) fn in_memory_overrides_and_the_busiest_keys_have_names() {
     let running = Running::start(POLICY);
     let call = |ip: &str| {
         let attributes = json!({ "ip": ip, "method": "POST", "customer": "x" });

@@ -56,7 +56,8 @@ impl<A: KeyedLimit> Sketch<A> {
         &self,
         table: &Table<A>,
         hash: u64,
-        (under, cost): (LimitSource<A>, u64),
+        under: LimitSource<A>,
+        cost: u64,
         now: Timestamp,
     ) -> Decision {
         let mut cells = self.cells(table, hash, now);

@@ -96,19 +96,20 @@ impl<L: Line> SlotTable<L> {
             Some(keys) => grow::presized::<L>(keys.min(capacity.max_keys)),
             None => (0, grow::FIRST_HOMES),
         };
-        Self::with_keys(Arc::new(KeyBudget::new(capacity.max_keys)), capacity, (bits, homes))
+        Self::with_keys(Arc::new(KeyBudget::new(capacity.max_keys)), capacity, bits, homes)
     }
 
     /// An empty table whose keys count against the capacity of this one; `None` if there is no
     /// memory for it.
     pub fn beside<M: Line>(&self) -> Option<SlotTable<M>> {
-        SlotTable::with_keys(Arc::clone(&self.keys), self.capacity, (0, grow::FIRST_HOMES))
+        SlotTable::with_keys(Arc::clone(&self.keys), self.capacity, 0, grow::FIRST_HOMES)
     }
 
     fn with_keys(
         keys: Arc<KeyBudget>,
         capacity: Capacity,
-        (bits, homes): (u32, usize),
+        bits: u32,
+        homes: usize,
     ) -> Option<Self> {
         Some(Self {
             directory: Directory::new(bits, homes)?,
@@ -203,7 +204,7 @@ impl<L: Line> SlotTable<L> {
             if let Some(at) = chain.find(hash) {
                 return KeyLocation::Known(chain, at);
             }
-            match self.claim(&mut chain, (now, may_make_room), policy) {
+            match self.claim(&mut chain, now, may_make_room, policy) {
                 Ok(at) => return KeyLocation::Claimed(chain, at),
                 Err(why) if may_make_room => {
                     drop(chain);
@@ -227,7 +228,8 @@ impl<L: Line> SlotTable<L> {
     fn claim(
         &self,
         chain: &mut ProbeChain<'_, L>,
-        (now, may_make_room): (Timestamp, bool),
+        now: Timestamp,
+        may_make_room: bool,
         policy: &impl SlotPolicy<L>,
     ) -> Result<Position, NoSlot> {
         let keeps_idle = may_make_room && !self.keys.is_nearly_full();

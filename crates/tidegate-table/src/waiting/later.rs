@@ -163,7 +163,7 @@ impl<'a, T> LaterAttempt<'a, T> {
                 let retry_at = next_attempt(retry_at, began);
                 let mut queues = guard.shared.queues(guard.ticket.queue());
                 let now = guard.shared.clock.now();
-                let woken = queues.end_attempt(guard.ticket, (retry_at, now));
+                let woken = queues.end_attempt(guard.ticket, retry_at, now);
                 drop(queues);
                 super::wake_all(woken);
                 AttemptEnd::Failed(guard)

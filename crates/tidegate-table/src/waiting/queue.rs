@@ -186,7 +186,8 @@ impl<B> Queues<B> {
     pub(super) fn end_attempt(
         &mut self,
         ticket: Ticket,
-        (retry_at, now): (Option<Timestamp>, Timestamp),
+        retry_at: Option<Timestamp>,
+        now: Timestamp,
     ) -> Vec<B> {
         let queue = self.queue_of(ticket);
         let waiter = queue.waiter(ticket.order);

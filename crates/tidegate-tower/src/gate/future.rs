@@ -62,7 +62,8 @@ where
         gate_result: Later<(GateResult, Admission)>,
         config: GateConfig,
         service: S,
-        (parts, body): (Parts, B),
+        parts: Parts,
+        body: B,
     ) -> Self {
         let pending = Some(PendingDecision { config, service, parts, body });
         Self { stage: Stage::Deciding { gate_result, pending } }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tidegate::policy::Charging;
 use tidegate::{CheckError, Engine, HoldId, Report, Request, RuleReport, Wait, WaitError};
 
-use super::hold::RequestHold;
+use super::hold::{RequestHold, Settlement};
 use super::{NoSlot, PolicySettings, PolicyVerb};
 use crate::denial::{Denial, headers_of};
 use crate::gate::{Admitted, AfterResponse, Decider, GateDecision, GateResult};
@@ -63,7 +63,7 @@ impl EngineDecider {
         let request = || OwnedRequest::new(settings, parts).ok();
         let is_head = parts.method == Method::HEAD;
         let (gate_result, admission) =
-            gate_result(&self.engine, settings, result, (is_head, request));
+            gate_result(&self.engine, settings, result, is_head, request);
         if gate_result.is_ok() {
             admission.insert_into(&mut parts.extensions);
         }
@@ -183,7 +183,7 @@ async fn decided_later(
         _ => engine.check(&request).await,
     };
     let is_head = owned.is_head;
-    gate_result(&engine, &settings, result, (is_head, move || Some(owned)))
+    gate_result(&engine, &settings, result, is_head, move || Some(owned))
 }
 
 /// The result of a report, and the admission for the handler.
@@ -191,7 +191,8 @@ fn gate_result(
     engine: &Engine,
     settings: &PolicySettings,
     result: Result<Report, CheckError>,
-    (is_head, request): (bool, impl FnOnce() -> Option<OwnedRequest>),
+    is_head: bool,
+    request: impl FnOnce() -> Option<OwnedRequest>,
 ) -> (GateResult, Admission) {
     let report = match result {
         Ok(report) => report,
@@ -203,12 +204,16 @@ fn gate_result(
     let mut admission = admission(&report);
     let headers = headers_of(&report, settings.dialect);
     let after = match (&settings.verb, report.hold().zip(report.expires())) {
-        (PolicyVerb::Reserve(settle), Some(hold)) => {
+        (PolicyVerb::Reserve(settle), Some((id, expires))) => {
             let actual_cost = ActualCost::new();
             admission.actual_cost = Some(actual_cost.clone());
-            let how = (Arc::clone(settle), settings.unsettled.clone());
-            let late = LateBooking::new(&report, request);
-            let hold = RequestHold::new(engine.clone(), hold, (actual_cost, is_head), how, late);
+            let settlement = Settlement {
+                settle: Arc::clone(settle),
+                reports: settings.unsettled.clone(),
+                late: LateBooking::new(&report, request),
+            };
+            let engine = engine.clone();
+            let hold = RequestHold::new(engine, id, expires, actual_cost, is_head, settlement);
             AfterResponse::Settle(Box::new(hold))
         }
         _ => AfterResponse::Nothing,

@@ -51,6 +51,13 @@ impl UnsettledReports {
     }
 }
 
+/// How held units are settled, and what becomes of usage that comes too late for that.
+pub(super) struct Settlement {
+    pub(super) settle: SettleBy,
+    pub(super) reports: UnsettledReports,
+    pub(super) late: Option<LateBooking>,
+}
+
 /// Units held for a request.
 pub(super) struct RequestHold {
     engine: Engine,
@@ -72,11 +79,13 @@ pub(super) struct RequestHold {
 impl RequestHold {
     pub(super) fn new(
         engine: Engine,
-        (id, expires): (HoldId, Timestamp),
-        (actual_cost, is_head): (ActualCost, bool),
-        (settle, reports): (SettleBy, UnsettledReports),
-        late: Option<LateBooking>,
+        id: HoldId,
+        expires: Timestamp,
+        actual_cost: ActualCost,
+        is_head: bool,
+        settlement: Settlement,
     ) -> Self {
+        let Settlement { settle, reports, late } = settlement;
         let now = engine.clock().now();
         let half_life = expires.saturating_duration_since(now) / 2;
         Self {

@@ -197,8 +197,8 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> LimiterAt<'_, K, CallLimit, C, S> {
         Q: Hash + ?Sized,
     {
         let fetched = self.limiter.table.fetch(self.limiter.hash(key));
-        let call = (LimitSource::Given(limit), cost);
-        self.limiter.table.check_under(fetched, call, self.now, |decision| decision)
+        let under = LimitSource::Given(limit);
+        self.limiter.table.check_under(fetched, under, cost, self.now, |decision| decision)
     }
 
     /// [`Limiter::check_many_with`].
@@ -220,8 +220,8 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> LimiterAt<'_, K, CallLimit, C, S> {
                 taken += 1;
             }
             for (fetched, limit, cost) in batch[..taken].iter().flatten() {
-                let call = (LimitSource::Given(*limit), *cost);
-                on_decision(table.check_under(*fetched, call, self.now, |decision| decision));
+                let under = LimitSource::Given(*limit);
+                on_decision(table.check_under(*fetched, under, *cost, self.now, |it| it));
             }
             if taken < BATCH {
                 return;
@@ -235,8 +235,8 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> LimiterAt<'_, K, CallLimit, C, S> {
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        let call = (LimitSource::Given(limit), cost);
-        self.limiter.table.peek_under(self.limiter.hash(key), call, self.now)
+        let under = LimitSource::Given(limit);
+        self.limiter.table.peek_under(self.limiter.hash(key), under, cost, self.now)
     }
 }
 

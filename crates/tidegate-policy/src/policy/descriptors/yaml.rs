@@ -158,7 +158,7 @@ fn parse_as(
     let rules = found.into_iter().map(|found| found.rule).collect();
     let settings = EngineSettings::default();
     let policy = Policy { settings, rules, takes_own_limits: false, found: None };
-    let parsed = Parsed::new(policy, ServerSettings::default(), (diagnostics, left_out));
+    let parsed = Parsed::new(policy, ServerSettings::default(), diagnostics, left_out);
     let file = files.first().map_or("", |file| &*file.name).into();
     Ok(ImportedFiles { rules: FileRules { file, parsed, domains }, origins })
 }

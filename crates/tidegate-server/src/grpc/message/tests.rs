@@ -11,7 +11,7 @@ use super::{
 async fn read(bytes: &[u8]) -> Result<Vec<u8>, MessageError> {
     let body = Full::new(Bytes::copy_from_slice(bytes));
     let (room, large) = (MessageBudget::new(0), LargeCalls::default());
-    let read = read_message(body, 10, (&room, &large), &ConnectionState::default()).await;
+    let read = read_message(body, 10, &room, &large, &ConnectionState::default()).await;
     read.map(|it| it.bytes.to_vec())
 }
 
@@ -41,7 +41,7 @@ async fn a_message_in_several_frames_is_joined() {
     });
     let body = StreamBody::new(tokio_stream::iter(pieces)).boxed();
     let (room, large) = (MessageBudget::new(0), LargeCalls::default());
-    let read = read_message(body, 10, (&room, &large), &ConnectionState::default()).await;
+    let read = read_message(body, 10, &room, &large, &ConnectionState::default()).await;
     assert_eq!(&read.unwrap().bytes[..], b"abc");
 }
 

@@ -34,7 +34,7 @@ async fn counted_while_waiting(commands: &[Vec<u8>], least: usize) -> usize {
     let daemon = daemon(&disk);
     let peer = PeerId::Address("192.0.2.1:1".parse().unwrap());
     let permit = Arc::new(daemon.connections.of(Listener::Resp).take(peer).unwrap());
-    let mut session = Session::new(&daemon, 1, (peer, &permit), None);
+    let mut session = Session::new(&daemon, 1, peer, &permit, None);
     let unsent = || daemon.connections.all().bytes_held(BudgetKind::Unsent);
     disk.pause();
     let (mut arguments, input, mut out) = (Arguments::default(), commands.concat(), Vec::new());

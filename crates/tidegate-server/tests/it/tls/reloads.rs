@@ -103,7 +103,7 @@ fn new_connections_get_the_new_certificate_and_open_ones_stay() {
 }
 
 #[test]
-fn a_bad_certificate_keeps_the_old_one_and_is_reported() {
+pub(crate) fn a_bad_certificate_keeps_the_old_one_and_is_reported() {
     let mounted = Mounted::start();
     assert_eq!(mounted.readyz().get("tls"), None);
     fs::remove_file(mounted.folder.join("tls.crt")).unwrap();

@@ -6,7 +6,7 @@
 //! excludes; the limit itself applies to the rest. A limit over several descriptors is an error:
 //! here each descriptor is decided by itself.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use tidegate_core::Window;
@@ -62,8 +62,8 @@ fn read_limit(
     if domain.is_none() {
         report.error(item.span.clone(), "the limit has no `namespace`");
     }
-    let max = number(&fields, "max_value", (0, u32::MAX.into()), (item, report));
-    let seconds = number(&fields, "seconds", (1, MOST_SECONDS), (item, report));
+    let max = number(&fields, "max_value", 0..=u32::MAX.into(), item, report);
+    let seconds = number(&fields, "seconds", 1..=MOST_SECONDS, item, report);
     let conditions = texts(&fields, "conditions", report);
     let tests: Vec<_> = conditions.iter().filter_map(|it| tests(it, report)).flatten().collect();
     let mut key = Key::default();
@@ -254,16 +254,18 @@ fn texts(
 fn number(
     fields: &Fields<'_>,
     name: &str,
-    (min, max): (u64, u64),
-    (item, report): (&Node, &mut DiagnosticSink),
+    range: RangeInclusive<u64>,
+    item: &Node,
+    report: &mut DiagnosticSink,
 ) -> Option<u64> {
     let Some(node) = fields.get(name).filter(|node| !node.is_nothing()) else {
         report.error(item.span.clone(), format!("the limit has no `{name}`"));
         return None;
     };
     let number = node.text().and_then(|text| text.parse().ok());
-    let number = number.filter(|number| (min..=max).contains(number));
+    let number = number.filter(|number| range.contains(number));
     if number.is_none() {
+        let (min, max) = (range.start(), range.end());
         let message = format!("`{name}` is a whole number from {min} to {max}");
         report.error(node.span.clone(), message);
     }
