@@ -3,11 +3,11 @@
 use std::sync::Mutex;
 
 use tidegate_core::Timestamp;
+use tidegate_log::{Level, Log, WaitDurable};
 use tidegate_policy::policy::Durability;
 use tidegate_table::locks::lock;
 
 use super::keys::{Keys, logged_name};
-use super::log::Log;
 use crate::store::memory::{
     CachedResult, Hold, HoldTables, JournalEntry, LimitsChange, MemoryStore, Sink, Width,
 };
@@ -28,9 +28,17 @@ pub(super) struct Recorder {
 impl Recorder {
     /// Writes one record.
     pub(super) fn append(&self, record: &Record, durability: Durability) {
-        let mut out = ByteWriter::default();
-        record.write(&mut out);
-        self.log.append(&out.0, durability);
+        self.log.append(&record.to_bytes(), level(durability));
+    }
+
+    /// Resolves when everything accepted so far is durable.
+    pub(super) fn wait_durable(&self, durability: Durability) -> WaitDurable {
+        self.log.wait_durable(level(durability))
+    }
+
+    /// Resolves when a record and all before it are durable.
+    pub(super) fn wait_record(&self, record: u64, durability: Durability) -> WaitDurable {
+        self.log.wait_record(record, level(durability))
     }
 
     /// A hold as it is written: with numbers for keys, and only the items of durable rules.
@@ -97,7 +105,7 @@ impl Sink for Recorder {
         Record::Acts(Box::new(acts)).write(&mut out);
         entry.erased.iter().for_each(|hash| keys.remove(*hash));
         // Numbers of keys are in the log before anything that uses them.
-        self.log.append(&out.0, entry.durability.unwrap_or(Durability::Memory))
+        self.log.append(&out.0, entry.durability.map_or(Level::Accepted, level))
     }
 
     fn write_limits(&self, changed: &[LimitsChange]) {
@@ -107,7 +115,16 @@ impl Sink for Recorder {
             Record::Rule(Box::new(image)).write(&mut out);
         }
         if !out.0.is_empty() {
-            self.log.append(&out.0, Durability::Flush);
+            self.log.append(&out.0, Level::Written);
         }
+    }
+}
+
+/// How far a record has to be on its way to the disk.
+const fn level(durability: Durability) -> Level {
+    match durability {
+        Durability::Memory => Level::Accepted,
+        Durability::Flush => Level::Written,
+        Durability::Fsync => Level::Synced,
     }
 }

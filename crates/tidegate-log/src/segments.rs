@@ -1,43 +1,42 @@
 //! The segments of a log in their order, and how far each of them counts.
 
-use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::Read;
+use std::sync::Arc;
 
-use super::disk::Disk;
-use super::error::OpenError;
-use super::frame::{
-    Batch, Batches, BatchesEnd, FileHeader, FileKind, HEADER_LEN, HeaderError, SegmentEnd,
+use crate::disk::Disk;
+use crate::error::{LogError, Position, UNREADABLE};
+use crate::frame::{
+    Batch, BatchStream, Batches, BatchesEnd, FileHeader, HEADER_LEN, HeaderError, SegmentEnd,
 };
-use super::marker::has_begun;
-use super::recovery::newest_snapshot;
-use super::stream::BatchStream;
-use super::writer::ResumePoint;
-use crate::store::record::ByteReader;
+use crate::names::{BEGUN, BEGUN_TMP, FileKind};
+use crate::snapshot::newest_snapshot;
+use crate::writer::ResumePoint;
 
 /// The segments that count, oldest first.
 #[derive(Debug)]
-pub(super) struct Segments {
+pub struct Segments {
     links: Vec<SegmentLink>,
     /// The first segment that must exist, because of a snapshot; 0 is none.
     from: u64,
     /// A number that no file has had.
     next_segment: u64,
     /// Headers that cannot be read, and segments that are missing between others.
-    unreadable: Vec<OpenError>,
+    unreadable: Vec<LogError>,
     /// The segment before the first one, if there was one and it is missing.
-    missing: Option<OpenError>,
+    missing: Option<LogError>,
 }
 
 /// One segment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SegmentLink {
-    pub(super) header: FileHeader,
-    pub(super) end: CountedEnd,
+pub(crate) struct SegmentLink {
+    pub(crate) header: FileHeader,
+    pub(crate) end: CountedEnd,
 }
 
 /// How many bytes of a segment count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CountedEnd {
+pub(crate) enum CountedEnd {
     /// As many as the header of the next segment has.
     At(u64),
     /// It is the last one: as many as can be read.
@@ -48,30 +47,43 @@ pub(super) enum CountedEnd {
 
 /// How the log ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LogEnd {
-    pub(super) from: ResumePoint,
+pub struct LogEnd {
+    pub(crate) from: ResumePoint,
     /// Records at the end that can be read, but are not proven to be durable: a process that was
     /// killed may have left them to the system, or a sync of them may have failed.
-    pub(super) unproven: Vec<u8>,
+    pub(crate) unproven: Vec<u8>,
     /// Whether something was cut off that was never durable.
-    pub(super) is_torn: bool,
+    pub is_torn: bool,
+    /// Bytes that were read.
+    pub len: u64,
+}
+
+impl LogEnd {
+    /// Whether there is a log before its end.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.from.end.number != 0
+    }
 }
 
 impl Segments {
-    /// The segments from number `from` on; 0 for all of them. All of them must be there, but for
-    /// those before a snapshot.
-    pub(super) fn read(disk: &dyn Disk, from: u64) -> Result<Self, OpenError> {
-        let segments = Self::read_readable(disk, from)?;
-        segments.unreadable.first().cloned().map_or(Ok(segments), Err)
+    /// The segments since a snapshot, or all of them. All of them must be there, but for those before
+    /// a snapshot.
+    pub fn read(disk: &dyn Disk, snapshot: Option<u64>) -> Result<Self, LogError> {
+        let segments = Self::read_readable(disk, snapshot.unwrap_or(0))?;
+        let first = segments.links.first().map(|link| link.header.number);
+        let missing = snapshot.filter(|number| first != Some(*number)).map(Position::start_of);
+        let missing = missing.map(|position| position.damaged("the segment is missing"));
+        segments.unreadable.first().cloned().or(missing).map_or(Ok(segments), Err)
     }
 
-    /// The segments whose headers can be read.
-    pub(super) fn read_readable(disk: &dyn Disk, from: u64) -> Result<Self, OpenError> {
-        let numbers = segment_numbers(disk)?;
+    /// The segments from number `from` on whose headers can be read; 0 for all of them.
+    pub(crate) fn read_readable(disk: &dyn Disk, from: u64) -> Result<Self, LogError> {
+        let numbers = disk.numbers(FileKind::Log)?;
         if numbers.is_empty() && has_begun(disk)? {
             // Without a snapshot nothing else says that there was a log.
             let number = newest_snapshot(disk)?;
-            return Err(number.map_or(OpenError::LogMissing, missing_segment));
+            return Err(number.map_or(LogError::Missing, missing_segment));
         }
         let next_segment = numbers.last().map_or(1, |last| last + 1);
         let (mut headers, mut unreadable) = (BTreeMap::new(), Vec::new());
@@ -80,7 +92,7 @@ impl Segments {
                 Ok(header) => {
                     headers.insert(number, header);
                 }
-                Err(error @ OpenError::Damaged { .. }) => unreadable.push(error),
+                Err(error @ LogError::Damaged { .. }) => unreadable.push(error),
                 Err(error) => return Err(error),
             }
         }
@@ -110,22 +122,24 @@ impl Segments {
         Ok(Self { links, from, next_segment, unreadable, missing })
     }
 
-    /// Why the ledger is incomplete: segments that cannot be read, and a beginning that is missing.
-    pub(super) fn damage(&self) -> Vec<OpenError> {
-        self.missing.iter().chain(&self.unreadable).cloned().collect()
-    }
-
-    pub(super) fn links(&self) -> &[SegmentLink] {
+    pub(crate) fn links(&self) -> &[SegmentLink] {
         &self.links
     }
 
-    /// Calls a function with the records of every batch, in order, until it has read them all, and
-    /// with the position of the batch.
-    pub(super) fn for_each(
+    /// The error of a log whose oldest segment does not begin as it should.
+    #[must_use]
+    pub fn begins_wrong(&self, what: &'static str) -> LogError {
+        let first = self.links.first().map_or(1, |link| link.header.number);
+        Position::start_of(first).damaged(what)
+    }
+
+    /// Calls a function with the records of every batch, in order. An error of it says that they cannot
+    /// be decoded, and is reported as damage.
+    pub fn for_each<E>(
         &self,
         disk: &dyn Disk,
-        mut then: impl FnMut(&mut ByteReader<'_>, &RecordPosition) -> Result<(), OpenError>,
-    ) -> Result<LogEnd, OpenError> {
+        mut then: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<LogEnd, LogError> {
         let mut finish = LogEnd {
             from: ResumePoint {
                 end: SegmentEnd::default(),
@@ -134,22 +148,19 @@ impl Segments {
             },
             unproven: Vec::new(),
             is_torn: false,
+            len: self.links.iter().filter_map(|link| link.end.len()).sum(),
         };
         for link in &self.links {
             let (link, end) = link.find_end(disk)?;
             let (header, number) = (&link.header, link.header.number);
-            let file = FileKind::Log.file_name(number);
-            let mut position = RecordPosition { file, at: HEADER_LEN as u64 };
+            let mut position = Position { at: HEADER_LEN as u64, ..Position::start_of(number) };
             let mut proof = DurablePrefix::new(self.from, header);
             let mut batches = link.stream(disk, Some(end.len))?;
             let mut at = batches.position();
             while let Some(batch) = batches.next_batch().map_err(|error| position.failed(error))? {
                 at += batch.len() as u64;
                 proof.add(&batch, at);
-                let mut records = ByteReader(batch.records);
-                while !records.is_empty() {
-                    then(&mut records, &position)?;
-                }
+                then(batch.records).map_err(|_| position.broken())?;
                 position.at = at;
             }
             if at != end.len {
@@ -162,6 +173,7 @@ impl Segments {
             };
             finish.unproven = proof.unproven;
         }
+        finish.len += finish.from.end.len;
         Ok(finish)
     }
 }
@@ -217,12 +229,11 @@ impl SegmentLink {
     ///
     /// A reader beside a process that writes may see a part of a batch and all of a later one, or
     /// the last segment when it has got a successor. So what looks like damage is read again.
-    pub(super) fn read(mut self, disk: &dyn Disk) -> Result<(Self, Vec<u8>), OpenError> {
+    pub(crate) fn read(mut self, disk: &dyn Disk) -> Result<(Self, Vec<u8>), LogError> {
         let file = FileKind::Log.file_name(self.header.number);
         let mut tries = 0;
         loop {
-            let bytes =
-                disk.read(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
+            let bytes = disk.contents(&file)?;
             let mut batches = self.batches(&bytes);
             batches.by_ref().for_each(drop);
             tries += 1;
@@ -240,10 +251,9 @@ impl SegmentLink {
         &self,
         disk: &'a dyn Disk,
         len: Option<u64>,
-    ) -> Result<BatchStream<'a>, OpenError> {
-        let (file, begin) = (FileKind::Log.file_name(self.header.number), HEADER_LEN as u64);
-        let from = disk.read_from(&file, begin);
-        let from = from.map_err(|error| OpenError::disk(format!("read {file}"), error))?;
+    ) -> Result<BatchStream<'a>, LogError> {
+        let (start, begin) = (Position::start_of(self.header.number), HEADER_LEN as u64);
+        let from = disk.read_from(&start.file, begin).map_err(|error| start.failed(error))?;
         let len = len.map_or(u64::MAX, |len| len.saturating_sub(begin));
         Ok(BatchStream::new(Box::new(from.take(len)), begin, self.header.first_batch))
     }
@@ -253,9 +263,9 @@ impl SegmentLink {
     /// The last segment is read for that. A reader beside a process that writes may see a part of a
     /// batch and all of a later one, or the last segment when it has got a successor. So what looks
     /// like damage is read again.
-    fn find_end(mut self, disk: &dyn Disk) -> Result<(Self, FoundEnd), OpenError> {
-        let file = FileKind::Log.file_name(self.header.number);
-        let failed = |error| OpenError::disk(format!("read {file}"), error);
+    fn find_end(mut self, disk: &dyn Disk) -> Result<(Self, FoundEnd), LogError> {
+        let start = Position::start_of(self.header.number);
+        let failed = |error| start.failed(error);
         let mut tries = 0;
         loop {
             if let CountedEnd::At(len) = self.end {
@@ -269,7 +279,7 @@ impl SegmentLink {
             match self.damage_at(len, || kind) {
                 None => return Ok((self, FoundEnd { len, kind })),
                 Some(what) if tries == READS => {
-                    return Err(OpenError::Damaged { file, at: len, what });
+                    return Err(Position { at: len, ..start }.damaged(what));
                 }
                 Some(_) => self.end = CountedEnd::of(successor(disk, self.header.number)?),
             }
@@ -277,18 +287,18 @@ impl SegmentLink {
     }
 
     /// The batches in the bytes that count.
-    pub(super) fn batches<'a>(&self, bytes: &'a [u8]) -> Batches<'a> {
+    pub(crate) fn batches<'a>(&self, bytes: &'a [u8]) -> Batches<'a> {
         Batches::new(self.counted(bytes), self.header.first_batch)
     }
 
     /// The bytes that count.
-    pub(super) fn counted<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+    pub(crate) fn counted<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         let len = self.end.len().and_then(|len| usize::try_from(len).ok());
         len.and_then(|len| bytes.get(..len)).unwrap_or(bytes)
     }
 
     /// What is wrong after the last readable batch.
-    pub(super) fn damage(&self, batches: &Batches<'_>) -> Option<&'static str> {
+    pub(crate) fn damage(&self, batches: &Batches<'_>) -> Option<&'static str> {
         self.damage_at(batches.position() as u64, || batches.ending())
     }
 
@@ -309,12 +319,12 @@ impl SegmentLink {
 
 impl CountedEnd {
     /// The end of a segment with this successor.
-    pub(super) fn of(successor: Option<FileHeader>) -> Self {
+    pub(crate) fn of(successor: Option<FileHeader>) -> Self {
         successor.map_or(Self::Open, |next| Self::At(next.after.len))
     }
 
     /// How many bytes count, if that is known.
-    pub(super) fn len(self) -> Option<u64> {
+    pub(crate) fn len(self) -> Option<u64> {
         match self {
             Self::At(len) => Some(len),
             Self::Open | Self::Unknown => None,
@@ -322,24 +332,15 @@ impl CountedEnd {
     }
 }
 
-fn missing_segment(number: u64) -> OpenError {
+fn missing_segment(number: u64) -> LogError {
     let what = "the segment is missing, and with it entries and names of keys";
-    OpenError::Damaged { file: FileKind::Log.file_name(number), at: 0, what }
-}
-
-/// The numbers of all segments, the oldest first.
-pub(super) fn segment_numbers(disk: &dyn Disk) -> Result<Vec<u64>, OpenError> {
-    let names = disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
-    let mut numbers: Vec<u64> =
-        names.iter().filter_map(|name| FileKind::Log.number_of(name)).collect();
-    numbers.sort_unstable();
-    Ok(numbers)
+    Position::start_of(number).damaged(what)
 }
 
 /// The header of the segment after this one, if there is one. It is the newest one that refers to
 /// it.
-pub(super) fn successor(disk: &dyn Disk, number: u64) -> Result<Option<FileHeader>, OpenError> {
-    let later = segment_numbers(disk)?.into_iter().filter(|later| *later > number);
+pub(crate) fn successor(disk: &dyn Disk, number: u64) -> Result<Option<FileHeader>, LogError> {
+    let later = disk.numbers(FileKind::Log)?.into_iter().filter(|later| *later > number);
     let mut next = None;
     for later in later {
         let header = read_header(disk, later)?;
@@ -348,43 +349,132 @@ pub(super) fn successor(disk: &dyn Disk, number: u64) -> Result<Option<FileHeade
     Ok(next)
 }
 
-/// The position of a record.
-#[derive(Clone, Debug)]
-pub(super) struct RecordPosition {
-    pub(super) file: String,
-    pub(super) at: u64,
+/// Reads the records of all segments batch by batch, for an audit: also those that can be read beside damage.
+#[derive(Debug)]
+pub struct LogReader {
+    disk: Arc<dyn Disk>,
+    links: VecDeque<SegmentLink>,
+    segment: Option<OpenSegment>,
+    /// Segments that are missing or cannot be read, until that is reported.
+    damage: VecDeque<LogError>,
+    bytes_read: u64,
 }
 
-impl RecordPosition {
-    pub(super) fn broken(&self) -> OpenError {
-        self.damaged(UNREADABLE)
+/// A segment that is being read.
+#[derive(Debug)]
+struct OpenSegment {
+    link: SegmentLink,
+    file: String,
+    bytes: Vec<u8>,
+    at: usize,
+    next_batch: u64,
+}
+
+impl LogReader {
+    /// Reads the segments from the oldest to the newest.
+    pub fn new(disk: Arc<dyn Disk>) -> Result<Self, LogError> {
+        let Segments { links, missing, unreadable, .. } = Segments::read_readable(&*disk, 0)?;
+        let damage = missing.into_iter().chain(unreadable).collect();
+        Ok(Self { disk, links: links.into(), segment: None, damage, bytes_read: 0 })
     }
 
-    pub(super) fn failed(&self, error: io::Error) -> OpenError {
-        OpenError::disk(format!("read {}", self.file), error)
+    /// Reads the segments from the newest to the oldest.
+    pub fn newest_first(disk: Arc<dyn Disk>) -> Result<Self, LogError> {
+        let mut reader = Self::new(disk)?;
+        reader.links.make_contiguous().reverse();
+        Ok(reader)
     }
 
-    pub(super) fn damaged(&self, what: &'static str) -> OpenError {
-        OpenError::Damaged { file: self.file.clone(), at: self.at, what }
+    /// Whether the next batch is that of another segment, after this many bytes in others.
+    #[must_use]
+    pub fn is_next_segment_after(&self, bytes: u64) -> bool {
+        self.segment.is_none() && self.bytes_read >= bytes && !self.links.is_empty()
+    }
+
+    /// Calls a function with the records of one more batch; `false` at the end. An error of it says that
+    /// they cannot be decoded. After an error the reader continues with the next segment.
+    pub fn read_batch<E>(
+        &mut self,
+        then: impl FnOnce(&[u8]) -> Result<(), E>,
+    ) -> Result<bool, LogError> {
+        if let Some(error) = self.damage.pop_front() {
+            return Err(error);
+        }
+        let mut segment = match self.segment.take() {
+            Some(segment) => segment,
+            None => match self.links.pop_front() {
+                Some(link) => {
+                    let segment = OpenSegment::read(&*self.disk, link)?;
+                    self.bytes_read += segment.bytes.len() as u64;
+                    segment
+                }
+                None => return Ok(false),
+            },
+        };
+        let position = Position { file: segment.file.clone(), at: segment.at as u64 };
+        let counted = segment.link.counted(&segment.bytes);
+        let mut batches = Batches::from(counted, segment.at, segment.next_batch);
+        let Some(batch) = batches.next() else {
+            let damage = segment.link.damage(&batches);
+            return damage.map_or(Ok(true), |what| Err(position.damaged(what)));
+        };
+        then(batch.records).map_err(|_| position.broken())?;
+        (segment.at, segment.next_batch) = (batches.position(), batches.next_number());
+        self.segment = Some(segment);
+        Ok(true)
     }
 }
 
-pub(super) fn read_header(disk: &dyn Disk, number: u64) -> Result<FileHeader, OpenError> {
-    let file = FileKind::Log.file_name(number);
-    let bytes =
-        disk.read_start(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
-    let damaged = |what| OpenError::Damaged { file: file.clone(), at: 0, what };
+impl OpenSegment {
+    fn read(disk: &dyn Disk, link: SegmentLink) -> Result<Self, LogError> {
+        let file = FileKind::Log.file_name(link.header.number);
+        let (link, bytes) = link.read(disk)?;
+        let start = link.batches(&bytes);
+        let (at, next_batch) = (start.position(), start.next_number());
+        Ok(Self { link, file, bytes, at, next_batch })
+    }
+}
+
+pub(crate) fn read_header(disk: &dyn Disk, number: u64) -> Result<FileHeader, LogError> {
+    let start = Position::start_of(number);
+    let bytes = disk.read_start(&start.file).map_err(|error| start.failed(error))?;
+    let damaged = |what| start.damaged(what);
     match FileHeader::from_bytes(FileKind::Log, &bytes) {
         Ok(header) if header.after.number >= number => Err(damaged("its predecessor is not older")),
         Ok(header) if header.number == number => Ok(header),
         Ok(_) => Err(damaged("the file name has another number")),
         // A segment gets its name when its header is durable.
         Err(HeaderError::NotOurs) => Err(damaged("its header is broken or missing")),
-        Err(HeaderError::Version(version)) => Err(OpenError::Version { file, version }),
+        Err(HeaderError::Version(version)) => Err(LogError::Version { file: start.file, version }),
     }
 }
 
-const UNREADABLE: &str = "a durable batch cannot be read";
+/// Whether a ledger has begun here.
+///
+/// Without the marker a folder whose only segment was removed would look like a new one, and everything
+/// that was charged would be forgotten silently.
+fn has_begun(disk: &dyn Disk) -> Result<bool, LogError> {
+    Ok(disk.list()?.iter().any(|name| name == BEGUN))
+}
+
+/// Writes a file that says that a ledger has begun, if there is none. The log must have begun.
+pub fn mark_begun(disk: &dyn Disk) -> Result<(), LogError> {
+    if has_begun(disk)? {
+        return Ok(());
+    }
+    // A loss of power must not leave the marker without the log.
+    (disk.sync_names().and_then(|()| disk.replace(BEGUN, BEGUN_TMP, TEXT.as_bytes())))
+        .map_err(|error| LogError::disk(format!("write {BEGUN}"), error))
+}
+
+/// Removes that file: the next start begins a new ledger.
+pub(crate) fn unmark(disk: &dyn Disk) -> Result<(), LogError> {
+    (disk.remove(BEGUN).and_then(|()| disk.sync_names()))
+        .map_err(|error| LogError::disk(format!("remove {BEGUN}"), error))
+}
+
+const TEXT: &str = "A ledger has begun in this folder. If its .log files are gone, so is what they \
+                    counted: restore them from a backup.\n";
 
 /// How often a segment is read before it counts as damaged.
 const READS: usize = 3;
