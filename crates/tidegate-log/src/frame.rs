@@ -119,34 +119,25 @@ pub(crate) enum BatchesEnd {
 #[derive(Clone, Debug)]
 pub(crate) struct Batches<'a> {
     bytes: &'a [u8],
-    at: usize,
-    next: u64,
+    /// Where the next batch begins, and its number.
+    pub(crate) position: usize,
+    pub(crate) next_number: u64,
 }
 
 impl<'a> Batches<'a> {
     /// The batches after the header, in as many of the bytes as count.
     pub(crate) fn new(bytes: &'a [u8], first_batch: u64) -> Self {
-        Self { bytes, at: HEADER_LEN, next: first_batch }
+        Self { bytes, position: HEADER_LEN, next_number: first_batch }
     }
 
-    /// The batches from an offset on, where the one with number `next` begins.
-    pub(crate) fn from(bytes: &'a [u8], at: usize, next: u64) -> Self {
-        Self { bytes, at, next }
-    }
-
-    /// Where the next batch begins.
-    pub(crate) fn position(&self) -> usize {
-        self.at
-    }
-
-    /// The number of the next batch.
-    pub(crate) fn next_number(&self) -> u64 {
-        self.next
+    /// The batches from an offset on, where the one with this number begins.
+    pub(crate) fn from(bytes: &'a [u8], position: usize, next_number: u64) -> Self {
+        Self { bytes, position, next_number }
     }
 
     /// The kind of what follows the last readable batch.
     pub(crate) fn ending(&self) -> BatchesEnd {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let rest = self.bytes.get(self.position..).unwrap_or_default();
         let used_len = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         if self.has_proof(used_len) {
             BatchesEnd::Damaged
@@ -162,13 +153,13 @@ impl<'a> Batches<'a> {
     /// Whether a later batch has this one as synced, which proves that it was durable. So has a
     /// search that takes too long: then the log is not read on.
     fn has_proof(&self, used_len: usize) -> bool {
-        let is_proof = |later: &Batch<'_>| later.synced >= self.next;
+        let is_proof = |later: &Batch<'_>| later.synced >= self.next_number;
         !matches!(self.search(used_len, is_proof), Search::Nothing)
     }
 
     /// The next batch that can be read after the one here, which cannot: its offset and number.
     pub(crate) fn next_whole(&self) -> Option<(usize, u64)> {
-        let rest_len = self.bytes.len().saturating_sub(self.at);
+        let rest_len = self.bytes.len().saturating_sub(self.position);
         match self.search(rest_len, |_| true) {
             Search::Found { at, number } => Some((at, number)),
             Search::Nothing | Search::TooLong => None,
@@ -181,12 +172,13 @@ impl<'a> Batches<'a> {
     /// computed, and there is a bound on these.
     fn search(&self, rest_len: usize, is_wanted: impl Fn(&Batch<'_>) -> bool) -> Search {
         let mut budget = 64 * (rest_len + HEAD_LEN);
-        for at in (self.at..self.at + rest_len).step_by(8) {
+        for at in (self.position..self.position + rest_len).step_by(8) {
             let Some(head) = self.bytes.get(at..at + HEAD_LEN) else { break };
             let (number, synced, records) = (u64_at(head, 8), u64_at(head, 16), &[][..]);
-            let most = self.next.saturating_add(((at - self.at) / MIN_BATCH_LEN) as u64);
+            let most =
+                self.next_number.saturating_add(((at - self.position) / MIN_BATCH_LEN) as u64);
             // Where the first number is not known, any will do.
-            let is_later = self.next == 0 || (number > self.next && number <= most);
+            let is_later = self.next_number == 0 || (number > self.next_number && number <= most);
             let batch = Batch { number, synced, records, end: at };
             if !is_later || synced >= number || !is_wanted(&batch) {
                 continue;
@@ -214,9 +206,10 @@ impl<'a> Iterator for Batches<'a> {
     type Item = Batch<'a>;
 
     fn next(&mut self) -> Option<Batch<'a>> {
-        let batch = batch_at(self.bytes, self.at).filter(|batch| batch.number == self.next)?;
-        self.at = batch.end;
-        self.next += 1;
+        let batch =
+            batch_at(self.bytes, self.position).filter(|batch| batch.number == self.next_number)?;
+        self.position = batch.end;
+        self.next_number += 1;
         Some(batch)
     }
 }
@@ -251,26 +244,16 @@ pub(crate) struct BatchStream<'a> {
     buffer: Vec<u8>,
     start: usize,
     /// Where the next batch begins in the file.
-    position: u64,
-    /// The number of the next batch.
-    next: u64,
+    pub(crate) position: u64,
+    /// Its number.
+    pub(crate) next_number: u64,
     is_at_end: bool,
 }
 
 impl<'a> BatchStream<'a> {
-    /// The batches from an offset on, where the one with number `next` begins.
-    pub(crate) fn new(from: Box<dyn Read + 'a>, position: u64, next: u64) -> Self {
-        Self { from, buffer: Vec::new(), start: 0, position, next, is_at_end: false }
-    }
-
-    /// Where the next batch begins in the file.
-    pub(crate) fn position(&self) -> u64 {
-        self.position
-    }
-
-    /// The number of the next batch.
-    pub(crate) fn next_number(&self) -> u64 {
-        self.next
+    /// The batches from an offset on, where the one with this number begins.
+    pub(crate) fn new(from: Box<dyn Read + 'a>, position: u64, next_number: u64) -> Self {
+        Self { from, buffer: Vec::new(), start: 0, position, next_number, is_at_end: false }
     }
 
     /// The next batch; `None` where no whole one follows.
@@ -284,11 +267,11 @@ impl<'a> BatchStream<'a> {
             let missing = wanted - rest.len();
             self.fill(missing.max(READ_LEN))?;
         }
-        let mut batches = Batches::from(&self.buffer, self.start, self.next);
+        let mut batches = Batches::from(&self.buffer, self.start, self.next_number);
         let batch = batches.next();
         if batch.is_some() {
-            self.position += (batches.position() - self.start) as u64;
-            (self.start, self.next) = (batches.position(), batches.next_number());
+            self.position += (batches.position - self.start) as u64;
+            (self.start, self.next_number) = (batches.position, batches.next_number);
         }
         Ok(batch)
     }
@@ -296,7 +279,7 @@ impl<'a> BatchStream<'a> {
     /// The kind of what follows the last readable batch.
     pub(crate) fn ending(mut self) -> io::Result<BatchesEnd> {
         self.from.read_to_end(&mut self.buffer)?;
-        Ok(Batches::from(&self.buffer, self.start, self.next).ending())
+        Ok(Batches::from(&self.buffer, self.start, self.next_number).ending())
     }
 
     /// Reads more bytes, in place of those of batches that were read.

@@ -371,9 +371,7 @@ impl LogInner {
                 state.failure = None;
             }
             Err(error) => {
-                if state.failure.is_none() {
-                    state.outages += 1;
-                }
+                state.outages += u64::from(state.failure.is_none());
                 let error = Arc::new(error);
                 (state.failure, state.last_failure) = (Some(Arc::clone(&error)), Some(error));
             }

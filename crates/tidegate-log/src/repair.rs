@@ -141,14 +141,14 @@ impl Repair<'_> {
         };
         let bytes = self.disk.contents(&FileKind::Log.file_name(older))?;
         let mut batches = Batches::new(&bytes, read_header(self.disk, older)?.first_batch);
-        while first_batch != Some(batches.next_number()) && batches.next().is_some() {}
-        let is_whole = first_batch.is_none_or(|first| first == batches.next_number());
+        while first_batch != Some(batches.next_number) && batches.next().is_some() {}
+        let is_whole = first_batch.is_none_or(|first| first == batches.next_number);
         let len = match is_whole {
-            true => batches.position(),
+            true => batches.position,
             // The rest of it cannot be read.
-            false => (bytes.len() & !7).max(batches.position() + MIN_BATCH_LEN),
+            false => (bytes.len() & !7).max(batches.position + MIN_BATCH_LEN),
         };
-        let first_batch = first_batch.unwrap_or_else(|| batches.next_number());
+        let first_batch = first_batch.unwrap_or(batches.next_number);
         let after = SegmentEnd { number: older, len: len as u64 };
         Ok(FileHeader { kind: FileKind::Log, number, after, first_batch })
     }
@@ -215,13 +215,13 @@ impl Repair<'_> {
             let mut batches = link.batches(&bytes);
             // The records of the one at the offset cannot be read, even if it is whole.
             let is_first = lost.is_empty();
-            while !(is_first && batches.position() as u64 == at) && batches.next().is_some() {}
-            let (from, next) = (batches.position(), batches.next_number());
+            while !(is_first && batches.position as u64 == at) && batches.next().is_some() {}
+            let (from, next) = (batches.position, batches.next_number);
             if !is_first && link.damage(&batches).is_none() {
                 break;
             }
             let (to, count) = match (batches.next_whole(), end.len()) {
-                _ if batches.next().is_some() => (batches.position(), 1),
+                _ if batches.next().is_some() => (batches.position, 1),
                 (Some((to, number)), _) => (to, number - next),
                 (None, Some(_)) => (bytes.len(), 1),
                 (None, None) => {

@@ -48,7 +48,7 @@ pub fn finish_erasing(
     changed: impl Fn(&[u8]) -> Option<Vec<u8>>,
 ) -> Result<(), LogError> {
     let segments = Segments::read(disk, None)?;
-    for link in segments.links().iter().filter(|link| link.end.len().is_some()) {
+    for link in segments.links.iter().filter(|link| link.end.len().is_some()) {
         let file = FileKind::Log.file_name(link.header.number);
         rewrite(disk, &file, link.header.first_batch, &changed)
             .map_err(|error| LogError::disk(format!("rewrite {file}"), error))?;
@@ -69,23 +69,23 @@ fn rewrite(
     let mut bytes = original.clone();
     let mut batches = Batches::new(&original, first_batch);
     let mut is_changed = false;
-    let mut at = batches.position();
+    let mut at = batches.position;
     while let Some(batch) = batches.next() {
         if let Some(records) = changed(batch.records) {
             let frame = frame(batch.number, batch.synced, &records);
             bytes[at..at + frame.len()].copy_from_slice(&frame);
             is_changed = true;
         }
-        at = batches.position();
+        at = batches.position;
     }
     if is_changed { disk.replace(file, ERASE_TMP, &bytes) } else { Ok(()) }
 }
 
 /// Removes segments that do not count: they are never read.
 fn remove_strays(disk: &dyn Disk, segments: &Segments) -> Result<(), LogError> {
-    let newest = segments.links().last().map_or(0, |link| link.header.number);
+    let newest = segments.links.last().map_or(0, |link| link.header.number);
     let is_stray = |number: u64| {
-        number < newest && segments.links().iter().all(|link| link.header.number != number)
+        number < newest && segments.links.iter().all(|link| link.header.number != number)
     };
     for name in disk.list()? {
         if FileKind::Log.number_of(&name).is_some_and(is_stray) {

@@ -16,7 +16,7 @@ use crate::writer::ResumePoint;
 /// The segments that count, oldest first.
 #[derive(Debug)]
 pub struct Segments {
-    links: Vec<SegmentLink>,
+    pub(crate) links: Vec<SegmentLink>,
     /// The first segment that must exist, because of a snapshot; 0 is none.
     from: u64,
     /// A number that no file has had.
@@ -46,7 +46,7 @@ pub(crate) enum CountedEnd {
 }
 
 /// How the log ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogEnd {
     pub(crate) from: ResumePoint,
     /// Records at the end that can be read, but are not proven to be durable: a process that was
@@ -122,10 +122,6 @@ impl Segments {
         Ok(Self { links, from, next_segment, unreadable, missing })
     }
 
-    pub(crate) fn links(&self) -> &[SegmentLink] {
-        &self.links
-    }
-
     /// The error of a log whose oldest segment does not begin as it should.
     #[must_use]
     pub fn begins_wrong(&self, what: &'static str) -> LogError {
@@ -140,23 +136,16 @@ impl Segments {
         disk: &dyn Disk,
         mut then: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<LogEnd, LogError> {
-        let mut finish = LogEnd {
-            from: ResumePoint {
-                end: SegmentEnd::default(),
-                next_segment: self.next_segment,
-                next_batch: 1,
-            },
-            unproven: Vec::new(),
-            is_torn: false,
-            len: self.links.iter().filter_map(|link| link.end.len()).sum(),
-        };
+        let mut finish = LogEnd::default();
+        (finish.from.next_segment, finish.from.next_batch) = (self.next_segment, 1);
+        finish.len = self.links.iter().filter_map(|link| link.end.len()).sum();
         for link in &self.links {
             let (link, end) = link.find_end(disk)?;
             let (header, number) = (&link.header, link.header.number);
             let mut position = Position { at: HEADER_LEN as u64, ..Position::start_of(number) };
             let mut proof = DurablePrefix::new(self.from, header);
             let mut batches = link.stream(disk, Some(end.len))?;
-            let mut at = batches.position();
+            let mut at = batches.position;
             while let Some(batch) = batches.next_batch().map_err(|error| position.failed(error))? {
                 at += batch.len() as u64;
                 proof.add(&batch, at);
@@ -168,7 +157,7 @@ impl Segments {
             }
             finish.is_torn = link.end == CountedEnd::Open && end.kind == BatchesEnd::Torn;
             (finish.from.end, finish.from.next_batch) = match link.end {
-                CountedEnd::At(len) => (SegmentEnd { number, len }, batches.next_number()),
+                CountedEnd::At(len) => (SegmentEnd { number, len }, batches.next_number),
                 CountedEnd::Open | CountedEnd::Unknown => proof.durable,
             };
             finish.unproven = proof.unproven;
@@ -225,27 +214,6 @@ impl DurablePrefix {
 }
 
 impl SegmentLink {
-    /// The bytes of the segment, and how many of them count.
-    ///
-    /// A reader beside a process that writes may see a part of a batch and all of a later one, or
-    /// the last segment when it has got a successor. So what looks like damage is read again.
-    pub(crate) fn read(mut self, disk: &dyn Disk) -> Result<(Self, Vec<u8>), LogError> {
-        let file = FileKind::Log.file_name(self.header.number);
-        let mut tries = 0;
-        loop {
-            let bytes = disk.contents(&file)?;
-            let mut batches = self.batches(&bytes);
-            batches.by_ref().for_each(drop);
-            tries += 1;
-            if self.damage(&batches).is_none() || tries == READS {
-                return Ok((self, bytes));
-            }
-            if self.end == CountedEnd::Open {
-                self.end = CountedEnd::of(successor(disk, self.header.number)?);
-            }
-        }
-    }
-
     /// The batches of the segment, read in pieces, in as many bytes as given, or all.
     fn stream<'a>(
         &self,
@@ -273,7 +241,7 @@ impl SegmentLink {
             }
             let mut batches = self.stream(disk, None)?;
             while batches.next_batch().map_err(failed)?.is_some() {}
-            let len = batches.position();
+            let len = batches.position;
             let kind = batches.ending().map_err(failed)?;
             tries += 1;
             match self.damage_at(len, || kind) {
@@ -299,7 +267,7 @@ impl SegmentLink {
 
     /// What is wrong after the last readable batch.
     pub(crate) fn damage(&self, batches: &Batches<'_>) -> Option<&'static str> {
-        self.damage_at(batches.position() as u64, || batches.ending())
+        self.damage_at(batches.position as u64, || batches.ending())
     }
 
     /// What is wrong where the batches that can be read end.
@@ -419,19 +387,30 @@ impl LogReader {
             return damage.map_or(Ok(true), |what| Err(position.damaged(what)));
         };
         then(batch.records).map_err(|_| position.broken())?;
-        (segment.at, segment.next_batch) = (batches.position(), batches.next_number());
+        (segment.at, segment.next_batch) = (batches.position, batches.next_number);
         self.segment = Some(segment);
         Ok(true)
     }
 }
 
 impl OpenSegment {
-    fn read(disk: &dyn Disk, link: SegmentLink) -> Result<Self, LogError> {
+    /// A segment as it is now. What looks like damage is read again: see [`SegmentLink::find_end`].
+    fn read(disk: &dyn Disk, mut link: SegmentLink) -> Result<Self, LogError> {
         let file = FileKind::Log.file_name(link.header.number);
-        let (link, bytes) = link.read(disk)?;
-        let start = link.batches(&bytes);
-        let (at, next_batch) = (start.position(), start.next_number());
-        Ok(Self { link, file, bytes, at, next_batch })
+        let mut tries = 0;
+        loop {
+            let bytes = disk.contents(&file)?;
+            let mut batches = link.batches(&bytes);
+            let (at, next_batch) = (batches.position, batches.next_number);
+            batches.by_ref().for_each(drop);
+            tries += 1;
+            if link.damage(&batches).is_none() || tries == READS {
+                return Ok(Self { link, file, bytes, at, next_batch });
+            }
+            if link.end == CountedEnd::Open {
+                link.end = CountedEnd::of(successor(disk, link.header.number)?);
+            }
+        }
     }
 }
 

@@ -127,7 +127,7 @@ impl<'a> SnapshotReader<'a> {
 
     /// The records of the next batch; `None` where no whole one follows.
     pub fn next_batch(&mut self) -> Result<Option<&[u8]>, LogError> {
-        self.position.at = self.batches.position();
+        self.position.at = self.batches.position;
         let batch = self.batches.next_batch().map_err(|error| self.position.failed(error))?;
         Ok(batch.map(|batch| batch.records))
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use tidegate_core::Timestamp;
-use tidegate_log::{Disk, LogCounts, LogError, NotDurable, WaitDurable};
+use tidegate_log::{Disk, Level, LogCounts, LogError, NotDurable, WaitDurable};
 use tidegate_policy::policy::Durability;
 use tidegate_table::locks::lock;
 
@@ -24,7 +24,7 @@ use crate::plan::{Charge, Plan};
 use crate::store::block_on;
 use crate::transition::HoldItem;
 use edits::LoggedEdits;
-use recorder::Recorder;
+use recorder::{Recorder, level};
 use snapshot::SnapshotSchedule;
 
 pub use keys::{KeyNames, KeyNamesBound};
@@ -147,7 +147,7 @@ impl FileStore {
     }
 
     fn wait_durable(&self, durability: Durability) -> WaitDurable {
-        self.shared.recorder.wait_durable(durability)
+        self.shared.recorder.log.wait_durable(level(durability))
     }
 
     /// Whether no record with a text of this length is accepted.
@@ -201,11 +201,11 @@ impl FileStore {
                 other => return Deciding::Now(other.map(|it| it.decided)),
             };
         let undo = self.undo_of(plan, &decided, decisions);
-        let (recorder, durability) = (&self.shared.recorder, self.durability(plan));
+        let (log, level) = (&self.shared.recorder.log, level(self.durability(plan)));
         // A repeated request waits for the one that it repeats, which is anywhere before.
         let durable = match record {
-            Some(record) => recorder.wait_record(record, durability),
-            None => recorder.wait_durable(durability),
+            Some(record) => log.wait_record(record, level),
+            None => log.wait_durable(level),
         };
         let durable: Durable<'s> = Box::pin(self.durable_or_undone(durable, undo, times));
         Deciding::WhenDurable(decided, durable)
@@ -258,7 +258,7 @@ impl FileStoreInner {
     fn begin(&self) -> Result<(), OpenError> {
         let seed = Record::Seed(self.memory.hash().to_words());
         self.recorder.append(&seed, Durability::Fsync);
-        let durable = self.recorder.wait_durable(Durability::Fsync);
+        let durable = self.recorder.log.wait_durable(Level::Synced);
         block_on(Box::pin(durable)).map_err(|_| {
             let error = self.recorder.log.failure();
             let error = error.unwrap_or_else(|| Arc::new(io::Error::other("the write failed")));

@@ -14,8 +14,7 @@ use super::record::{
 };
 use crate::cycle::CycleClocks;
 use crate::history::History;
-use crate::plan::KeyAttributes;
-use crate::plan::KeyName;
+use crate::plan::{KeyAttributes, KeyName};
 use crate::store::HoldId;
 use crate::store::memory::{CachedResult, Hold, MemoryStore, NoSlotForState, StateImage, Width};
 

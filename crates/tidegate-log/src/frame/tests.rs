@@ -167,7 +167,7 @@ fn streamed(bytes: &[u8], at_once: usize) -> (Vec<(u64, Vec<u8>)>, u64, String) 
     while let Some(batch) = stream.next_batch().unwrap() {
         found.push((batch.number, batch.records.to_vec()));
     }
-    let position = stream.position();
+    let position = stream.position;
     (found, position, format!("{:?}", stream.ending().unwrap()))
 }
 
@@ -177,7 +177,7 @@ fn whole(bytes: &[u8]) -> (Vec<(u64, Vec<u8>)>, u64, String) {
     for batch in batches.by_ref() {
         found.push((batch.number, batch.records.to_vec()));
     }
-    (found, 64 + batches.position() as u64, format!("{:?}", batches.ending()))
+    (found, 64 + batches.position as u64, format!("{:?}", batches.ending()))
 }
 
 #[test]

@@ -64,19 +64,19 @@ pub(super) struct Waiter {
 #[derive(Debug)]
 pub struct WaitDurable {
     shared: Arc<LogInner>,
-    record: u64,
-    level: Level,
-    /// Its number among the waiters, and how many outages there were when it became one.
-    waiter: Option<(u64, u64)>,
+    goal: DurabilityGoal,
+    /// Its number, once it is among the waiters.
+    waiter: Option<u64>,
 }
 
 impl WaitDurable {
     pub(super) fn new(shared: &Arc<LogInner>, record: u64, level: Level) -> Self {
-        Self { shared: Arc::clone(shared), record, level, waiter: None }
+        let goal = DurabilityGoal { record, level, outages: 0 };
+        Self { shared: Arc::clone(shared), goal, waiter: None }
     }
 
     fn is_reached(&self) -> bool {
-        self.shared.progress.reached(self.level) >= self.record
+        self.shared.progress.reached(self.goal.level) >= self.goal.record
     }
 }
 
@@ -93,16 +93,18 @@ impl Future for WaitDurable {
         let mut waker = context.waker().clone();
         let shared = Arc::clone(&self.shared);
         let mut state = lock(&shared.state);
-        let outages = self.waiter.map_or(state.outages, |(_, outages)| outages);
-        let goal = DurabilityGoal { record: self.record, level: self.level, outages };
+        if self.waiter.is_none() {
+            self.goal.outages = state.outages;
+        }
+        let goal = self.goal;
         if let Some(outcome) = shared.outcome(&state, &goal) {
             return Poll::Ready(outcome);
         }
-        let known = self.waiter.and_then(|(number, _)| state.waiter(number));
+        let known = self.waiter.and_then(|number| state.waiter(number));
         match known {
             Some(index) => std::mem::swap(&mut state.waiting[index].waker, &mut waker),
             None => {
-                self.waiter = Some((state.add_waiter(goal, waker), outages));
+                self.waiter = Some(state.add_waiter(goal, waker));
                 // Records that were accepted with a lower level have to reach this one, too.
                 state.request(&goal);
                 if state.wanted.is_some() {
@@ -128,7 +130,7 @@ impl std::error::Error for NotDurable {}
 
 impl Drop for WaitDurable {
     fn drop(&mut self) {
-        let Some((number, _)) = self.waiter else { return };
+        let Some(number) = self.waiter else { return };
         let mut state = lock(&self.shared.state);
         let waiter = state.waiter(number).map(|index| state.waiting.remove(index));
         drop(state);

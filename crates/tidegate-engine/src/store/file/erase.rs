@@ -19,8 +19,7 @@ use super::{FileStore, FileStoreInner, OpenError};
 use crate::cycle::Times;
 use crate::store::block_on;
 use crate::store::memory::CachedResult;
-use crate::store::record::{ByteReader, ByteWriter};
-use crate::store::record::{KeyRecord, Record};
+use crate::store::record::{ByteReader, ByteWriter, KeyRecord, Record};
 
 impl FileStore {
     /// Erases the names of all keys in which an attribute has a value; returns how many. The same
@@ -65,8 +64,7 @@ impl FileStoreInner {
         self.recorder.append(&Record::Erased { at: times.now, keys }, Durability::Fsync);
         // The snapshot has none of them, and no later segment does.
         self.take_snapshot().map_err(erasing_failed)?;
-        finish_erasing(&*self.disk, |batch| blanked(batch, found))?;
-        Ok(())
+        Ok(finish_erasing(&*self.disk, |batch| blanked(batch, found))?)
     }
 }
 

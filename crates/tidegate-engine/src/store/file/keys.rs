@@ -22,9 +22,9 @@ use crate::store::replay::{Background, HASHED, Threads};
 /// name is lost.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    by_hash: KnownKeys,
-    /// Every rule that has had a key.
-    rules: Vec<RuleName>,
+    pub(super) by_hash: KnownKeys,
+    /// Every rule that has had a key, by its number.
+    pub(super) rules: Vec<RuleName>,
     rule_numbers: HashMap<RuleName, u32>,
     /// The rule that was last looked up: it often is the next one, too.
     last_rule: u32,
@@ -71,7 +71,7 @@ impl Keys {
     /// Assigns a number to a key.
     pub(super) fn add(&mut self, hash: u64, name: &KeyName) -> u64 {
         let number = self.last + 1;
-        let rule = self.rule((name.rule.domain(), name.rule.name()));
+        let rule = self.rule(name.rule.domain(), name.rule.name());
         self.by_hash.insert(hash, KnownKey { number, rule });
         self.last = number;
         number
@@ -82,7 +82,7 @@ impl Keys {
     }
 
     /// The number of a rule.
-    fn rule(&mut self, (domain, name): (&str, &str)) -> u32 {
+    fn rule(&mut self, domain: &str, name: &str) -> u32 {
         if let Some((last_domain, last_name)) = self.rules.get(self.last_rule as usize)
             && (&**last_domain, &**last_name) == (domain, name)
         {
@@ -96,16 +96,6 @@ impl Keys {
         }
         self.last_rule = number;
         number
-    }
-
-    /// All keys, by hash.
-    pub(super) fn known(&self) -> KnownKeys {
-        self.by_hash.clone()
-    }
-
-    /// The domains and names of rules, by their numbers.
-    pub(super) fn rules(&self) -> Vec<RuleName> {
-        self.rules.clone()
     }
 }
 
@@ -126,8 +116,8 @@ impl LoadingKeys {
     }
 
     /// The number of a rule, for its keys.
-    pub(super) fn rule(&mut self, domain_and_name: (&str, &str)) -> u32 {
-        self.keys.rule(domain_and_name)
+    pub(super) fn rule(&mut self, domain: &str, name: &str) -> u32 {
+        self.keys.rule(domain, name)
     }
 
     /// Adds a key with its number.

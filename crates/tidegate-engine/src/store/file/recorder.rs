@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use tidegate_core::Timestamp;
-use tidegate_log::{Level, Log, WaitDurable};
+use tidegate_log::{Level, Log};
 use tidegate_policy::policy::Durability;
 use tidegate_table::locks::lock;
 
@@ -11,8 +11,7 @@ use super::keys::{Keys, logged_name};
 use crate::store::memory::{
     CachedResult, Hold, HoldTables, JournalEntry, LimitsChange, MemoryStore, Sink, Width,
 };
-use crate::store::record::ByteWriter;
-use crate::store::record::{ActionsRecord, KeyRecord, KeyedAction, Record, RuleImage};
+use crate::store::record::{ActionsRecord, ByteWriter, KeyRecord, KeyedAction, Record, RuleImage};
 
 /// Writes changes in memory to the log.
 #[derive(Debug)]
@@ -29,16 +28,6 @@ impl Recorder {
     /// Writes one record.
     pub(super) fn append(&self, record: &Record, durability: Durability) {
         self.log.append(&record.to_bytes(), level(durability));
-    }
-
-    /// Resolves when everything accepted so far is durable.
-    pub(super) fn wait_durable(&self, durability: Durability) -> WaitDurable {
-        self.log.wait_durable(level(durability))
-    }
-
-    /// Resolves when a record and all before it are durable.
-    pub(super) fn wait_record(&self, record: u64, durability: Durability) -> WaitDurable {
-        self.log.wait_record(record, level(durability))
     }
 
     /// A hold as it is written: with numbers for keys, and only the items of durable rules.
@@ -121,7 +110,7 @@ impl Sink for Recorder {
 }
 
 /// How far a record has to be on its way to the disk.
-const fn level(durability: Durability) -> Level {
+pub(super) const fn level(durability: Durability) -> Level {
     match durability {
         Durability::Memory => Level::Accepted,
         Durability::Flush => Level::Written,

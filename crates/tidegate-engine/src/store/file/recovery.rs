@@ -120,7 +120,7 @@ impl FileReplay {
         records.byte()?;
         let key = KeyHead::read(records)?;
         if !key.is_erased {
-            let rule = self.keys.rule((key.domain, key.rule));
+            let rule = self.keys.rule(key.domain, key.rule);
             self.add_key(key.number, key.hash, rule);
         }
         Ok(())
@@ -135,7 +135,7 @@ impl FileReplay {
     /// Applies the numbers and hashes of keys of a rule.
     fn apply_keys(&mut self, records: &mut ByteReader<'_>) -> Result<(), Malformed> {
         records.byte()?;
-        let rule = self.keys.rule((records.text()?, records.text()?));
+        let rule = self.keys.rule(records.text()?, records.text()?);
         for _ in 0..records.count()? {
             let (number, hash) = (records.number()?, records.word()?);
             self.add_key(number, hash, rule);
@@ -146,7 +146,7 @@ impl FileReplay {
     /// Applies the numbers, hashes and states of keys of a rule.
     fn apply_states(&mut self, records: &mut ByteReader<'_>) -> Result<(), Malformed> {
         records.byte()?;
-        let rule = self.keys.rule((records.text()?, records.text()?));
+        let rule = self.keys.rule(records.text()?, records.text()?);
         for _ in 0..records.count()? {
             let (number, hash) = (records.number()?, records.word()?);
             self.add_key(number, hash, rule);

@@ -8,8 +8,8 @@ use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use tidegate_core::Timestamp;
-use tidegate_log::SnapshotWriter;
-use tidegate_policy::policy::{Durability, RuleId};
+use tidegate_log::{Level, SnapshotWriter};
+use tidegate_policy::policy::RuleId;
 use tidegate_table::locks::lock;
 
 use super::FileStoreInner;
@@ -31,7 +31,7 @@ impl FileStoreInner {
         self.write_states(&mut file)?;
         self.write_hold_tables(&mut file)?;
         // What the snapshot has must be durable in the log, too, before the snapshot counts.
-        let durable = self.recorder.wait_durable(Durability::Fsync);
+        let durable = self.recorder.log.wait_durable(Level::Synced);
         block_on(Box::pin(durable)).map_err(|lost| io::Error::other(Outage::from(lost)))?;
         file.queue(&Record::End { records: file.count() }.to_bytes());
         file.finish()
@@ -54,7 +54,7 @@ impl FileStoreInner {
         // Recording locks the keys first and then a line, so the keys must not be locked here while
         // a line is locked.
         let keys = lock(&self.recorder.keys);
-        let (mut known, rules) = (keys.known(), keys.rules());
+        let (mut known, rules) = (keys.by_hash.clone(), keys.rules.clone());
         drop(keys);
         let mut states = StatesByRule::new(&rules);
         self.memory.for_each_image(|hash, image| {
