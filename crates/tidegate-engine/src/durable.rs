@@ -34,10 +34,12 @@ use crate::store::{Answer, Outage};
 
 pub use crate::plan::KeyName;
 pub use crate::store::file::{
-    Booking, CheckReport, Disk, DiskFile, EntryKind, FileIdentity, FileOptions, FileStore, Filter,
-    Folder, KeyNames, KeyNamesBound, Ledger, LedgerEntries, LedgerEntry, LogCounts, NamedFile,
-    OpenError, ReadableTotals, RepairAction, Totals, TotalsBy, Transfer, check, check_on, repair,
-    repair_on,
+    Booking, CheckReport, EntryKind, FileOptions, FileStore, Filter, KeyNames, KeyNamesBound,
+    Ledger, LedgerEntries, LedgerEntry, OpenError, ReadableTotals, Totals, TotalsBy, Transfer,
+    check, check_on, repair, repair_on,
+};
+pub use tidegate_log::{
+    Disk, DiskFile, FileIdentity, Folder, LogCounts, LogError, NamedFile, RepairAction,
 };
 
 /// What only a store on disk has.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use tidegate_core::Timestamp;
+use tidegate_log::{Disk, Level, LogCounts, LogError, NotDurable, WaitDurable};
 use tidegate_policy::policy::Durability;
 use tidegate_table::locks::lock;
 
@@ -23,41 +24,25 @@ use crate::plan::{Charge, Plan};
 use crate::store::block_on;
 use crate::transition::HoldItem;
 use edits::LoggedEdits;
-use log::WaitDurable;
-use recorder::Recorder;
-use schedule::SnapshotSchedule;
+use recorder::{Recorder, level};
+use snapshot::SnapshotSchedule;
 
-pub use disk::{Disk, DiskFile, FileIdentity, Folder, NamedFile};
-pub use error::OpenError;
-pub use key_names::{KeyNames, KeyNamesBound};
+pub use keys::{KeyNames, KeyNamesBound};
 pub use ledger::{Booking, EntryKind, Filter, Ledger, LedgerEntries, LedgerEntry, Transfer};
-pub use log::LogCounts;
-pub use options::FileOptions;
-pub use repair::{CheckReport, RepairAction, check, check_on, repair, repair_on};
+pub use options::{FileOptions, OpenError};
+pub use repair::{CheckReport, check, check_on, repair, repair_on};
 pub use totals::{ReadableTotals, Totals, TotalsBy};
 
-mod disk;
 mod edits;
 mod erase;
-mod error;
-mod frame;
-mod key_names;
 mod keys;
 mod ledger;
-mod log;
-mod marker;
-mod names;
 mod options;
-mod reader;
 mod recorder;
 mod recovery;
 mod repair;
-mod schedule;
-mod segments;
 mod snapshot;
-mod stream;
 mod totals;
-mod writer;
 
 /// Stores states in a folder, with a copy in memory for decisions.
 ///
@@ -108,10 +93,7 @@ impl FileStore {
     /// as soon as something has to be written.
     #[must_use]
     pub fn failure(&self) -> Option<Arc<io::Error>> {
-        let (log, disk) = (&self.shared.recorder.log, &self.shared.disk);
-        // It may be growing, or be done: only the writer knows how long it is.
-        let file = log.file().map(|file| NamedFile { least_len: 0, ..file });
-        log.failure().or_else(|| disk.verify(file.as_ref()).err().map(Arc::new))
+        self.shared.recorder.log.failure()
     }
 
     /// The last error of the disk, also after the outage. [`counts`](Self::counts) has how many
@@ -155,16 +137,17 @@ impl FileStore {
         }
         let record = Record::Note { at: times.now, domain: domain.into(), text: text.into() };
         self.shared.recorder.append(&record, Durability::Fsync);
-        Answer::Pending(Box::pin(self.wait_durable(Durability::Fsync)))
+        self.sync()
     }
 
     /// Makes everything so far durable.
     pub(crate) fn sync(&self) -> Answer<Result<(), Outage>> {
-        Answer::Pending(Box::pin(self.wait_durable(Durability::Fsync)))
+        let durable = self.wait_durable(Durability::Fsync);
+        Answer::Pending(Box::pin(async move { Ok(durable.await?) }))
     }
 
     fn wait_durable(&self, durability: Durability) -> WaitDurable {
-        self.shared.recorder.log.wait_durable(durability)
+        self.shared.recorder.log.wait_durable(level(durability))
     }
 
     /// Whether no record with a text of this length is accepted.
@@ -202,15 +185,15 @@ impl FileStore {
             other => return Deciding::Now(other, None),
         };
         let undo = self.undo_of(plan, &decided, decisions);
-        let (log, durability) = (&self.shared.recorder.log, self.durability(plan));
+        let (log, level) = (&self.shared.recorder.log, level(self.durability(plan)));
         // A repeated request waits for the one that it repeats, which is anywhere before.
         let durable = match decided.record {
-            Some(record) => log.wait_record(record, durability),
-            None => log.wait_durable(durability),
+            Some(record) => log.wait_record(record, level),
+            None => log.wait_durable(level),
         };
         let store = Arc::clone(&self.shared);
         let durable: Durable = Box::pin(async move {
-            let synced = durable.await;
+            let synced = durable.await.map_err(Outage::from);
             if synced.is_err() {
                 store.memory.undo(&undo, times);
             }
@@ -245,6 +228,12 @@ impl FileStore {
     }
 }
 
+impl From<NotDurable> for Outage {
+    fn from(_: NotDurable) -> Self {
+        Self::Unavailable
+    }
+}
+
 impl Drop for FileStore {
     fn drop(&mut self) {
         self.shared.growth.close();
@@ -260,11 +249,11 @@ impl FileStoreInner {
     fn begin(&self) -> Result<(), OpenError> {
         let seed = Record::Seed(self.memory.hash().to_words());
         self.recorder.append(&seed, Durability::Fsync);
-        let durable = self.recorder.log.wait_durable(Durability::Fsync);
+        let durable = self.recorder.log.wait_durable(Level::Synced);
         block_on(Box::pin(durable)).map_err(|_| {
             let error = self.recorder.log.failure();
             let error = error.unwrap_or_else(|| Arc::new(io::Error::other("the write failed")));
-            OpenError::Disk { doing: "begin the log".into(), error }
+            LogError::Disk { doing: "begin the log".into(), error }.into()
         })
     }
 
@@ -302,7 +291,7 @@ impl FileStore {
             Ok(done) => {
                 let durable = self.wait_durable(durability);
                 Answer::Pending(Box::pin(async move {
-                    durable.await?;
+                    durable.await.map_err(Outage::from)?;
                     Ok(done)
                 }))
             }
@@ -326,7 +315,7 @@ impl FileStore {
         let edit = edits.edit(overlay, changes);
         self.shared.recorder.append(&Record::Edit(Box::new(edit)), Durability::Fsync);
         drop(edits);
-        block_on(Box::pin(self.wait_durable(Durability::Fsync)))
+        Ok(block_on(Box::pin(self.wait_durable(Durability::Fsync)))?)
     }
 
     pub(super) fn stored_edits(&self) -> StoredEdits {

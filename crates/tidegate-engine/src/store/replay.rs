@@ -14,18 +14,13 @@ use super::record::{
 };
 use crate::cycle::CycleClocks;
 use crate::history::History;
-use crate::plan::KeyAttributes;
-use crate::plan::KeyName;
+use crate::plan::{KeyAttributes, KeyName};
 use crate::store::HoldId;
-use crate::store::memory::{CachedResult, Hold, MemoryStore, NoSlotForState, StateImage};
-use numbers::NumberedHashes;
-use slots::Slots;
+use crate::store::memory::{CachedResult, Hold, MemoryStore, NoSlotForState, StateImage, Width};
 
 pub(super) use background::{Background, Threads};
 
 mod background;
-mod numbers;
-mod slots;
 
 /// A store that is put together from records.
 ///
@@ -224,6 +219,123 @@ impl Replay {
     }
 }
 
+/// The hashes of keys, by number.
+///
+/// A file store counts its keys upwards, so most numbers are an index into a list. A number that is
+/// large for how many keys there are is in a map: those of a store whose keys come and go, and those
+/// of a snapshot in memory, which has hashes for numbers.
+#[derive(Debug, Default)]
+struct NumberedHashes {
+    /// By number; 0, which is no key's hash, where there is none.
+    listed: Vec<u64>,
+    mapped: HashMap<u64, u64, Mixing>,
+    /// How many were inserted. It never decreases, so a number that was once small enough for the
+    /// list stays so.
+    inserted: usize,
+}
+
+impl NumberedHashes {
+    fn insert(&mut self, number: u64, hash: u64) {
+        self.inserted += 1;
+        let most = SLACK + SPREAD * self.inserted;
+        match usize::try_from(number) {
+            Ok(index) if index < most => {
+                if index >= self.listed.len() {
+                    self.listed.resize(index + 1, 0);
+                }
+                self.listed[index] = hash;
+            }
+            _ => {
+                self.mapped.insert(number, hash);
+            }
+        }
+    }
+
+    fn get(&self, number: u64) -> Option<u64> {
+        let listed = usize::try_from(number).ok().and_then(|index| self.listed.get(index));
+        match listed {
+            Some(hash) if *hash != 0 => Some(*hash),
+            _ => self.mapped.get(&number).copied(),
+        }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<u64> {
+        let found = self.get(number);
+        self.mapped.remove(&number);
+        let index = usize::try_from(number).ok();
+        if let Some(hash) = index.and_then(|index| self.listed.get_mut(index)) {
+            *hash = 0;
+        }
+        found
+    }
+}
+
+/// The slots of a store that is put together.
+#[derive(Debug)]
+struct Slots {
+    memory: Arc<MemoryStore>,
+    /// States that have no slot, by hash: keys may be idle by the end.
+    left_over: HashMap<u64, StateImage, Mixing>,
+    /// Whether there were states of either width.
+    has_narrow: bool,
+    has_wide: bool,
+}
+
+impl Slots {
+    fn new(memory: Arc<MemoryStore>) -> Self {
+        Self { memory, left_over: HashMap::default(), has_narrow: false, has_wide: false }
+    }
+
+    /// Sets or removes the states of keys, in this order.
+    fn store_all(&mut self, states: &mut Vec<(u64, Option<StateImage>)>) {
+        // Most of the time would be spent on waiting for memory otherwise.
+        (0..AHEAD).for_each(|index| self.prefetch(states.get(index)));
+        for index in 0..states.len() {
+            self.prefetch(states.get(index + AHEAD));
+            let (hash, image) = states[index];
+            self.store(hash, image);
+        }
+        states.clear();
+    }
+
+    /// Begins to load the line of a state.
+    fn prefetch(&self, state: Option<&(u64, Option<StateImage>)>) {
+        if let Some((hash, Some(image))) = state {
+            self.memory.prefetch(*hash, image);
+        }
+    }
+
+    fn store(&mut self, hash: u64, image: Option<StateImage>) {
+        if !self.left_over.is_empty() {
+            self.left_over.remove(&hash);
+        }
+        let (is_narrow, is_wide) =
+            image.map_or((false, false), |image| (image.is_narrow(), !image.is_narrow()));
+        // A key has one state: an older one may be of another width.
+        if self.has_narrow && !is_narrow {
+            self.memory.remove_image(hash, Width::Narrow);
+        }
+        if self.has_wide && !is_wide {
+            self.memory.remove_image(hash, Width::Wide);
+        }
+        self.has_narrow |= is_narrow;
+        self.has_wide |= is_wide;
+        if let Some(image) = image
+            && self.memory.restore_beside((hash, image)).is_err()
+        {
+            self.left_over.insert(hash, image);
+        }
+    }
+
+    /// The store, and the states that have no slot. Nothing else may refer to the store.
+    fn into_parts(self) -> (MemoryStore, HashMap<u64, StateImage, Mixing>) {
+        let Some(memory) = Arc::into_inner(self.memory) else {
+            unreachable!("the replay has dropped its reference");
+        };
+        (memory, self.left_over)
+    }
+}
+
 /// The attributes of a key by its name. An address has the length of its network there. Those of a
 /// name with a hash are not known.
 fn attributes_of(name: KeyName) -> Arc<KeyAttributes> {
@@ -244,3 +356,16 @@ fn attributes_of(name: KeyName) -> Arc<KeyAttributes> {
 
 /// What the hash of a long value begins with; 64 hexadecimal digits follow.
 pub(super) const HASHED: &str = "sha256:";
+
+/// The list may have so many entries for each key. Keys of a snapshot come in any order, and only an
+/// eighth of them are too large for it when they come.
+const SPREAD: usize = 4;
+
+/// And so many beside.
+const SLACK: usize = 1_024;
+
+/// How many states ahead of the one that is stored a line is loaded.
+const AHEAD: usize = 16;
+
+#[cfg(test)]
+mod tests;

@@ -162,18 +162,9 @@ impl CrashDisk {
     /// durable than it was.
     #[must_use]
     pub fn kill(&self) -> Self {
-        let before = lock(&self.state).clone();
-        let (calls, distrusted_syncs) = (0, 0);
-        let (faults, dead_from, is_full, is_paused) = (BTreeMap::new(), None, false, false);
-        Self::of(DiskState {
-            calls,
-            faults,
-            dead_from,
-            is_full,
-            is_paused,
-            distrusted_syncs,
-            ..before
-        })
+        let DiskState { files, names, safe_names, renamings, dice, .. } = lock(&self.state).clone();
+        let now = DiskState { files, names, safe_names, renamings, dice, ..DiskState::default() };
+        Self::of(now)
     }
 
     /// The contents of all files, by their names.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidegate::HoldId;
-use tidegate::durable::{FileOptions, OpenError};
+use tidegate::durable::{FileOptions, LogError, OpenError};
 use tidegate::testing::{CrashDisk, Dice};
 
 use script::Story;
@@ -65,7 +65,7 @@ impl Run {
                 self.acknowledged = std::mem::take(&mut world.holds);
                 under_way
             }
-            Err(OpenError::Disk { .. }) if disk.is_dead() => None,
+            Err(OpenError::Log(LogError::Disk { .. })) if disk.is_dead() => None,
             Err(error) => panic!("{error}"),
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidegate::durable::{self, Disk, FileOptions, Filter, Ledger, OpenError, TotalsBy};
+use tidegate::durable::{self, Disk, FileOptions, Filter, Ledger, LogError, OpenError, TotalsBy};
 use tidegate::policy::Policy;
 use tidegate::testing::CrashDisk;
 use tidegate::{Engine, ManualClock, Request, Timestamp};
@@ -100,7 +100,7 @@ fn a_log_that_was_cut_short_is_refused_wherever_it_was_cut() {
             let what = format!("{newest} cut at {len} of {}", whole[&newest].len());
             match open(&CrashDisk::with_contents(cut.clone()), size) {
                 Ok(engine) => assert_eq!(used(&engine), 25, "{what}"),
-                Err(OpenError::Damaged { file, at, .. }) => {
+                Err(OpenError::Log(LogError::Damaged { file, at, .. })) => {
                     assert_eq!(file, newest, "{what}");
                     assert!(at < len as u64 + 8, "{what}: {at}");
                     let report = durable::check_on(&(Arc::new(CrashDisk::with_contents(cut)) as _));
@@ -120,7 +120,7 @@ fn a_missing_newest_segment_is_refused() {
         assert!(logs(&lost).len() > 1);
         lost.remove(&newest);
         let error = open(&CrashDisk::with_contents(lost.clone()), size).unwrap_err();
-        assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+        assert!(matches!(error, OpenError::Log(LogError::Damaged { .. })), "{error}");
         let left = used_after_repair(lost, size, &format!("{newest} is gone"));
         assert!(left > 0, "{left}");
     }
@@ -154,8 +154,9 @@ fn a_repair_of_any_flipped_bit_loses_one_batch_at_most() {
                 damaged.get_mut(&name).unwrap()[at] ^= 1 << (at % 8);
                 let report =
                     durable::check_on(&(Arc::new(CrashDisk::with_contents(damaged.clone())) as _));
-                let is_refused =
-                    |error: &Option<OpenError>| matches!(error, Some(OpenError::Damaged { .. }));
+                let is_refused = |error: &Option<OpenError>| {
+                    matches!(error, Some(OpenError::Log(LogError::Damaged { .. })))
+                };
                 if !is_refused(&report.start) && !is_refused(&report.ledger) {
                     continue;
                 }

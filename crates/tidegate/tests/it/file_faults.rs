@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::durable::{FileOptions, OpenError};
+use tidegate::durable::{FileOptions, LogError, OpenError};
 use tidegate::policy::Policy;
 use tidegate::testing::{CrashDisk, Fault};
 use tidegate::{Engine, ManualClock, Report, Request, Timestamp};
@@ -59,7 +59,7 @@ fn one_failure_at_every_call_loses_nothing_and_charges_nothing() {
             disk.fail_call(call, fault);
             let engine = match open(&disk, "allow") {
                 Ok(engine) => engine,
-                Err(OpenError::Disk { .. }) => open(&disk, "allow").unwrap(),
+                Err(OpenError::Log(LogError::Disk { .. })) => open(&disk, "allow").unwrap(),
                 Err(error) => panic!("{error}"),
             };
             // A slow thread may see only that the write was repeated, and no outage.
@@ -165,11 +165,11 @@ fn is_found(contents: BTreeMap<String, Vec<u8>>, what: &str) -> bool {
             assert!(used(&engine) >= 24, "{what}: {}", used(&engine));
             false
         }
-        Err(OpenError::Damaged { file, .. }) => {
+        Err(OpenError::Log(LogError::Damaged { file, .. })) => {
             assert!(contents.contains_key(&file), "{what}: {file}");
             true
         }
-        Err(OpenError::Version { .. }) => true,
+        Err(OpenError::Log(LogError::Version { .. })) => true,
         Err(error) => panic!("{what}: {error}"),
     }
 }
@@ -186,7 +186,7 @@ fn foreign_files_are_ignored_and_other_versions_rejected() {
     let mut future = closed(1, 2_000);
     future.get_mut("0000000001.log").unwrap()[16] = 99;
     let error = open(&CrashDisk::with_contents(future), "allow").unwrap_err();
-    assert!(matches!(error, OpenError::Version { version: 99, .. }), "{error}");
+    assert!(matches!(error, OpenError::Log(LogError::Version { version: 99, .. })), "{error}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidegate::durable::{self, FileOptions, OpenError, RepairAction};
+use tidegate::durable::{self, FileOptions, LogError, OpenError, RepairAction};
 use tidegate::policy::Policy;
 use tidegate::{Engine, ManualClock, Report, Request, Timestamp};
 
@@ -145,7 +145,7 @@ fn a_log_that_is_emptied_while_in_use_is_an_outage() {
     let failure = engine.file_store().unwrap().failure().unwrap().to_string();
     assert!(failure.contains("0000000001.log was cut short"), "{failure}");
     drop(engine);
-    assert!(matches!(open(&state), Err(OpenError::Damaged { .. })));
+    assert!(matches!(open(&state), Err(OpenError::Log(LogError::Damaged { .. }))));
 }
 
 #[test]
@@ -157,8 +157,8 @@ fn a_removed_lock_lets_no_other_process_in() {
             fs::write(state.join("lock"), "1\n").unwrap();
         }
         let error = open(&state).unwrap_err();
-        assert!(matches!(error, OpenError::InUse { .. }), "{error}");
-        assert!(matches!(durable::repair(&state), Err(OpenError::InUse { .. })));
+        assert!(matches!(error, OpenError::Log(LogError::InUse { .. })), "{error}");
+        assert!(matches!(durable::repair(&state), Err(OpenError::Log(LogError::InUse { .. }))));
         assert_refused(&engine, if is_emptied { "lock was replaced" } else { "lock was removed" });
         drop(engine);
         assert_eq!(used(&open(&state).unwrap()), 3);
@@ -254,7 +254,7 @@ fn a_folder_whose_files_were_removed_does_not_count_as_new() {
         let before = contents(&state);
         for _ in 0..2 {
             let error = open(&state).unwrap_err();
-            assert!(matches!(error, OpenError::LogMissing), "{error}");
+            assert!(matches!(error, OpenError::Log(LogError::Missing)), "{error}");
             assert!(error.to_string().contains("repair"), "{error}");
         }
         let names = |files: &[(String, Vec<u8>)]| -> Vec<String> {
@@ -262,8 +262,8 @@ fn a_folder_whose_files_were_removed_does_not_count_as_new() {
         };
         assert_eq!(names(&contents(&state)), names(&before), "nothing was begun");
         let report = durable::check(&state).unwrap();
-        assert!(matches!(report.start, Some(OpenError::LogMissing)), "{report:?}");
-        assert!(matches!(report.ledger, Some(OpenError::LogMissing)), "{report:?}");
+        assert!(matches!(report.start, Some(OpenError::Log(LogError::Missing))), "{report:?}");
+        assert!(matches!(report.ledger, Some(OpenError::Log(LogError::Missing))), "{report:?}");
         assert_eq!(durable::repair(&state).unwrap(), [RepairAction::StartsAnew]);
         let engine = open(&state).unwrap();
         assert_eq!(used(&engine), 0);
@@ -283,5 +283,5 @@ fn a_ledger_without_a_marker_gets_one() {
         fs::remove_file(state.join(name)).unwrap();
     }
     let error = open(&state).unwrap_err();
-    assert!(matches!(error, OpenError::LogMissing), "{error}");
+    assert!(matches!(error, OpenError::Log(LogError::Missing)), "{error}");
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::{env, fs, process, thread};
 
-use tidegate::durable::{FileOptions, OpenError};
+use tidegate::durable::{FileOptions, LogError, OpenError};
 use tidegate::policy::Policy;
 use tidegate::testing::Dice;
 use tidegate::{Engine, ManualClock, Request, Timestamp};
@@ -105,7 +105,7 @@ fn acknowledged_operations_survive_kill_9() {
         if cycle == 0 {
             let error = open(&folder.0).unwrap_err();
             let text = error.to_string();
-            assert!(matches!(error, OpenError::InUse { .. }), "{text}");
+            assert!(matches!(error, OpenError::Log(LogError::InUse { .. })), "{text}");
             assert!(text.contains(&child.id().to_string()), "{text}");
         }
         child.kill().unwrap();

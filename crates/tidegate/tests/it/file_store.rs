@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate::durable::{
-    self, EntryKind, FileOptions, FileStore, Filter, Ledger, OpenError, RepairAction, Transfer,
+    self, EntryKind, FileOptions, FileStore, Filter, Ledger, LogError, OpenError, RepairAction,
+    Transfer,
 };
 use tidegate::policy::{Durability, Policy, RuleId};
 use tidegate::{Ban, Commit, Engine, ManualClock, Refund, Request, SettleError, Timestamp};
@@ -412,7 +413,7 @@ fn one_process_at_a_time_locks_the_folder() {
     let (folder, clock) = (TempFolder::new("lock"), ManualClock::default());
     let _desk = folder.open(QUOTA, &clock);
     let error = FileStore::open(folder.path()).unwrap_err();
-    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    assert!(matches!(error, OpenError::Log(LogError::InUse { .. })), "{error}");
     let (text, process) = (error.to_string(), std::process::id().to_string());
     assert!(text.contains("is in use") && text.contains(&process), "{text}");
 }
@@ -436,7 +437,7 @@ fn damage_stops_the_start_and_can_be_repaired() {
     bytes[at + 30] ^= 1;
     std::fs::write(&file, &bytes).unwrap();
     let error = FileStore::open(folder.path()).unwrap_err();
-    let OpenError::Damaged { at: reported, .. } = &error else { panic!("{error}") };
+    let OpenError::Log(LogError::Damaged { at: reported, .. }) = &error else { panic!("{error}") };
     assert_eq!(*reported, at as u64);
     assert!(error.to_string().contains("tidegate ledger FOLDER repair"), "{error}");
     assert!(durable::check(folder.path()).unwrap().start.is_some());
@@ -557,10 +558,19 @@ fn segments_with_a_wrong_order_are_reported() {
         std::fs::write(folder.path().join(format!("{number:010}.log")), bytes).unwrap();
         FileStore::open(folder.path()).map(drop)
     };
-    assert!(matches!(header(1, 1), Err(OpenError::Damaged { .. })), "it follows itself");
-    assert!(matches!(header(3, 7), Err(OpenError::Damaged { .. })), "it follows a later one");
+    assert!(
+        matches!(header(1, 1), Err(OpenError::Log(LogError::Damaged { .. }))),
+        "it follows itself"
+    );
+    assert!(
+        matches!(header(3, 7), Err(OpenError::Log(LogError::Damaged { .. }))),
+        "it follows a later one"
+    );
     let unknown = header(u64::MAX, 0);
-    assert!(matches!(unknown, Err(OpenError::LogMissing)), "no log is that long, so it is none");
+    assert!(
+        matches!(unknown, Err(OpenError::Log(LogError::Missing))),
+        "no log is that long, so it is none"
+    );
 }
 
 /// One bit at a time: not fast, and not the code that it checks.

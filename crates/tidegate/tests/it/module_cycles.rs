@@ -12,12 +12,13 @@ use tokens::{Token, tokens};
 
 mod tokens;
 
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 14] = [
     "tidegate",
     "tidegate-cli",
     "tidegate-core",
     "tidegate-engine",
     "tidegate-listen",
+    "tidegate-log",
     "tidegate-policy",
     "tidegate-proto",
     "tidegate-redis",

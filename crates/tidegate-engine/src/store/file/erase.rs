@@ -8,21 +8,18 @@
 use std::collections::HashMap;
 use std::io;
 
-use crc32c::crc32c;
 use tidegate_core::Timestamp;
+use tidegate_log::{
+    Disk, LogError, Segments, begin_erasing, finish_erasing, remove_copies, unfinished_erasing,
+};
 use tidegate_policy::policy::Durability;
 
-use super::disk::Disk;
-use super::error::OpenError;
-use super::frame::{Batches, FileKind, frame};
 use super::keys::logged_value;
-use super::segments::Segments;
-use super::{FileStore, FileStoreInner};
+use super::{FileStore, FileStoreInner, OpenError};
 use crate::cycle::Times;
 use crate::store::block_on;
 use crate::store::memory::CachedResult;
-use crate::store::record::{ByteReader, ByteWriter};
-use crate::store::record::{KeyRecord, Record};
+use crate::store::record::{ByteReader, ByteWriter, KeyRecord, Record};
 
 impl FileStore {
     /// Erases the names of all keys in which an attribute has a value; returns how many. The same
@@ -38,11 +35,13 @@ impl FileStore {
         block_on(Box::pin(self.wait_durable(Durability::Fsync))).map_err(erasing_failed)?;
         let found = find_keys(&*self.shared.disk, is_named)?;
         if found.is_empty() {
-            self.shared.remove_copies(|bytes| contains(bytes, value.as_bytes()))?;
+            remove_copies(&*self.shared.disk, |bytes| contains(bytes, value.as_bytes()))?;
             return Ok(0);
         }
         let numbers: Vec<u64> = found.keys().copied().collect();
-        write_marker(&*self.shared.disk, &numbers).map_err(erasing_failed)?;
+        let mut out = ByteWriter::default();
+        out.list(numbers.iter(), |out, number| out.number(*number));
+        begin_erasing(&*self.shared.disk, &out.0)?;
         self.shared.erase_keys(&found, times)?;
         Ok(numbers.len() as u64)
     }
@@ -51,7 +50,8 @@ impl FileStore {
 impl FileStoreInner {
     /// Finishes what an earlier process had begun to erase.
     pub(super) fn finish_erasing(&self, times: Times) -> Result<(), OpenError> {
-        let Some(numbers) = read_marker(&*self.disk)? else { return Ok(()) };
+        let decode = |bytes: &[u8]| ByteReader(bytes).list(ByteReader::number);
+        let Some(numbers) = unfinished_erasing(&*self.disk, decode)? else { return Ok(()) };
         let found = find_keys(&*self.disk, |key| numbers.contains(&key.number))?;
         self.erase_keys(&found, times)
     }
@@ -64,61 +64,8 @@ impl FileStoreInner {
         self.recorder.append(&Record::Erased { at: times.now, keys }, Durability::Fsync);
         // The snapshot has none of them, and no later segment does.
         self.take_snapshot().map_err(erasing_failed)?;
-        let chain = Segments::read(&*self.disk, 0)?;
-        for link in chain.links() {
-            if link.end.len().is_some() {
-                let file = FileKind::Log.file_name(link.header.number);
-                blank_segment(&*self.disk, &file, link.header.first_batch, found)?;
-            }
-        }
-        self.remove_strays(&chain)?;
-        self.remove_copies(|_| true)?;
-        let disk = &*self.disk;
-        disk.remove(MARKER).and_then(|()| disk.sync_names()).map_err(erasing_failed)
+        Ok(finish_erasing(&*self.disk, |batch| blanked(batch, found))?)
     }
-}
-
-impl FileStoreInner {
-    /// Removes segments that do not count: they are never read, and may have names.
-    fn remove_strays(&self, chain: &Segments) -> Result<(), OpenError> {
-        let names = self.disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
-        let newest = chain.links().last().map_or(0, |link| link.header.number);
-        for name in names {
-            let number = FileKind::Log.number_of(&name).filter(|number| *number < newest);
-            let is_stray = |number: u64| chain.links().iter().all(|it| it.header.number != number);
-            if number.is_some_and(is_stray) {
-                self.disk.remove(&name).map_err(erasing_failed)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl FileStoreInner {
-    /// Removes what a repair kept of files, and unfinished files: they may have names, and damage
-    /// hides which.
-    fn remove_copies(&self, is_wanted: impl Fn(&[u8]) -> bool) -> Result<(), OpenError> {
-        let disk = &*self.disk;
-        let names = disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
-        let mut is_changed = false;
-        for name in names.iter().filter(|name| is_copy(name)) {
-            if is_wanted(&disk.read(name).map_err(erasing_failed)?) {
-                disk.remove(name).map_err(erasing_failed)?;
-                is_changed = true;
-            }
-        }
-        if is_changed { disk.sync_names().map_err(erasing_failed) } else { Ok(()) }
-    }
-}
-
-/// Whether a file is what a repair kept, or an unfinished one.
-fn is_copy(name: &str) -> bool {
-    let of_ledger = |name: &str| {
-        let number = FileKind::Log.number_of(name).or_else(|| FileKind::Snapshot.number_of(name));
-        number.is_some() || name == MARKER
-    };
-    let is_unfinished = ["segment.tmp", "snapshot.tmp", "repair.tmp", TEMPORARY].contains(&name);
-    is_unfinished || name.split_once(".damaged-").is_some_and(|(file, _)| of_ledger(file))
 }
 
 fn contains(bytes: &[u8], value: &[u8]) -> bool {
@@ -129,52 +76,17 @@ fn contains(bytes: &[u8], value: &[u8]) -> bool {
 fn find_keys(
     disk: &dyn Disk,
     matches: impl Fn(&KeyRecord) -> bool,
-) -> Result<HashMap<u64, u64>, OpenError> {
+) -> Result<HashMap<u64, u64>, LogError> {
     let mut found = HashMap::new();
-    Segments::read(disk, 0)?.for_each(disk, |records, position| {
-        if let Record::Key(key) = Record::read(records).map_err(|_| position.broken())?
-            && matches(&key)
-        {
-            found.insert(key.number, key.hash);
-        }
-        Ok(())
+    Segments::read(disk, None)?.for_each(disk, |batch| {
+        Record::each(batch, |record| match record {
+            Record::Key(key) if matches(&key) => {
+                found.insert(key.number, key.hash);
+            }
+            _ => {}
+        })
     })?;
     Ok(found)
-}
-
-/// Replaces a segment by a copy without the names of some keys.
-fn blank_segment(
-    disk: &dyn Disk,
-    file: &str,
-    first_batch: u64,
-    erased: &HashMap<u64, u64>,
-) -> Result<(), OpenError> {
-    let failed = |error| OpenError::disk(format!("rewrite {file}"), error);
-    let mut bytes = disk.read(file).map_err(failed)?;
-    let original = bytes.clone();
-    let mut batches = Batches::new(&original, first_batch);
-    let mut is_changed = false;
-    let mut at = batches.position();
-    while let Some(batch) = batches.next() {
-        if let Some(records) = blanked(batch.records, erased) {
-            let frame = frame(batch.number, batch.synced, &records);
-            bytes[at..at + frame.len()].copy_from_slice(&frame);
-            is_changed = true;
-        }
-        at = batches.position();
-    }
-    if !is_changed {
-        return Ok(());
-    }
-    let write = || -> io::Result<()> {
-        let _ = disk.remove(TEMPORARY);
-        let mut copy = disk.create(TEMPORARY)?;
-        copy.write_at(0, &bytes)?;
-        copy.sync()?;
-        disk.rename(TEMPORARY, file)?;
-        disk.sync_names()
-    };
-    write().map_err(failed)
 }
 
 /// The records of a batch without some names, at the same length; `None` if they have none of them.
@@ -232,42 +144,6 @@ fn blanked(records: &[u8], erased: &HashMap<u64, u64>) -> Option<Vec<u8>> {
     is_changed.then_some(out.0)
 }
 
-fn write_marker(disk: &dyn Disk, numbers: &[u64]) -> io::Result<()> {
-    let mut out = ByteWriter::default();
-    out.list(numbers.iter(), |out, number| out.number(*number));
-    let crc = crc32c(&out.0);
-    out.0.extend_from_slice(&crc.to_le_bytes());
-    let _ = disk.remove(TEMPORARY);
-    let mut file = disk.create(TEMPORARY)?;
-    file.write_at(0, &out.0)?;
-    file.sync()?;
-    disk.rename(TEMPORARY, MARKER)?;
-    disk.sync_names()
+fn erasing_failed(error: impl std::error::Error + Send + Sync + 'static) -> LogError {
+    LogError::disk("erase names", io::Error::other(error))
 }
-
-fn read_marker(disk: &dyn Disk) -> Result<Option<Vec<u64>>, OpenError> {
-    let names = disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
-    if !names.iter().any(|name| name == MARKER) {
-        return Ok(None);
-    }
-    let bytes =
-        disk.read(MARKER).map_err(|error| OpenError::disk(format!("read {MARKER}"), error))?;
-    let numbers = bytes
-        .split_last_chunk()
-        .filter(|(numbers, crc)| crc32c(numbers) == u32::from_le_bytes(**crc))
-        .and_then(|(numbers, _)| ByteReader(numbers).list(ByteReader::number).ok());
-    numbers.map(Some).ok_or_else(|| OpenError::Damaged {
-        file: MARKER.into(),
-        at: 0,
-        what: "it should list the names being erased",
-    })
-}
-
-fn erasing_failed(error: impl std::error::Error + Send + Sync + 'static) -> OpenError {
-    OpenError::disk("erase names", io::Error::other(error))
-}
-
-/// Lists what is being erased, until that is done.
-const MARKER: &str = "erasing";
-
-const TEMPORARY: &str = "erase.tmp";

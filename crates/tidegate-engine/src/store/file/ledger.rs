@@ -5,12 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidegate_core::Timestamp;
+use tidegate_log::{Disk, Folder, LogReader};
 use tidegate_policy::policy::RuleId;
 
-use super::disk::{Disk, Folder};
-use super::error::OpenError;
 use super::keys::logged_value;
-use super::reader::LogReader;
+use super::options::OpenError;
 use crate::edits::Change;
 use crate::plan::KeyName;
 use crate::store::HoldId;
@@ -161,10 +160,7 @@ pub struct Filter {
 impl Ledger {
     /// The ledger in a folder.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        let path = path.as_ref();
-        let folder = Folder::open_read_only(path)
-            .map_err(|error| OpenError::disk(format!("open {}", path.display()), error))?;
-        Ok(Self::on(Arc::new(folder)))
+        Ok(Self::on(Arc::new(Folder::open_read_only(path.as_ref())?)))
     }
 
     /// The ledger on another [`Disk`].
@@ -299,9 +295,10 @@ impl LedgerEntries {
     /// Reads the entries of one more batch; `false` at the end.
     fn read_batch(&mut self) -> Result<bool, OpenError> {
         let mut records = Vec::new();
-        let is_read = self.log.read_batch(|record| records.push(record));
+        let is_read =
+            self.log.read_batch(|batch| Record::each(batch, |record| records.push(record)));
         records.into_iter().for_each(|record| self.read_record(record));
-        is_read
+        Ok(is_read?)
     }
 
     fn read_record(&mut self, record: Record) {

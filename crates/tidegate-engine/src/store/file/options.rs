@@ -1,22 +1,18 @@
 //! How a file store is opened.
 
-use std::io;
+use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use tidegate_log::{Disk, Folder, Log, LogError, SegmentSizes, mark_begun};
 use tidegate_policy::StoreBounds;
 use tidegate_policy::policy::Durability;
 use tidegate_table::table::WhenFull;
 
-use super::disk::{Disk, Folder};
-use super::error::OpenError;
-use super::log::Log;
-use super::marker::mark_begun;
 use super::recorder::Recorder;
 use super::recovery::{Recovered, recover};
-use super::schedule::SnapshotSchedule;
-use super::writer::{SegmentSizes, SegmentWriter};
+use super::snapshot::SnapshotSchedule;
 use super::{FileStore, FileStoreInner};
 use crate::cycle::Times;
 
@@ -26,6 +22,8 @@ pub struct FileOptions {
     bounds: StoreBounds,
     least_durability: Durability,
     sizes: SegmentSizes,
+    /// A snapshot is taken after this many bytes of log.
+    snapshot_after_len: u64,
 }
 
 impl Default for FileOptions {
@@ -34,6 +32,7 @@ impl Default for FileOptions {
             bounds: StoreBounds::new(1 << 20, WhenFull::Share),
             least_durability: Durability::Memory,
             sizes: SegmentSizes::default(),
+            snapshot_after_len: 64 << 20,
         }
     }
 }
@@ -71,7 +70,7 @@ impl FileOptions {
     /// How many bytes of log precede a snapshot and a new segment. Default: 64 MiB.
     #[must_use]
     pub const fn snapshot_every(mut self, bytes: u64) -> Self {
-        (self.sizes.snapshot_after_len, self.sizes.segment_len) = (bytes, bytes);
+        (self.snapshot_after_len, self.sizes.segment_len) = (bytes, bytes);
         self
     }
 
@@ -84,18 +83,17 @@ impl FileOptions {
 
     /// Opens the store in a folder; an empty or missing one starts a new store.
     pub fn open(self, path: &Path) -> Result<FileStore, OpenError> {
-        self.open_on(Arc::new(own(path)?))
+        self.open_on(Arc::new(Folder::own(path)?))
     }
 
     /// Opens the store on another [`Disk`].
     pub fn open_on(self, disk: Arc<dyn Disk>) -> Result<FileStore, OpenError> {
-        let Recovered { memory, keys, edits, finish, last, is_new, log_len } =
-            recover(&*disk, self.bounds)?;
-        let growth = Arc::new(SnapshotSchedule::new(log_len > self.sizes.snapshot_after_len));
-        let (of_log, sizes) = (Arc::clone(&growth), self.sizes);
-        let writer = SegmentWriter::new(Arc::clone(&disk), sizes, finish.from, finish.unproven);
-        let log = Log::new(writer, move |len| of_log.note(len, sizes.snapshot_after_len))
-            .map_err(|error| OpenError::disk("start a thread", error))?;
+        let Recovered { memory, keys, edits, end, last, is_new } = recover(&*disk, self.bounds)?;
+        let (after_len, is_torn) = (self.snapshot_after_len, end.is_torn);
+        let growth = Arc::new(SnapshotSchedule::new(end.len > after_len));
+        let of_log = Arc::clone(&growth);
+        let on_growth = move |len| of_log.note(len, after_len);
+        let log = Log::open(Arc::clone(&disk), self.sizes, end, on_growth)?;
         let recorder = Arc::new(Recorder {
             log,
             keys: Mutex::new(keys),
@@ -113,7 +111,7 @@ impl FileOptions {
             snapshots: Mutex::new(()),
             growth,
             recovered_last: last,
-            is_torn: finish.is_torn,
+            is_torn,
         });
         if is_new {
             shared.begin()?;
@@ -124,20 +122,52 @@ impl FileOptions {
         let thread = thread::Builder::new()
             .name("tidegate-snapshots".into())
             .spawn(move || of_thread.take_snapshots())
-            .map_err(|error| OpenError::disk("start a thread", error))?;
+            .map_err(|error| LogError::disk("start a thread", error))?;
         Ok(FileStore { shared, thread: Some(thread) })
     }
 }
 
-/// Locks a folder for this process.
-pub(super) fn own(path: &Path) -> Result<Folder, OpenError> {
-    Folder::own(path).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => {
-            OpenError::InUse { path: path.into(), owner: error.to_string() }
-        }
-        _ => OpenError::disk(format!("open {}", path.display()), error),
-    })
+/// Why a file store cannot be opened, or its ledger cannot be read.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Its log cannot be read or continued.
+    Log(LogError),
+    /// There are more keys than the maximum.
+    TooManyKeys,
+    /// The stored edits are invalid.
+    Overlay {
+        /// Why.
+        errors: String,
+    },
 }
+
+impl From<LogError> for OpenError {
+    fn from(error: LogError) -> Self {
+        Self::Log(error)
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Log(error) => fmt::Display::fmt(error, f),
+            Self::TooManyKeys => {
+                f.write_str("there are more keys than max_keys allows: raise max_keys")
+            }
+            Self::Overlay { errors } => write!(f, "the stored edits are invalid: {errors}"),
+        }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for OpenError {}
 
 /// The most space that is allocated ahead.
 const MOST_AHEAD: u64 = 1 << 30;

@@ -3,16 +3,15 @@
 use std::sync::Mutex;
 
 use tidegate_core::Timestamp;
+use tidegate_log::{Level, Log};
 use tidegate_policy::policy::Durability;
 use tidegate_table::locks::lock;
 
 use super::keys::{Keys, logged_name};
-use super::log::Log;
 use crate::store::memory::{
     CachedResult, Hold, HoldTables, JournalEntry, LimitsChange, MemoryStore, Sink, Width,
 };
-use crate::store::record::ByteWriter;
-use crate::store::record::{ActionsRecord, KeyRecord, KeyedAction, Record, RuleImage};
+use crate::store::record::{ActionsRecord, ByteWriter, KeyRecord, KeyedAction, Record, RuleImage};
 
 /// Writes changes in memory to the log.
 #[derive(Debug)]
@@ -28,9 +27,7 @@ pub(super) struct Recorder {
 impl Recorder {
     /// Writes one record.
     pub(super) fn append(&self, record: &Record, durability: Durability) {
-        let mut out = ByteWriter::default();
-        record.write(&mut out);
-        self.log.append(&out.0, durability);
+        self.log.append(&record.to_bytes(), level(durability));
     }
 
     /// A hold as it is written: with numbers for keys, and only the items of durable rules.
@@ -97,7 +94,7 @@ impl Sink for Recorder {
         Record::Acts(Box::new(acts)).write(&mut out);
         entry.erased.iter().for_each(|hash| keys.remove(*hash));
         // Numbers of keys are in the log before anything that uses them.
-        self.log.append(&out.0, entry.durability.unwrap_or(Durability::Memory))
+        self.log.append(&out.0, entry.durability.map_or(Level::Accepted, level))
     }
 
     fn write_limits(&self, changed: &[LimitsChange]) {
@@ -107,7 +104,16 @@ impl Sink for Recorder {
             Record::Rule(Box::new(image)).write(&mut out);
         }
         if !out.0.is_empty() {
-            self.log.append(&out.0, Durability::Flush);
+            self.log.append(&out.0, Level::Written);
         }
+    }
+}
+
+/// How far a record has to be on its way to the disk.
+pub(super) const fn level(durability: Durability) -> Level {
+    match durability {
+        Durability::Memory => Level::Accepted,
+        Durability::Flush => Level::Written,
+        Durability::Fsync => Level::Synced,
     }
 }

@@ -1,22 +1,16 @@
-//! Checks how far the log can be read, and repairs it: what cannot be read is replaced by records
-//! that say so, and everything else stays.
+//! Checks how far the log can be read, and repairs it.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use tidegate_log::{Disk, Folder, RepairAction};
 use tidegate_policy::StoreBounds;
 use tidegate_table::table::WhenFull;
 
-use super::disk::{Disk, Folder};
-use super::error::OpenError;
-use super::frame::{
-    Batches, FileHeader, FileKind, HEADER_LEN, MIN_BATCH_LEN, SPACE_AFTER, SegmentEnd, fillers,
-};
 use super::ledger::{Filter, Ledger};
-use super::marker::unmark;
-use super::options::own;
-use super::recovery::{newest_snapshot, recover};
-use super::segments::{CountedEnd, SegmentLink, read_header, segment_numbers, successor};
+use super::options::OpenError;
+use super::recovery::recover;
+use crate::store::record::Record;
 
 /// The result of a check.
 #[derive(Clone, Debug)]
@@ -33,66 +27,9 @@ pub struct CheckReport {
     pub is_torn: bool,
 }
 
-/// One action of a repair.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RepairAction {
-    /// A file was cut off at a byte: the end of it is missing, or cannot be read. A copy of all of
-    /// it has another name.
-    Cut {
-        /// The file.
-        file: String,
-        /// How many bytes are left.
-        at: u64,
-        /// The copy of all of it.
-        kept_as: String,
-    },
-    /// Bytes of a file cannot be read; their records are lost. Everything around them stays.
-    GaveUp {
-        /// The file.
-        file: String,
-        /// Where they begin.
-        at: u64,
-        /// How many they are.
-        len: u64,
-        /// The copy of all of it.
-        kept_as: String,
-    },
-    /// The header of a file was written again. No record is lost.
-    Header {
-        /// The file.
-        file: String,
-        /// The copy of all of it.
-        kept_as: String,
-    },
-    /// A missing file was replaced by one without its records, which are lost.
-    Missing {
-        /// The file.
-        file: String,
-    },
-    /// The log before this file is missing. From now on the ledger begins with it.
-    Begins {
-        /// The file.
-        file: String,
-        /// The copy of all of it.
-        kept_as: String,
-    },
-    /// A file was renamed; nothing of it can be used.
-    PutAside {
-        /// The file.
-        file: String,
-        /// Its name now.
-        kept_as: String,
-    },
-    /// Nothing is left of the log: the next start begins a new ledger.
-    StartsAnew,
-}
-
 /// Reads everything in a folder, and changes nothing.
 pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, OpenError> {
-    let path = path.as_ref();
-    let folder = Folder::open_read_only(path)
-        .map_err(|error| OpenError::disk(format!("open {}", path.display()), error))?;
+    let folder = Folder::open_read_only(path.as_ref())?;
     Ok(check_on(&(Arc::new(folder) as Arc<dyn Disk>)))
 }
 
@@ -101,7 +38,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, OpenError> {
 pub fn check_on(disk: &Arc<dyn Disk>) -> CheckReport {
     let mut checked = CheckReport { entries: 0, ledger: None, start: None, is_torn: false };
     match recover(&**disk, EVERYTHING) {
-        Ok(recovered) => checked.is_torn = recovered.finish.is_torn,
+        Ok(recovered) => checked.is_torn = recovered.end.is_torn,
         Err(error) => checked.start = Some(error),
     }
     match Ledger::on(Arc::clone(disk)).entries(&Filter::new()) {
@@ -125,243 +62,21 @@ pub fn check_on(disk: &Arc<dyn Disk>) -> CheckReport {
 ///
 /// What is given up is lost: a backup is better, if there is one.
 pub fn repair(path: impl AsRef<Path>) -> Result<Vec<RepairAction>, OpenError> {
-    repair_on(&(Arc::new(own(path.as_ref())?) as Arc<dyn Disk>))
+    repair_on(&(Arc::new(Folder::own(path.as_ref())?) as Arc<dyn Disk>))
 }
 
 /// [`repair`] on another [`Disk`].
 pub fn repair_on(disk: &Arc<dyn Disk>) -> Result<Vec<RepairAction>, OpenError> {
-    let mut repair = Repair { disk: &**disk, done: Vec::new() };
-    repair.headers()?;
-    // Every iteration repairs something.
-    loop {
+    let check = || {
         let CheckReport { start, ledger, .. } = check_on(disk);
         match start.or(ledger) {
-            None => break,
-            Some(OpenError::Damaged { file, at, .. }) => {
-                let before = repair.done.len();
-                repair.file(&file, at)?;
-                if repair.done.len() == before {
-                    return Err(OpenError::Damaged { file, at, what: "it cannot be repaired" });
-                }
-            }
-            Some(OpenError::LogMissing) => {
-                unmark(&**disk)?;
-                repair.done.push(RepairAction::StartsAnew);
-            }
-            Some(error) => return Err(error),
+            None => Ok(None),
+            Some(OpenError::Log(error)) => Ok(Some(error)),
+            Some(error) => Err(error),
         }
-    }
-    Ok(repair.done)
-}
-
-/// A repair, and what it has done so far.
-struct Repair<'a> {
-    disk: &'a dyn Disk,
-    done: Vec<RepairAction>,
-}
-
-impl Repair<'_> {
-    /// Writes broken headers again, the oldest first: each refers to the segment before it.
-    fn headers(&mut self) -> Result<(), OpenError> {
-        for number in segment_numbers(self.disk)? {
-            if let Err(OpenError::Damaged { file, .. }) = read_header(self.disk, number) {
-                let mut bytes = self.read(&file)?;
-                bytes.resize(bytes.len().max(HEADER_LEN + SPACE_AFTER), 0);
-                let header = self.header(number, &bytes)?;
-                bytes[..HEADER_LEN].copy_from_slice(&header.to_bytes());
-                let kept_as = self.replace(&file, &bytes)?;
-                self.done.push(RepairAction::Header { file, kept_as });
-            }
-        }
-        Ok(())
-    }
-
-    /// A header for the segment with this number and these bytes.
-    fn header(&self, number: u64, bytes: &[u8]) -> Result<FileHeader, OpenError> {
-        let (first, mut first_batch) = match Batches::new(bytes, 0).next_whole() {
-            None => (HEADER_LEN, None),
-            Some((at, batch)) => (at, Some(batch)),
-        };
-        if first > HEADER_LEN {
-            // One batch stands for all that are missing before it.
-            first_batch = first_batch.map(|batch| batch.saturating_sub(1));
-        }
-        let older = segment_numbers(self.disk)?.into_iter().filter(|older| *older < number);
-        let Some(older) = older.max() else {
-            let (after, first_batch) = (SegmentEnd::default(), first_batch.unwrap_or(1));
-            return Ok(FileHeader { kind: FileKind::Log, number, after, first_batch });
-        };
-        let bytes = self.read(&FileKind::Log.file_name(older))?;
-        let mut batches = Batches::new(&bytes, read_header(self.disk, older)?.first_batch);
-        while first_batch != Some(batches.next_number()) && batches.next().is_some() {}
-        let is_whole = first_batch.is_none_or(|first| first == batches.next_number());
-        let len = match is_whole {
-            true => batches.position(),
-            // The rest of it cannot be read.
-            false => (bytes.len() & !7).max(batches.position() + MIN_BATCH_LEN),
-        };
-        let first_batch = first_batch.unwrap_or_else(|| batches.next_number());
-        let after = SegmentEnd { number: older, len: len as u64 };
-        Ok(FileHeader { kind: FileKind::Log, number, after, first_batch })
-    }
-
-    fn file(&mut self, file: &str, at: u64) -> Result<(), OpenError> {
-        let Some(number) = FileKind::Log.number_of(file) else { return self.move_aside(file) };
-        let numbers = segment_numbers(self.disk)?;
-        if !numbers.contains(&number) {
-            self.missing(number, &numbers)
-        } else if at > 0 {
-            self.batches(number, at)
-        } else {
-            // Nothing can be used without the beginning of the log, or a snapshot.
-            let newest_first = numbers.iter().rev();
-            newest_first
-                .map(|number| FileKind::Log.file_name(*number))
-                .try_for_each(|file| self.move_aside(&file))
-        }
-    }
-
-    /// Replaces a segment that is missing, or lets the ledger begin after it.
-    fn missing(&mut self, number: u64, numbers: &[u64]) -> Result<(), OpenError> {
-        let file = FileKind::Log.file_name(number);
-        let next = successor(self.disk, number)?;
-        let is_needed = newest_snapshot(self.disk)?.is_some_and(|snapshot| snapshot <= number);
-        if let (Some(next), false) = (next, is_needed || numbers.iter().any(|it| *it < number)) {
-            let file = FileKind::Log.file_name(next.number);
-            let mut bytes = self.read(&file)?;
-            let header = FileHeader { after: SegmentEnd::default(), ..next };
-            bytes[..HEADER_LEN].copy_from_slice(&header.to_bytes());
-            let kept_as = self.replace(&file, &bytes)?;
-            self.done.push(RepairAction::Begins { file, kept_as });
-            return Ok(());
-        }
-        let mut header = self.header(number, &[])?;
-        let mut bytes = header.to_bytes().to_vec();
-        match next {
-            None => bytes.resize(HEADER_LEN + SPACE_AFTER, 0),
-            Some(next) => {
-                let len = usize::try_from(next.after.len).unwrap_or(0).saturating_sub(HEADER_LEN);
-                let lost = u64::from(len > 0);
-                header.first_batch = next.first_batch.saturating_sub(lost);
-                bytes = header.to_bytes().to_vec();
-                bytes.extend(fillers(header.first_batch, lost, len));
-            }
-        }
-        self.write(&file, &bytes)?;
-        self.done.push(RepairAction::Missing { file });
-        Ok(())
-    }
-
-    /// Replaces all batches of a segment that cannot be read, and the one at an offset.
-    fn batches(&mut self, number: u64, at: u64) -> Result<(), OpenError> {
-        let file = FileKind::Log.file_name(number);
-        let mut bytes = self.read(&file)?;
-        let header = read_header(self.disk, number)?;
-        let end = CountedEnd::of(successor(self.disk, number)?);
-        let link = SegmentLink { header, end };
-        let (mut lost, mut cut_at) = (Vec::new(), None);
-        if let Some(len) = end.len().and_then(|len| usize::try_from(len).ok()) {
-            bytes.resize(len, 0);
-        }
-        loop {
-            let mut batches = link.batches(&bytes);
-            // The records of the one at the offset cannot be read, even if it is whole.
-            let is_first = lost.is_empty();
-            while !(is_first && batches.position() as u64 == at) && batches.next().is_some() {}
-            let (from, next) = (batches.position(), batches.next_number());
-            if !is_first && link.damage(&batches).is_none() {
-                break;
-            }
-            let (to, count) = match (batches.next_whole(), end.len()) {
-                _ if batches.next().is_some() => (batches.position(), 1),
-                (Some((to, number)), _) => (to, number - next),
-                (None, Some(_)) => (bytes.len(), 1),
-                (None, None) => {
-                    cut_at = Some(from);
-                    bytes.truncate(from);
-                    bytes.resize(from + SPACE_AFTER, 0);
-                    break;
-                }
-            };
-            if to < from + MIN_BATCH_LEN {
-                return Ok(());
-            }
-            bytes[from..to].copy_from_slice(&fillers(next, count, to - from));
-            lost.push((from, to));
-        }
-        let kept_as = self.replace(&file, &bytes)?;
-        for (from, to) in lost {
-            let (file, kept_as) = (file.clone(), kept_as.clone());
-            let (at, len) = (from as u64, (to - from) as u64);
-            self.done.push(RepairAction::GaveUp { file, at, len, kept_as });
-        }
-        let cut = cut_at.map(|at| RepairAction::Cut { file, at: at as u64, kept_as });
-        self.done.extend(cut);
-        Ok(())
-    }
-
-    fn read(&self, file: &str) -> Result<Vec<u8>, OpenError> {
-        self.disk.read(file).map_err(|error| OpenError::disk(format!("read {file}"), error))
-    }
-
-    fn move_aside(&mut self, file: &str) -> Result<(), OpenError> {
-        let kept_as = self.free_name(file)?;
-        (self.disk.rename(file, &kept_as))
-            .and_then(|()| self.disk.sync_names())
-            .map_err(|error| OpenError::disk(format!("move {file} aside"), error))?;
-        self.done.push(RepairAction::PutAside { file: file.into(), kept_as });
-        Ok(())
-    }
-
-    /// Replaces the contents of a file, and returns the name of a copy of what it had before this
-    /// repair.
-    fn replace(&self, file: &str, bytes: &[u8]) -> Result<String, OpenError> {
-        let copy = self.done.iter().find_map(|it| match it {
-            RepairAction::Cut { file: of, kept_as, .. }
-            | RepairAction::GaveUp { file: of, kept_as, .. }
-            | RepairAction::Header { file: of, kept_as }
-            | RepairAction::Begins { file: of, kept_as }
-                if of == file =>
-            {
-                Some(kept_as.clone())
-            }
-            _ => None,
-        });
-        let kept_as = match copy {
-            Some(kept_as) => kept_as,
-            None => {
-                let (kept_as, original) = (self.free_name(file)?, self.read(file)?);
-                self.write(&kept_as, &original)?;
-                kept_as
-            }
-        };
-        self.write(file, bytes)?;
-        Ok(kept_as)
-    }
-
-    /// Writes a file, all of it or nothing.
-    fn write(&self, file: &str, bytes: &[u8]) -> Result<(), OpenError> {
-        let write = || {
-            let _ = self.disk.remove(TEMPORARY);
-            let mut copy = self.disk.create(TEMPORARY)?;
-            copy.write_at(0, bytes)?;
-            copy.sync()?;
-            self.disk.rename(TEMPORARY, file)?;
-            self.disk.sync_names()
-        };
-        write().map_err(|error| OpenError::disk(format!("write {file}"), error))
-    }
-
-    /// A name that no file has yet.
-    fn free_name(&self, file: &str) -> Result<String, OpenError> {
-        let names = self.disk.names();
-        let names = names.map_err(|error| OpenError::disk("list the folder", error))?;
-        let name = |number: u64| format!("{file}.damaged-{number}");
-        Ok((1..).map(name).find(|name| !names.contains(name)).unwrap_or_else(|| name(0)))
-    }
+    };
+    tidegate_log::repair(&**disk, check, |len| Record::Lost { len }.to_bytes())
 }
 
 /// No bounds.
 const EVERYTHING: StoreBounds = StoreBounds::new(usize::MAX >> 16, WhenFull::Deny);
-
-const TEMPORARY: &str = "repair.tmp";

@@ -5,20 +5,19 @@
 //! log are whole. So the snapshot and then the log from that segment on give the states.
 
 use std::io;
+use std::sync::{Condvar, Mutex, PoisonError};
 
 use tidegate_core::Timestamp;
-use tidegate_policy::policy::{Durability, RuleId};
+use tidegate_log::{Level, SnapshotWriter};
+use tidegate_policy::policy::RuleId;
 use tidegate_table::locks::lock;
 
 use super::FileStoreInner;
-use super::disk::DiskFile;
-use super::frame::{FileHeader, FileKind, HEADER_LEN, SegmentEnd, frame};
 use super::keys::{Keys, KnownKey, RuleName};
 use crate::plan::KeyName;
-use crate::store::block_on;
 use crate::store::memory::{StateImage, Width};
-use crate::store::record::ByteWriter;
 use crate::store::record::{ActionsRecord, KeyRecord, Record, RoundRecord, RuleImage};
+use crate::store::{Outage, block_on};
 use crate::transition::HoldItem;
 
 impl FileStoreInner {
@@ -27,43 +26,35 @@ impl FileStoreInner {
         let _one_at_a_time = lock(&self.snapshots);
         let number = self.recorder.log.rotate()?;
         lock(&self.recorder.keys).begin_snapshot();
-        let mut file = SnapshotFile::create(self, number)?;
+        let mut file = SnapshotWriter::create(&*self.disk, number)?;
         self.write_rules(&mut file)?;
         self.write_states(&mut file)?;
         self.write_hold_tables(&mut file)?;
         // What the snapshot has must be durable in the log, too, before the snapshot counts.
-        let durable = self.recorder.log.wait_durable(Durability::Fsync);
-        block_on(Box::pin(durable)).map_err(|outage| io::Error::other(outage.to_string()))?;
-        file.finish()?;
-        let disk = &*self.disk;
-        disk.rename(TEMPORARY, &FileKind::Snapshot.file_name(number))?;
-        disk.sync_names()?;
-        for name in disk.names()? {
-            if FileKind::Snapshot.number_of(&name).is_some_and(|older| older < number) {
-                disk.remove(&name)?;
-            }
-        }
-        disk.sync_names()
+        let durable = self.recorder.log.wait_durable(Level::Synced);
+        block_on(Box::pin(durable)).map_err(|lost| io::Error::other(Outage::from(lost)))?;
+        file.queue(&Record::End { records: file.count() }.to_bytes());
+        file.finish()
     }
 
-    fn write_rules(&self, file: &mut SnapshotFile) -> io::Result<()> {
-        file.add(&Record::Seed(self.memory.hash().to_words()))?;
+    fn write_rules(&self, file: &mut SnapshotWriter<'_>) -> io::Result<()> {
+        file.add(&Record::Seed(self.memory.hash().to_words()).to_bytes())?;
         for rule in self.memory.history().rules() {
-            file.add(&Record::Rule(Box::new(RuleImage::of_change(None, rule))))?;
+            file.add(&Record::Rule(Box::new(RuleImage::of_change(None, rule))).to_bytes())?;
         }
         for (domain, closed) in self.memory.all_rounds() {
             let (at, note) = (Timestamp::ZERO, None);
-            file.add(&Record::Round(RoundRecord { at, domain, closed, note }))?;
+            file.add(&Record::Round(RoundRecord { at, domain, closed, note }).to_bytes())?;
         }
         let edit = lock(&self.edits).whole();
-        file.add(&Record::Edit(Box::new(edit)))
+        file.add(&Record::Edit(Box::new(edit)).to_bytes())
     }
 
-    fn write_states(&self, file: &mut SnapshotFile) -> io::Result<()> {
+    fn write_states(&self, file: &mut SnapshotWriter<'_>) -> io::Result<()> {
         // Recording locks the keys first and then a line, so the keys must not be locked here while
         // a line is locked.
         let keys = lock(&self.recorder.keys);
-        let (mut known, rules) = (keys.known(), keys.rules());
+        let (mut known, rules) = (keys.by_hash.clone(), keys.rules.clone());
         drop(keys);
         let mut states = StatesByRule::new(&rules);
         self.memory.for_each_image(|hash, image| {
@@ -80,7 +71,7 @@ impl FileStoreInner {
         for ((domain, rule), keys) in rules.iter().zip(idle) {
             for keys in keys.chunks(CHUNK) {
                 let (domain, rule, keys) = (domain.clone(), rule.clone(), keys.to_vec());
-                file.encode(&Record::Keys { domain, rule, keys });
+                file.queue(&Record::Keys { domain, rule, keys }.to_bytes());
             }
         }
         self.forget_idle(known.into_keys());
@@ -102,7 +93,7 @@ impl FileStoreInner {
         });
     }
 
-    fn write_hold_tables(&self, file: &mut SnapshotFile) -> io::Result<()> {
+    fn write_hold_tables(&self, file: &mut SnapshotWriter<'_>) -> io::Result<()> {
         let mut names: Vec<KeyRecord> = Vec::new();
         let (acts, now) = self.memory.with_hold_tables(|tables| {
             let keys = lock(&self.recorder.keys);
@@ -118,11 +109,11 @@ impl FileStoreInner {
             (acts, *lock(&self.recorder.last))
         });
         for key in names {
-            file.encode(&Record::Key(key));
+            file.queue(&Record::Key(key).to_bytes());
         }
         let fence = acts.fence;
-        file.add(&Record::Acts(Box::new(acts)))?;
-        file.add(&Record::Clock { now, reuse: self.memory.reuse(), fence })
+        file.add(&Record::Acts(Box::new(acts)).to_bytes())?;
+        file.add(&Record::Clock { now, reuse: self.memory.reuse(), fence }.to_bytes())
     }
 }
 
@@ -139,7 +130,7 @@ impl<'a> StatesByRule<'a> {
         Self { rules, lists: vec![Vec::new(); rules.len()], waiting: 0 }
     }
 
-    fn add(&mut self, rule: u32, state: (u64, u64, StateImage), file: &mut SnapshotFile) {
+    fn add(&mut self, rule: u32, state: (u64, u64, StateImage), file: &mut SnapshotWriter<'_>) {
         let rule = rule as usize;
         self.lists[rule].push(state);
         self.waiting += 1;
@@ -150,96 +141,81 @@ impl<'a> StatesByRule<'a> {
         }
     }
 
-    fn write_all(&mut self, file: &mut SnapshotFile) {
+    fn write_all(&mut self, file: &mut SnapshotWriter<'_>) {
         (0..self.rules.len()).for_each(|rule| self.write(rule, file));
     }
 
-    fn write(&mut self, rule: usize, file: &mut SnapshotFile) {
+    fn write(&mut self, rule: usize, file: &mut SnapshotWriter<'_>) {
         let states = std::mem::take(&mut self.lists[rule]);
         self.waiting -= states.len();
         if !states.is_empty() {
             let (domain, rule) = self.rules[rule].clone();
-            file.encode(&Record::States { domain, rule, states });
+            file.queue(&Record::States { domain, rule, states }.to_bytes());
         }
     }
 }
 
-/// A snapshot that is being written.
-struct SnapshotFile {
-    file: Box<dyn DiskFile>,
-    at: u64,
-    batch: u64,
-    records: u64,
-    out: ByteWriter,
-    /// Where batches may end in it, about every [`BATCH_LEN`] bytes.
-    ends: Vec<usize>,
+/// Decides when a snapshot is due.
+#[derive(Debug, Default)]
+pub(super) struct SnapshotSchedule {
+    state: Mutex<ScheduleState>,
+    changed: Condvar,
 }
 
-impl SnapshotFile {
-    fn create(shared: &FileStoreInner, number: u64) -> io::Result<Self> {
-        // An unfinished one is of no use.
-        let _ = shared.disk.remove(TEMPORARY);
-        let mut file = shared.disk.create(TEMPORARY)?;
-        let header = FileHeader {
-            kind: FileKind::Snapshot,
-            number,
-            after: SegmentEnd::default(),
-            first_batch: 1,
-        };
-        file.write_at(0, &header.to_bytes())?;
-        let (at, out, ends) = (HEADER_LEN as u64, ByteWriter::default(), Vec::new());
-        Ok(Self { file, at, batch: 1, records: 0, out, ends })
+#[derive(Debug, Default)]
+struct ScheduleState {
+    /// Bytes of log now, and when the last snapshot was taken.
+    written_len: u64,
+    at_snapshot_len: u64,
+    is_closing: bool,
+    is_due: bool,
+}
+
+impl SnapshotSchedule {
+    /// The schedule of a store that was opened, with a snapshot due at once or not.
+    pub(super) fn new(is_due: bool) -> Self {
+        let state = ScheduleState { is_due, ..ScheduleState::default() };
+        Self { state: Mutex::new(state), ..Self::default() }
     }
 
-    fn add(&mut self, record: &Record) -> io::Result<()> {
-        self.encode(record);
-        if self.out.0.len() < BATCH_LEN { Ok(()) } else { self.write() }
-    }
-
-    /// Adds a record without writing, so that no lock is held during disk access.
-    fn encode(&mut self, record: &Record) {
-        record.write(&mut self.out);
-        self.records += 1;
-        if self.out.0.len() - self.ends.last().copied().unwrap_or(0) >= BATCH_LEN {
-            self.ends.push(self.out.0.len());
+    /// Notes the length of the log, with a snapshot after so many bytes.
+    pub(super) fn note(&self, written_len: u64, after_len: u64) {
+        let mut state = lock(&self.state);
+        state.written_len = written_len;
+        if written_len.saturating_sub(state.at_snapshot_len) > after_len && !state.is_due {
+            state.is_due = true;
+            self.changed.notify_all();
         }
     }
 
-    fn write(&mut self) -> io::Result<()> {
-        // The length of a batch has 32 bits, so there are several for many keys.
-        let (records, mut ends) = (std::mem::take(&mut self.out.0), std::mem::take(&mut self.ends));
-        ends.push(records.len());
-        let mut start = 0;
-        for end in ends {
-            if end > start {
-                let frame = frame(self.batch, 0, &records[start..end]);
-                self.file.write_at(self.at, &frame)?;
-                self.at += frame.len() as u64;
-                self.batch += 1;
-            }
-            start = end;
-        }
-        Ok(())
+    /// Notes that a snapshot was taken, or failed.
+    pub(super) fn note_snapshot(&self) {
+        let mut state = lock(&self.state);
+        state.at_snapshot_len = state.written_len;
+        state.is_due = false;
     }
 
-    fn finish(mut self) -> io::Result<()> {
-        Record::End { records: self.records }.write(&mut self.out);
-        self.write()?;
-        self.file.sync()
+    /// Waits until a snapshot is due; `false` at the end.
+    pub(super) fn wait_until_due(&self) -> bool {
+        let mut state = lock(&self.state);
+        while !state.is_due && !state.is_closing {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.is_closing
+    }
+
+    /// Ends the wait for the next snapshot.
+    pub(super) fn close(&self) {
+        lock(&self.state).is_closing = true;
+        self.changed.notify_all();
     }
 }
-
-/// The name of a snapshot that is being written.
-const TEMPORARY: &str = "snapshot.tmp";
 
 /// How many items go into one record.
 const CHUNK: usize = 1_000;
 
 /// How many states of all rules may wait for a record.
 const MOST_WAITING: usize = 16 * CHUNK;
-
-/// How many bytes go into one batch.
-const BATCH_LEN: usize = 1 << 20;
 
 /// The attributes of a key that has a hold: overrides by pattern need them, and the log before the
 /// snapshot, which has the name, is not read.

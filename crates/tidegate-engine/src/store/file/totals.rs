@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::error::OpenError;
+use tidegate_log::LogReader;
+
 use super::ledger::{Filter, Ledger, Transfer};
-use super::reader::LogReader;
+use super::options::OpenError;
 use crate::plan::KeyName;
 use crate::store::mixing::Mixing;
 use crate::store::record::{KeyRecord, Record};
@@ -83,10 +84,10 @@ impl Ledger {
         let mut log = LogReader::new(Arc::clone(&self.disk))?;
         let (mut summing, mut unreadable) = (Summing::new(filter, by), Vec::new());
         loop {
-            match log.read_batch(|record| summing.read(record)) {
+            match log.read_batch(|batch| Record::each(batch, |record| summing.read(record))) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(error) => unreadable.push(error),
+                Err(error) => unreadable.push(error.into()),
             }
         }
         let used = summing.groups.into_iter().filter(|group| group.is_used);

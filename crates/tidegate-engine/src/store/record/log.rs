@@ -179,6 +179,25 @@ impl Record {
         }
     }
 
+    /// The record as bytes.
+    pub(in crate::store) fn to_bytes(&self) -> Vec<u8> {
+        let mut out = ByteWriter::default();
+        self.write(&mut out);
+        out.0
+    }
+
+    /// Calls a function with each record of a batch.
+    pub(in crate::store) fn each(
+        batch: &[u8],
+        mut then: impl FnMut(Self),
+    ) -> Result<(), Malformed> {
+        let mut records = ByteReader(batch);
+        while !records.is_empty() {
+            then(Self::read(&mut records)?);
+        }
+        Ok(())
+    }
+
     pub(in crate::store) fn read(from: &mut ByteReader<'_>) -> Result<Self, Malformed> {
         Ok(match from.byte()? {
             1 => Self::Seed(from.list(|from| {

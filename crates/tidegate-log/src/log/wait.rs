@@ -1,16 +1,16 @@
 //! Waiting until records are durable.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use tidegate_policy::policy::Durability;
 use tidegate_table::locks::lock;
 
 use super::LogInner;
-use crate::store::Outage;
+use crate::writer::Level;
 
 /// How far the log is, for readers without its lock. It is changed under the lock.
 #[derive(Debug, Default)]
@@ -25,12 +25,12 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Up to which record everything has this durability.
-    pub(super) fn reached(&self, durability: Durability) -> u64 {
-        match durability {
-            Durability::Memory => u64::MAX,
-            Durability::Flush => self.written.load(Ordering::Acquire),
-            Durability::Fsync => self.synced.load(Ordering::Acquire),
+    /// Up to which record everything is on this level.
+    pub(super) fn reached(&self, level: Level) -> u64 {
+        match level {
+            Level::Accepted => u64::MAX,
+            Level::Written => self.written.load(Ordering::Acquire),
+            Level::Synced => self.synced.load(Ordering::Acquire),
         }
     }
 
@@ -43,11 +43,11 @@ impl Progress {
     }
 }
 
-/// A record, and how durable it has to be.
+/// A record, and the level that it has to reach.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DurabilityGoal {
     pub(super) record: u64,
-    pub(super) durability: Durability,
+    pub(super) level: Level,
     /// How many outages there were when the wait began.
     pub(super) outages: u64,
 }
@@ -60,28 +60,28 @@ pub(super) struct Waiter {
     pub(super) waker: Waker,
 }
 
-/// Waits until a record and all before it are durable.
+/// Waits until a record and all before it have reached a level.
 #[derive(Debug)]
-pub(crate) struct WaitDurable {
+pub struct WaitDurable {
     shared: Arc<LogInner>,
-    record: u64,
-    durability: Durability,
-    /// Its number among the waiters, and how many outages there were when it became one.
-    waiter: Option<(u64, u64)>,
+    goal: DurabilityGoal,
+    /// Its number, once it is among the waiters.
+    waiter: Option<u64>,
 }
 
 impl WaitDurable {
-    pub(super) fn new(shared: &Arc<LogInner>, record: u64, durability: Durability) -> Self {
-        Self { shared: Arc::clone(shared), record, durability, waiter: None }
+    pub(super) fn new(shared: &Arc<LogInner>, record: u64, level: Level) -> Self {
+        let goal = DurabilityGoal { record, level, outages: 0 };
+        Self { shared: Arc::clone(shared), goal, waiter: None }
     }
 
     fn is_reached(&self) -> bool {
-        self.shared.progress.reached(self.durability) >= self.record
+        self.shared.progress.reached(self.goal.level) >= self.goal.record
     }
 }
 
 impl Future for WaitDurable {
-    type Output = Result<(), Outage>;
+    type Output = Result<(), NotDurable>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         // The usual case after a wake-up, without the lock that the next callers need.
@@ -93,17 +93,19 @@ impl Future for WaitDurable {
         let mut waker = context.waker().clone();
         let shared = Arc::clone(&self.shared);
         let mut state = lock(&shared.state);
-        let outages = self.waiter.map_or(state.outages, |(_, outages)| outages);
-        let goal = DurabilityGoal { record: self.record, durability: self.durability, outages };
+        if self.waiter.is_none() {
+            self.goal.outages = state.outages;
+        }
+        let goal = self.goal;
         if let Some(outcome) = shared.outcome(&state, &goal) {
             return Poll::Ready(outcome);
         }
-        let known = self.waiter.and_then(|(number, _)| state.waiter(number));
+        let known = self.waiter.and_then(|number| state.waiter(number));
         match known {
             Some(index) => std::mem::swap(&mut state.waiting[index].waker, &mut waker),
             None => {
-                self.waiter = Some((state.add_waiter(goal, waker), outages));
-                // Records that were accepted with less durability have to become durable, too.
+                self.waiter = Some(state.add_waiter(goal, waker));
+                // Records that were accepted with a lower level have to reach this one, too.
                 state.request(&goal);
                 if state.wanted.is_some() {
                     shared.wake(state);
@@ -114,9 +116,21 @@ impl Future for WaitDurable {
     }
 }
 
+/// The disk failed before a record was as durable as it had to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotDurable;
+
+impl fmt::Display for NotDurable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the disk failed before the record was durable")
+    }
+}
+
+impl std::error::Error for NotDurable {}
+
 impl Drop for WaitDurable {
     fn drop(&mut self) {
-        let Some((number, _)) = self.waiter else { return };
+        let Some(number) = self.waiter else { return };
         let mut state = lock(&self.shared.state);
         let waiter = state.waiter(number).map(|index| state.waiting.remove(index));
         drop(state);

@@ -2,81 +2,45 @@
 //!
 //! `docs/internals/ledger.md` has every byte.
 
+use std::fmt;
+use std::io::{self, Read};
+
 use crc32c::crc32c;
 
-use crate::store::record::{ByteWriter, Record};
+use crate::names::FileKind;
 
 /// The first 64 bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileHeader {
-    pub(super) kind: FileKind,
-    pub(super) number: u64,
+pub(crate) struct FileHeader {
+    pub(crate) kind: FileKind,
+    pub(crate) number: u64,
     /// The segment before this one, and how many of its bytes count.
-    pub(super) after: SegmentEnd,
+    pub(crate) after: SegmentEnd,
     /// The number of its first batch.
-    pub(super) first_batch: u64,
+    pub(crate) first_batch: u64,
 }
 
 /// The end of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct SegmentEnd {
+pub(crate) struct SegmentEnd {
     /// 0 is no segment.
-    pub(super) number: u64,
-    pub(super) len: u64,
-}
-
-/// The kind of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FileKind {
-    /// Events, one after the other.
-    Log,
-    /// All states as they were before the segment of the same number.
-    Snapshot,
+    pub(crate) number: u64,
+    pub(crate) len: u64,
 }
 
 /// Why a file cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HeaderError {
+pub(crate) enum HeaderError {
     /// It does not begin like such a file, or its header is incomplete.
     NotOurs,
     /// Another version of tidegate wrote it.
     Version(u32),
 }
 
-impl FileKind {
-    const fn magic(self) -> &'static [u8; 16] {
-        match self {
-            Self::Log => b"tidegate ledger\n",
-            Self::Snapshot => b"tidegate states\n",
-        }
-    }
-
-    const fn extension(self) -> &'static str {
-        match self {
-            Self::Log => "log",
-            Self::Snapshot => "snapshot",
-        }
-    }
-
-    /// The name of the file with this number.
-    pub(super) fn file_name(self, number: u64) -> String {
-        format!("{number:010}.{}", self.extension())
-    }
-
-    /// The number in the name of a file, if it is one of these.
-    pub(super) fn number_of(self, name: &str) -> Option<u64> {
-        let (digits, extension) = name.split_once('.')?;
-        let is_plain = digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit());
-        let number = (is_plain && extension == self.extension()).then(|| digits.parse().ok())??;
-        // No log is that long.
-        (number < u64::MAX >> 1).then_some(number)
-    }
-}
-
 impl FileHeader {
-    pub(super) fn to_bytes(self) -> [u8; HEADER_LEN] {
+    pub(crate) fn to_bytes(self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
-        bytes[..16].copy_from_slice(self.kind.magic());
+        bytes[..16].copy_from_slice(magic(self.kind));
         bytes[16..20].copy_from_slice(&VERSION.to_le_bytes());
         let words = [self.number, self.after.number, self.after.len, self.first_batch];
         for (index, word) in words.into_iter().enumerate() {
@@ -87,9 +51,9 @@ impl FileHeader {
         bytes
     }
 
-    pub(super) fn from_bytes(kind: FileKind, bytes: &[u8]) -> Result<Self, HeaderError> {
+    pub(crate) fn from_bytes(kind: FileKind, bytes: &[u8]) -> Result<Self, HeaderError> {
         let bytes = bytes.first_chunk::<HEADER_LEN>().ok_or(HeaderError::NotOurs)?;
-        if !bytes.starts_with(kind.magic()) {
+        if !bytes.starts_with(magic(kind)) {
             return Err(HeaderError::NotOurs);
         }
         let version = u32_at(bytes, 16);
@@ -106,7 +70,7 @@ impl FileHeader {
 }
 
 /// A batch of records as it is written: a head, the records, and zeros up to a multiple of eight.
-pub(super) fn frame(number: u64, synced: u64, records: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(number: u64, synced: u64, records: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(padded(HEAD_LEN + records.len()));
     frame.extend_from_slice(&[0; 4]);
     let len = u32::try_from(records.len()).unwrap_or(u32::MAX);
@@ -122,25 +86,25 @@ pub(super) fn frame(number: u64, synced: u64, records: &[u8]) -> Vec<u8> {
 
 /// A batch that was read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Batch<'a> {
-    pub(super) number: u64,
+pub(crate) struct Batch<'a> {
+    pub(crate) number: u64,
     /// The last batch that was synced when this one was written.
-    pub(super) synced: u64,
-    pub(super) records: &'a [u8],
+    pub(crate) synced: u64,
+    pub(crate) records: &'a [u8],
     /// Where the next one begins.
     end: usize,
 }
 
 impl Batch<'_> {
     /// How many bytes it takes in its file.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         padded(HEAD_LEN + self.records.len())
     }
 }
 
 /// How a segment ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BatchesEnd {
+pub(crate) enum BatchesEnd {
     /// After a whole batch.
     Clean,
     /// In the middle of a write that was never durable.
@@ -153,36 +117,27 @@ pub(super) enum BatchesEnd {
 
 /// Reads the batches of a segment, one after the other.
 #[derive(Clone, Debug)]
-pub(super) struct Batches<'a> {
+pub(crate) struct Batches<'a> {
     bytes: &'a [u8],
-    at: usize,
-    next: u64,
+    /// Where the next batch begins, and its number.
+    pub(crate) position: usize,
+    pub(crate) next_number: u64,
 }
 
 impl<'a> Batches<'a> {
     /// The batches after the header, in as many of the bytes as count.
-    pub(super) fn new(bytes: &'a [u8], first_batch: u64) -> Self {
-        Self { bytes, at: HEADER_LEN, next: first_batch }
+    pub(crate) fn new(bytes: &'a [u8], first_batch: u64) -> Self {
+        Self { bytes, position: HEADER_LEN, next_number: first_batch }
     }
 
-    /// The batches from an offset on, where the one with number `next` begins.
-    pub(super) fn from(bytes: &'a [u8], at: usize, next: u64) -> Self {
-        Self { bytes, at, next }
-    }
-
-    /// Where the next batch begins.
-    pub(super) fn position(&self) -> usize {
-        self.at
-    }
-
-    /// The number of the next batch.
-    pub(super) fn next_number(&self) -> u64 {
-        self.next
+    /// The batches from an offset on, where the one with this number begins.
+    pub(crate) fn from(bytes: &'a [u8], position: usize, next_number: u64) -> Self {
+        Self { bytes, position, next_number }
     }
 
     /// The kind of what follows the last readable batch.
-    pub(super) fn ending(&self) -> BatchesEnd {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
+    pub(crate) fn ending(&self) -> BatchesEnd {
+        let rest = self.bytes.get(self.position..).unwrap_or_default();
         let used_len = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         if self.has_proof(used_len) {
             BatchesEnd::Damaged
@@ -198,13 +153,13 @@ impl<'a> Batches<'a> {
     /// Whether a later batch has this one as synced, which proves that it was durable. So has a
     /// search that takes too long: then the log is not read on.
     fn has_proof(&self, used_len: usize) -> bool {
-        let is_proof = |later: &Batch<'_>| later.synced >= self.next;
+        let is_proof = |later: &Batch<'_>| later.synced >= self.next_number;
         !matches!(self.search(used_len, is_proof), Search::Nothing)
     }
 
     /// The next batch that can be read after the one here, which cannot: its offset and number.
-    pub(super) fn next_whole(&self) -> Option<(usize, u64)> {
-        let rest_len = self.bytes.len().saturating_sub(self.at);
+    pub(crate) fn next_whole(&self) -> Option<(usize, u64)> {
+        let rest_len = self.bytes.len().saturating_sub(self.position);
         match self.search(rest_len, |_| true) {
             Search::Found { at, number } => Some((at, number)),
             Search::Nothing | Search::TooLong => None,
@@ -217,12 +172,13 @@ impl<'a> Batches<'a> {
     /// computed, and there is a bound on these.
     fn search(&self, rest_len: usize, is_wanted: impl Fn(&Batch<'_>) -> bool) -> Search {
         let mut budget = 64 * (rest_len + HEAD_LEN);
-        for at in (self.at..self.at + rest_len).step_by(8) {
+        for at in (self.position..self.position + rest_len).step_by(8) {
             let Some(head) = self.bytes.get(at..at + HEAD_LEN) else { break };
             let (number, synced, records) = (u64_at(head, 8), u64_at(head, 16), &[][..]);
-            let most = self.next.saturating_add(((at - self.at) / MIN_BATCH_LEN) as u64);
+            let most =
+                self.next_number.saturating_add(((at - self.position) / MIN_BATCH_LEN) as u64);
             // Where the first number is not known, any will do.
-            let is_later = self.next == 0 || (number > self.next && number <= most);
+            let is_later = self.next_number == 0 || (number > self.next_number && number <= most);
             let batch = Batch { number, synced, records, end: at };
             if !is_later || synced >= number || !is_wanted(&batch) {
                 continue;
@@ -246,33 +202,14 @@ enum Search {
     TooLong,
 }
 
-/// Batches of this many bytes in total that stand for batches which are lost.
-pub(super) fn fillers(first: u64, count: u64, len: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(len);
-    for number in first..first + count {
-        let is_last = number + 1 == first + count;
-        let frame_len = if is_last { len - bytes.len() } else { MIN_BATCH_LEN };
-        let mut lost = frame_len - HEAD_LEN;
-        let mut out = ByteWriter::default();
-        loop {
-            Record::Lost { len: lost as u64 }.write(&mut out);
-            if HEAD_LEN + out.0.len() <= frame_len {
-                break;
-            }
-            (lost, out.0) = (lost - 1, Vec::new());
-        }
-        bytes.extend(frame(number, number.saturating_sub(1), &out.0));
-    }
-    bytes
-}
-
 impl<'a> Iterator for Batches<'a> {
     type Item = Batch<'a>;
 
     fn next(&mut self) -> Option<Batch<'a>> {
-        let batch = batch_at(self.bytes, self.at).filter(|batch| batch.number == self.next)?;
-        self.at = batch.end;
-        self.next += 1;
+        let batch =
+            batch_at(self.bytes, self.position).filter(|batch| batch.number == self.next_number)?;
+        self.position = batch.end;
+        self.next_number += 1;
         Some(batch)
     }
 }
@@ -296,8 +233,78 @@ fn batch_at(bytes: &[u8], at: usize) -> Option<Batch<'_>> {
 }
 
 /// How many bytes have to be read for the batch that begins here, as far as that is known.
-pub(super) fn batch_len(bytes: &[u8]) -> usize {
+pub(crate) fn batch_len(bytes: &[u8]) -> usize {
     if bytes.len() < HEAD_LEN { HEAD_LEN } else { padded(HEAD_LEN + u32_at(bytes, 4) as usize) }
+}
+
+/// The batches of a file from an offset on.
+pub(crate) struct BatchStream<'a> {
+    from: Box<dyn Read + 'a>,
+    /// Bytes that were read, and where the next batch begins in them.
+    buffer: Vec<u8>,
+    start: usize,
+    /// Where the next batch begins in the file.
+    pub(crate) position: u64,
+    /// Its number.
+    pub(crate) next_number: u64,
+    is_at_end: bool,
+}
+
+impl<'a> BatchStream<'a> {
+    /// The batches from an offset on, where the one with this number begins.
+    pub(crate) fn new(from: Box<dyn Read + 'a>, position: u64, next_number: u64) -> Self {
+        Self { from, buffer: Vec::new(), start: 0, position, next_number, is_at_end: false }
+    }
+
+    /// The next batch; `None` where no whole one follows.
+    pub(crate) fn next_batch(&mut self) -> io::Result<Option<Batch<'_>>> {
+        loop {
+            let rest = self.buffer.get(self.start..).unwrap_or_default();
+            let wanted = batch_len(rest);
+            if rest.len() >= wanted || self.is_at_end {
+                break;
+            }
+            let missing = wanted - rest.len();
+            self.fill(missing.max(READ_LEN))?;
+        }
+        let mut batches = Batches::from(&self.buffer, self.start, self.next_number);
+        let batch = batches.next();
+        if batch.is_some() {
+            self.position += (batches.position - self.start) as u64;
+            (self.start, self.next_number) = (batches.position, batches.next_number);
+        }
+        Ok(batch)
+    }
+
+    /// The kind of what follows the last readable batch.
+    pub(crate) fn ending(mut self) -> io::Result<BatchesEnd> {
+        self.from.read_to_end(&mut self.buffer)?;
+        Ok(Batches::from(&self.buffer, self.start, self.next_number).ending())
+    }
+
+    /// Reads more bytes, in place of those of batches that were read.
+    fn fill(&mut self, len: usize) -> io::Result<()> {
+        let used = self.start.min(self.buffer.len());
+        self.buffer.drain(..used);
+        self.start -= used;
+        let read = self.from.by_ref().take(len as u64).read_to_end(&mut self.buffer)?;
+        self.is_at_end = read < len;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for BatchStream<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchStream").field("position", &self.position).finish_non_exhaustive()
+    }
+}
+
+/// What a file of this kind begins with.
+const fn magic(kind: FileKind) -> &'static [u8; 16] {
+    match kind {
+        FileKind::Log => b"tidegate ledger\n",
+        FileKind::Snapshot => b"tidegate states\n",
+    }
 }
 
 const fn padded(len: usize) -> usize {
@@ -313,19 +320,22 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// The length of a header.
-pub(super) const HEADER_LEN: usize = 64;
+pub(crate) const HEADER_LEN: usize = 64;
 
 /// The length of a batch's head.
-const HEAD_LEN: usize = 24;
+pub(crate) const HEAD_LEN: usize = 24;
 
 /// The length of the shortest batch.
-pub(super) const MIN_BATCH_LEN: usize = 32;
+pub(crate) const MIN_BATCH_LEN: usize = 32;
 
 /// How many bytes of zeros are durable after a batch, before it is written.
-pub(super) const SPACE_AFTER: usize = HEAD_LEN;
+pub(crate) const SPACE_AFTER: usize = HEAD_LEN;
 
 /// The version of the format.
-pub(super) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 4;
+
+/// How many bytes are read at once.
+const READ_LEN: usize = 256 << 10;
 
 #[cfg(test)]
 mod tests;

@@ -11,24 +11,25 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tidegate_core::Timestamp;
-use tidegate_policy::policy::Durability;
 use tidegate_table::clock::{Clock, MonotonicClock};
 use tidegate_table::locks::lock;
 
-use super::disk::NamedFile;
-use super::writer::{SegmentWriter, SyncMode};
-use crate::store::Outage;
+use crate::disk::{Disk, NamedFile};
+use crate::error::LogError;
+use crate::segments::LogEnd;
+use crate::writer::{Level, SegmentSizes, SegmentWriter};
 use gathering::{Gathered, Gathering, LONGEST};
 use wait::{DurabilityGoal, Progress, Waiter};
 
-pub(crate) use wait::WaitDurable;
+pub use wait::{NotDurable, WaitDurable};
 
 mod gathering;
 mod wait;
 
 /// A log that accepts records from any thread.
 #[derive(Debug)]
-pub(super) struct Log {
+pub struct Log {
+    disk: Arc<dyn Disk>,
     shared: Arc<LogInner>,
     thread: Option<JoinHandle<()>>,
 }
@@ -50,8 +51,8 @@ struct LogState {
     accepted: u64,
     taken: u64,
     syncing: u64,
-    /// The durability that the waiting records need.
-    wanted: Option<Durability>,
+    /// The level that the waiting records need.
+    wanted: Option<Level>,
     /// In the order of their numbers, which is about that of their records.
     waiting: Vec<Waiter>,
     /// The number of the newest waiter; the next one gets a larger one.
@@ -84,7 +85,7 @@ struct Work {
     records: Vec<u8>,
     /// The last record among those, or before.
     upto: u64,
-    sync: SyncMode,
+    level: Level,
     rotates: bool,
     is_last: bool,
 }
@@ -104,12 +105,17 @@ pub struct LogCounts {
 }
 
 impl Log {
-    /// A log that continues where `writer` ends.
-    pub(super) fn new(
-        writer: SegmentWriter,
+    /// A log that continues where another one ended. After each write `on_growth` is called with the
+    /// number of bytes written since.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        sizes: SegmentSizes,
+        end: LogEnd,
         on_growth: impl Fn(u64) + Send + 'static,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, LogError> {
+        let writer = SegmentWriter::new(disk, sizes, end.from, end.unproven);
         Self::gathering(writer, on_growth, Gathering::new(Duration::ZERO, LONGEST))
+            .map_err(|error| LogError::disk("start a thread", error))
     }
 
     fn gathering(
@@ -119,7 +125,7 @@ impl Log {
     ) -> io::Result<Self> {
         // Records that the last process left unsynced count as just written.
         let left = u64::from(!writer.is_all_synced());
-        let wanted = (left > 0).then_some(Durability::Fsync);
+        let wanted = (left > 0).then_some(Level::Synced);
         let state = LogState { accepted: left, taken: left, wanted, ..LogState::default() };
         let progress = Progress::default();
         progress.note_written(left);
@@ -129,34 +135,34 @@ impl Log {
             work: Condvar::new(),
             done: Condvar::new(),
         });
-        let of_thread = Arc::clone(&shared);
+        let (of_thread, disk) = (Arc::clone(&shared), Arc::clone(&writer.disk));
         let thread = thread::Builder::new()
             .name("tidegate-log".into())
             .spawn(move || of_thread.run(writer, on_growth, gathering))?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { disk, shared, thread: Some(thread) })
     }
 
     /// Accepts a record, which is written as soon as the disk is free; returns its number.
-    pub(super) fn append(&self, record: &[u8], durability: Durability) -> u64 {
+    pub fn append(&self, record: &[u8], level: Level) -> u64 {
         let mut state = lock(&self.shared.state);
         state.records.extend_from_slice(record);
         self.shared.progress.queued_len.store(state.records.len(), Ordering::Relaxed);
         state.accepted += 1;
         let number = state.accepted;
-        state.wanted = state.wanted.max(Some(durability));
+        state.wanted = state.wanted.max(Some(level));
         self.shared.wake(state);
         number
     }
 
-    /// Resolves when everything accepted so far is durable.
-    pub(super) fn wait_durable(&self, durability: Durability) -> WaitDurable {
+    /// Resolves when everything accepted so far has reached a level.
+    pub fn wait_durable(&self, level: Level) -> WaitDurable {
         let accepted = lock(&self.shared.state).accepted;
-        self.wait_record(accepted, durability)
+        self.wait_record(accepted, level)
     }
 
-    /// Resolves when a record and all before it are durable.
-    pub(super) fn wait_record(&self, record: u64, durability: Durability) -> WaitDurable {
-        WaitDurable::new(&self.shared, record, durability)
+    /// Resolves when a record and all before it have reached a level.
+    pub fn wait_record(&self, record: u64, level: Level) -> WaitDurable {
+        WaitDurable::new(&self.shared, record, level)
     }
 
     /// Whether a record of about this many bytes should not be accepted: in an outage, or when too
@@ -164,29 +170,31 @@ impl Log {
     ///
     /// A record may take a small part of the room that is left. So large ones are refused long
     /// before small ones are, and cannot use up the room of all.
-    pub(super) fn is_refusing(&self, len: usize) -> bool {
+    pub fn is_refusing(&self, len: usize) -> bool {
         let progress = &self.shared.progress;
         let left = MOST_BEHIND.saturating_sub(progress.queued_len.load(Ordering::Relaxed));
         progress.is_failing.load(Ordering::Acquire) || len > left / SHARE
     }
 
-    /// The error of the disk, during an outage.
-    pub(super) fn failure(&self) -> Option<Arc<io::Error>> {
-        lock(&self.shared.state).failure.clone()
+    /// The error of the disk, during an outage; or what was done to the folder, which is an outage
+    /// as soon as something has to be written.
+    #[must_use]
+    pub fn failure(&self) -> Option<Arc<io::Error>> {
+        let state = lock(&self.shared.state);
+        let (failure, file) = (state.failure.clone(), state.file.clone());
+        drop(state);
+        // It may be growing, or be done: only the writer knows how long it is.
+        let file = file.map(|file| NamedFile { least_len: 0, ..file });
+        failure.or_else(|| self.disk.verify(file.as_ref()).err().map(Arc::new))
     }
 
     /// The last error of the disk, also after the outage.
-    pub(super) fn last_failure(&self) -> Option<Arc<io::Error>> {
+    pub fn last_failure(&self) -> Option<Arc<io::Error>> {
         lock(&self.shared.state).last_failure.clone()
     }
 
-    /// The segment that is being written.
-    pub(super) fn file(&self) -> Option<NamedFile> {
-        lock(&self.shared.state).file.clone()
-    }
-
     /// Blocks until the disk works again, or the log is closed.
-    pub(super) fn wait_until_it_works(&self) {
+    pub fn wait_until_it_works(&self) {
         let mut state = lock(&self.shared.state);
         while state.failure.is_some() && !state.is_closing && !state.is_dead {
             state = self.shared.done.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -195,7 +203,7 @@ impl Log {
 
     /// Begins another segment, with everything accepted so far synced before it; returns its
     /// number.
-    pub(super) fn rotate(&self) -> io::Result<u64> {
+    pub fn rotate(&self) -> io::Result<u64> {
         let mut state = lock(&self.shared.state);
         state.wants_rotation = true;
         self.shared.wake(state);
@@ -211,13 +219,15 @@ impl Log {
         }
     }
 
-    pub(super) fn counts(&self) -> LogCounts {
+    /// The counts of the log.
+    #[must_use]
+    pub fn counts(&self) -> LogCounts {
         let state = lock(&self.shared.state);
         LogCounts { records: state.accepted, outages: state.outages, ..state.counts }
     }
 
     /// Ends the log: accepted records are written and synced, if the disk works.
-    pub(super) fn close(&mut self) {
+    pub fn close(&mut self) {
         let mut state = lock(&self.shared.state);
         state.is_closing = true;
         self.shared.wake(state);
@@ -252,8 +262,8 @@ impl LogInner {
         loop {
             let work = self.next_work(buffer, &mut gathering);
             let began = MonotonicClock.now();
-            let written = writer.write(&work.records, work.sync);
-            if work.sync == SyncMode::Now && written.is_ok() {
+            let written = writer.write(&work.records, work.level);
+            if work.level == Level::Synced && written.is_ok() {
                 gathering.note_sync(began, MonotonicClock.now());
             }
             let rotated = match (&written, work.rotates) {
@@ -301,16 +311,13 @@ impl LogInner {
         self.progress.queued_len.store(0, Ordering::Relaxed);
         let (wanted, rotates, is_last) =
             (state.wanted.take(), state.wants_rotation, state.is_closing);
-        let sync = match wanted {
-            Some(Durability::Fsync) => SyncMode::Now,
-            _ if rotates || is_last => SyncMode::Now,
-            _ => SyncMode::Later,
-        };
+        let is_synced = wanted == Some(Level::Synced) || rotates || is_last;
+        let level = if is_synced { Level::Synced } else { Level::Written };
         state.taken = state.accepted;
-        if sync == SyncMode::Now {
+        if is_synced {
             state.syncing = state.accepted;
         }
-        Work { records, upto: state.accepted, sync, rotates, is_last }
+        Work { records, upto: state.accepted, level, rotates, is_last }
     }
 
     /// Waits a little for callers that were just woken, if they usually come back at once.
@@ -358,15 +365,13 @@ impl LogInner {
         match written {
             Ok(()) => {
                 self.progress.note_written(work.upto);
-                if work.sync == SyncMode::Now || writer.is_all_synced() {
+                if work.level == Level::Synced || writer.is_all_synced() {
                     self.progress.note_synced(work.upto);
                 }
                 state.failure = None;
             }
             Err(error) => {
-                if state.failure.is_none() {
-                    state.outages += 1;
-                }
+                state.outages += u64::from(state.failure.is_none());
                 let error = Arc::new(error);
                 (state.failure, state.last_failure) = (Some(Arc::clone(&error)), Some(error));
             }
@@ -392,11 +397,11 @@ impl LogInner {
     }
 
     /// Whether a record is as durable as it has to be, or an outage came first; `None`: not yet.
-    fn outcome(&self, state: &LogState, goal: &DurabilityGoal) -> Option<Result<(), Outage>> {
-        if self.progress.reached(goal.durability) >= goal.record {
+    fn outcome(&self, state: &LogState, goal: &DurabilityGoal) -> Option<Result<(), NotDurable>> {
+        if self.progress.reached(goal.level) >= goal.record {
             Some(Ok(()))
         } else if state.failure.is_some() || state.outages != goal.outages {
-            Some(Err(Outage::Unavailable))
+            Some(Err(NotDurable))
         } else {
             None
         }
@@ -439,21 +444,21 @@ impl LogState {
     /// outage, a new segment and the end do not wait for them.
     fn is_incomplete(&self) -> bool {
         self.accepted < self.expected
-            && self.wanted == Some(Durability::Fsync)
+            && self.wanted == Some(Level::Synced)
             && self.failure.is_none()
             && !self.wants_rotation
             && !self.is_closing
     }
 
-    /// Requests durability for a record, unless the writer is at it.
+    /// Requests the level that a record needs, unless the writer is at it.
     fn request(&mut self, goal: &DurabilityGoal) {
-        let underway = match goal.durability {
-            Durability::Memory => u64::MAX,
-            Durability::Flush => self.taken,
-            Durability::Fsync => self.syncing,
+        let underway = match goal.level {
+            Level::Accepted => u64::MAX,
+            Level::Written => self.taken,
+            Level::Synced => self.syncing,
         };
         if goal.record > underway {
-            self.wanted = self.wanted.max(Some(goal.durability));
+            self.wanted = self.wanted.max(Some(goal.level));
         }
     }
 

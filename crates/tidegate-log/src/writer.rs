@@ -3,8 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use super::disk::{Disk, DiskFile, FileIdentity, NamedFile};
-use super::frame::{FileHeader, FileKind, SPACE_AFTER, SegmentEnd, frame};
+use crate::disk::{Disk, DiskFile, FileIdentity, NamedFile};
+use crate::frame::{FileHeader, SPACE_AFTER, SegmentEnd, frame};
+use crate::names::{FileKind, SEGMENT_TMP};
 
 /// Writes batches of records, and moves on to another segment when one is full or has failed.
 ///
@@ -12,8 +13,8 @@ use super::frame::{FileHeader, FileKind, SPACE_AFTER, SegmentEnd, frame};
 /// unknown after that. Records that were not synced are written again, into a new segment, whose
 /// header has how much of the old one counts.
 #[derive(Debug)]
-pub(super) struct SegmentWriter {
-    disk: Arc<dyn Disk>,
+pub(crate) struct SegmentWriter {
+    pub(crate) disk: Arc<dyn Disk>,
     sizes: SegmentSizes,
     current: Option<CurrentSegment>,
     /// Where the log ends, for the header of the next segment.
@@ -27,27 +28,36 @@ pub(super) struct SegmentWriter {
     /// Records that were not written.
     unwritten: Vec<u8>,
     /// Bytes written.
-    pub(super) written_len: u64,
+    pub(crate) written_len: u64,
     /// How often the disk was synced.
-    pub(super) syncs: u64,
+    pub(crate) syncs: u64,
+}
+
+/// How far a record is on its way to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// It is in the queue.
+    Accepted,
+    /// It was handed to the operating system: it survives the end of the process.
+    Written,
+    /// It is on the disk: it survives a loss of power.
+    Synced,
 }
 
 /// Sizes of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SegmentSizes {
+pub struct SegmentSizes {
     /// A segment that is longer gets a successor.
-    pub(super) segment_len: u64,
+    pub segment_len: u64,
     /// Space is allocated in pieces of this size, filled with zeros and synced before a batch uses
     /// it: overwriting it needs no sync of the file's length, and a file that was cut short is
     /// recognised.
-    pub(super) fill_len: u64,
-    /// A snapshot is taken after this many bytes of log.
-    pub(super) snapshot_after_len: u64,
+    pub fill_len: u64,
 }
 
 impl Default for SegmentSizes {
     fn default() -> Self {
-        Self { segment_len: 64 << 20, fill_len: 1 << 20, snapshot_after_len: 64 << 20 }
+        Self { segment_len: 64 << 20, fill_len: 1 << 20 }
     }
 }
 
@@ -64,16 +74,16 @@ struct CurrentSegment {
 
 /// Where the log continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ResumePoint {
-    pub(super) end: SegmentEnd,
-    pub(super) next_segment: u64,
-    pub(super) next_batch: u64,
+pub(crate) struct ResumePoint {
+    pub(crate) end: SegmentEnd,
+    pub(crate) next_segment: u64,
+    pub(crate) next_batch: u64,
 }
 
 impl SegmentWriter {
     /// The end of a log that continues from a position, with records after it that may not be
     /// synced.
-    pub(super) fn new(
+    pub(crate) fn new(
         disk: Arc<dyn Disk>,
         sizes: SegmentSizes,
         from: ResumePoint,
@@ -95,16 +105,16 @@ impl SegmentWriter {
     }
 
     /// Writes records, together with those that could not be written before, and syncs all of them
-    /// with [`SyncMode::Now`].
+    /// on [`Level::Synced`].
     ///
     /// After an error nothing is lost: the next call retries, in a new segment.
-    pub(super) fn write(&mut self, records: &[u8], sync: SyncMode) -> io::Result<()> {
+    pub(crate) fn write(&mut self, records: &[u8], level: Level) -> io::Result<()> {
         self.unwritten.extend_from_slice(records);
-        self.write_all(sync)?;
+        self.write_all(level)?;
         self.verify()
     }
 
-    fn write_all(&mut self, sync: SyncMode) -> io::Result<()> {
+    fn write_all(&mut self, level: Level) -> io::Result<()> {
         if self.unwritten.is_empty() && self.unsynced.is_empty() && self.current.is_some() {
             return Ok(());
         }
@@ -114,8 +124,8 @@ impl SegmentWriter {
             self.seal();
         }
         let too_much = self.unsynced.len() + self.unwritten.len() > MOST_UNSYNCED;
-        let sync = if too_much { SyncMode::Now } else { sync };
-        match self.write_here(sync) {
+        let level = if too_much { Level::Synced } else { level };
+        match self.write_here(level) {
             Ok(()) => Ok(()),
             // One retry in a new segment before it is an error.
             Err(_) if self.current.is_some() => {
@@ -129,7 +139,7 @@ impl SegmentWriter {
     }
 
     /// Begins another segment, with everything before it synced, and returns its number.
-    pub(super) fn rotate(&mut self) -> io::Result<u64> {
+    pub(crate) fn rotate(&mut self) -> io::Result<u64> {
         self.verify()?;
         self.seal();
         self.begin_segment()?;
@@ -138,7 +148,7 @@ impl SegmentWriter {
     }
 
     /// The segment that is being written.
-    pub(super) fn log_file(&self) -> Option<NamedFile> {
+    pub(crate) fn log_file(&self) -> Option<NamedFile> {
         let CurrentSegment { number, identity, filled_len, .. } = self.current.as_ref()?;
         let name = FileKind::Log.file_name(*number);
         Some(NamedFile { name, identity: *identity, least_len: *filled_len })
@@ -150,11 +160,11 @@ impl SegmentWriter {
     }
 
     /// Whether everything that was accepted is synced.
-    pub(super) fn is_all_synced(&self) -> bool {
+    pub(crate) fn is_all_synced(&self) -> bool {
         self.unsynced.is_empty() && self.unwritten.is_empty()
     }
 
-    fn write_here(&mut self, sync: SyncMode) -> io::Result<()> {
+    fn write_here(&mut self, level: Level) -> io::Result<()> {
         let Some(segment) = &mut self.current else { return self.begin_segment() };
         if !self.unwritten.is_empty() {
             let frame = frame(self.next_batch, self.synced_batch, &self.unwritten);
@@ -167,7 +177,7 @@ impl SegmentWriter {
             self.next_batch += 1;
             self.unsynced.append(&mut self.unwritten);
         }
-        if sync == SyncMode::Now {
+        if level == Level::Synced {
             self.syncs += 1;
             segment.sync()?;
             self.end = SegmentEnd { number: segment.number, len: segment.len };
@@ -230,25 +240,18 @@ impl SegmentWriter {
     fn create_segment(&self, header: &FileHeader, batch: &[u8]) -> io::Result<CurrentSegment> {
         let name = FileKind::Log.file_name(header.number);
         // An unfinished one is of no use.
-        let _ = self.disk.remove(TEMPORARY);
-        let mut segment = CurrentSegment::new(self.disk.create(TEMPORARY)?, header.number)?;
+        let _ = self.disk.remove(SEGMENT_TMP);
+        let mut segment = CurrentSegment::new(self.disk.create(SEGMENT_TMP)?, header.number)?;
         let begun = segment.begin(header, batch, self.sizes.fill_len);
-        let named = begun.and_then(|()| self.disk.rename(TEMPORARY, &name));
+        let named = begun.and_then(|()| self.disk.rename(SEGMENT_TMP, &name));
         if let Err(error) = named.and_then(|()| self.disk.sync_names()) {
             // Should it remain, its successor does not refer to it, so it is not read.
             let _ = self.disk.remove(&name);
-            let _ = self.disk.remove(TEMPORARY);
+            let _ = self.disk.remove(SEGMENT_TMP);
             return Err(error);
         }
         Ok(segment)
     }
-}
-
-/// When records have to be synced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum SyncMode {
-    Later,
-    Now,
 }
 
 impl CurrentSegment {
@@ -313,6 +316,3 @@ impl CurrentSegment {
 
 /// How many bytes of records may be unsynced before a sync is forced.
 const MOST_UNSYNCED: usize = 1 << 20;
-
-/// The name of a segment that is being created.
-const TEMPORARY: &str = "segment.tmp";

@@ -11,7 +11,8 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, statat, unlinkat}
 use tidegate_table::clock::{Clock, MonotonicClock};
 use tidegate_table::locks::lock;
 
-use super::names::{ExpectedNames, FolderTimes};
+use crate::error::LogError;
+use crate::names::{ExpectedNames, FileKind, FolderTimes};
 
 /// A folder of files.
 ///
@@ -55,6 +56,38 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     /// another file, or if files of the ledger were removed. Called after every write.
     fn verify(&self, _log: Option<&NamedFile>) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// What is done with several operations.
+impl dyn Disk + '_ {
+    /// The names of all files.
+    pub(crate) fn list(&self) -> Result<Vec<String>, LogError> {
+        self.names().map_err(|error| LogError::disk("list the folder", error))
+    }
+
+    /// The numbers of all files of a kind, the lowest first.
+    pub(crate) fn numbers(&self, kind: FileKind) -> Result<Vec<u64>, LogError> {
+        let names = self.list()?;
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| kind.number_of(name)).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// The contents of a file.
+    pub(crate) fn contents(&self, file: &str) -> Result<Vec<u8>, LogError> {
+        self.read(file).map_err(|error| LogError::disk(format!("read {file}"), error))
+    }
+
+    /// Writes a file, all of it or nothing, in place of the one that had its name. Until it is whole it
+    /// has a temporary name; an unfinished one is of no use.
+    pub(crate) fn replace(&self, file: &str, temporary: &str, bytes: &[u8]) -> io::Result<()> {
+        let _ = self.remove(temporary);
+        let mut copy = self.create(temporary)?;
+        copy.write_at(0, bytes)?;
+        copy.sync()?;
+        self.rename(temporary, file)?;
+        self.sync_names()
     }
 }
 
@@ -126,11 +159,24 @@ impl Drop for Folder {
 impl Folder {
     /// Locks a folder for this process, and creates it if it is missing.
     ///
-    /// The error is of kind [`WouldBlock`](io::ErrorKind::WouldBlock) if another process has locked
-    /// it.
-    pub fn own(path: &Path) -> io::Result<Self> {
+    /// The error is [`LogError::InUse`] if another process has locked it.
+    pub fn own(path: &Path) -> Result<Self, LogError> {
+        Self::lock(path).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                LogError::InUse { path: path.into(), owner: error.to_string() }
+            }
+            _ => not_opened(path, error),
+        })
+    }
+
+    /// A folder for reading, whichever process uses it.
+    pub fn open_read_only(path: &Path) -> Result<Self, LogError> {
+        Self::open(path).map_err(|error| not_opened(path, error))
+    }
+
+    fn lock(path: &Path) -> io::Result<Self> {
         let made = make_folders(path)?;
-        let mut folder = Self::open_read_only(path)?;
+        let mut folder = Self::open(path)?;
         // The folder is locked as well as a file in it: that file may be removed.
         match folder.folder.try_lock() {
             Err(TryLockError::WouldBlock) => return Err(folder.is_in_use()),
@@ -160,8 +206,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// A folder for reading, whichever process uses it.
-    pub fn open_read_only(path: &Path) -> io::Result<Self> {
+    fn open(path: &Path) -> io::Result<Self> {
         let folder = File::open(path)?;
         let metadata = folder.metadata()?;
         if !metadata.is_dir() {
@@ -216,6 +261,10 @@ impl Folder {
         };
         Err(self.changed(name, what))
     }
+}
+
+fn not_opened(path: &Path, error: io::Error) -> LogError {
+    LogError::disk(format!("open {}", path.display()), error)
 }
 
 /// Creates a folder and its parents, and returns those that were missing.

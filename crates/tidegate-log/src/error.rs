@@ -1,14 +1,17 @@
+//! What goes wrong with a log.
+
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::frame::VERSION;
+use crate::frame::VERSION;
+use crate::names::FileKind;
 
-/// Why a file store cannot be opened.
+/// Why a log cannot be read or continued.
 #[derive(Clone)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum LogError {
     /// Another process uses it.
     InUse {
         /// The folder.
@@ -40,23 +43,17 @@ pub enum OpenError {
         what: &'static str,
     },
     /// A ledger had begun, and neither a segment of its log nor a snapshot is left.
-    LogMissing,
-    /// There are more keys than the maximum.
-    TooManyKeys,
-    /// The stored edits are invalid.
-    Overlay {
-        /// Why.
-        errors: String,
-    },
+    Missing,
 }
 
-impl OpenError {
-    pub(crate) fn disk(doing: impl Into<String>, error: io::Error) -> Self {
+impl LogError {
+    /// The error of an operation on the disk.
+    pub fn disk(doing: impl Into<String>, error: io::Error) -> Self {
         Self::Disk { doing: doing.into(), error: Arc::new(error) }
     }
 }
 
-impl fmt::Display for OpenError {
+impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InUse { path, owner } => write!(
@@ -77,26 +74,48 @@ impl fmt::Display for OpenError {
                  backup; or see with `tidegate ledger FOLDER check` what can be read, and give up the \
                  rest with `tidegate ledger FOLDER repair`"
             ),
-            Self::LogMissing => f.write_str(
+            Self::Missing => f.write_str(
                 "a ledger has begun in this folder, and all of its .log and .snapshot files are gone. \
                  Nothing was changed. Restore the folder from a backup; or give up everything that was \
                  charged with `tidegate ledger FOLDER repair`, and the next start begins a new ledger",
             ),
-            Self::TooManyKeys => {
-                f.write_str("there are more keys than max_keys allows: raise max_keys")
-            }
-            Self::Overlay { errors } => {
-                write!(f, "the stored edits are invalid: {errors}")
-            }
         }
     }
 }
 
 /// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for OpenError {
+impl fmt::Debug for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl std::error::Error for OpenError {}
+impl std::error::Error for LogError {}
+
+/// The position of a batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Position {
+    pub(crate) file: String,
+    pub(crate) at: u64,
+}
+
+impl Position {
+    /// The start of a segment.
+    pub(crate) fn start_of(number: u64) -> Self {
+        Self { file: FileKind::Log.file_name(number), at: 0 }
+    }
+
+    pub(crate) fn broken(&self) -> LogError {
+        self.damaged(UNREADABLE)
+    }
+
+    pub(crate) fn failed(&self, error: io::Error) -> LogError {
+        LogError::disk(format!("read {}", self.file), error)
+    }
+
+    pub(crate) fn damaged(&self, what: &'static str) -> LogError {
+        LogError::Damaged { file: self.file.clone(), at: self.at, what }
+    }
+}
+
+pub(crate) const UNREADABLE: &str = "a durable batch cannot be read";

@@ -10,13 +10,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use tidegate_policy::policy::Durability;
 use tidegate_table::locks::lock;
 
-use super::super::disk::{Disk, DiskFile};
-use super::super::frame::SegmentEnd;
-use super::super::writer::{ResumePoint, SegmentSizes, SegmentWriter};
 use super::{Gathering, Log, WaitDurable};
+use crate::disk::{Disk, DiskFile};
+use crate::frame::SegmentEnd;
+use crate::writer::{Level, ResumePoint, SegmentSizes, SegmentWriter};
 
 /// A disk whose syncs wait until they are let go, one by one.
 #[derive(Debug)]
@@ -114,15 +113,15 @@ fn caller_waits_for_its_own_record_and_no_later_one() {
     let order = Arc::new(Mutex::new(Vec::new()));
     let caller =
         |name| Arc::new(Woken { name, order: Arc::clone(&order), count: AtomicUsize::new(0) });
-    let first = log.append(b"first", Durability::Fsync);
+    let first = log.append(b"first", Level::Synced);
     begins.recv().unwrap();
     // The first record is on its way. Others come, before its caller waits.
-    let later: Vec<u64> = (0..5).map(|_| log.append(b"later", Durability::Fsync)).collect();
-    let mut first = log.wait_record(first, Durability::Fsync);
+    let later: Vec<u64> = (0..5).map(|_| log.append(b"later", Level::Synced)).collect();
+    let mut first = log.wait_record(first, Level::Synced);
     let callers: Vec<_> = (0..6).map(caller).collect();
     assert_eq!(poll(&mut first, &callers[0]), Poll::Pending);
     let mut later: Vec<_> =
-        later.into_iter().map(|record| log.wait_record(record, Durability::Fsync)).collect();
+        later.into_iter().map(|record| log.wait_record(record, Level::Synced)).collect();
     for (wait, caller) in later.iter_mut().zip(&callers[1..]) {
         assert_eq!(poll(wait, caller), Poll::Pending);
     }
@@ -146,11 +145,11 @@ fn caller_waits_for_its_own_record_and_no_later_one() {
 #[test]
 fn dropped_wait_is_forgotten() {
     let (log, begins, go) = stepped();
-    let record = log.append(b"record", Durability::Fsync);
+    let record = log.append(b"record", Level::Synced);
     begins.recv().unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let caller = Arc::new(Woken { name: 1, order, count: AtomicUsize::new(0) });
-    let mut waits: Vec<_> = (0..3).map(|_| log.wait_record(record, Durability::Fsync)).collect();
+    let mut waits: Vec<_> = (0..3).map(|_| log.wait_record(record, Level::Synced)).collect();
     waits.iter_mut().for_each(|wait| assert_eq!(poll(wait, &caller), Poll::Pending));
     waits.remove(1);
     assert_eq!(lock(&log.shared.state).waiting.len(), 2);
@@ -167,17 +166,17 @@ fn acknowledged_beside_another(
     (begins, go): (&Receiver<()>, &Sender<()>),
     caller: &Arc<Woken>,
 ) -> WaitDurable {
-    let record = log.append(b"first", Durability::Fsync);
+    let record = log.append(b"first", Level::Synced);
     begins.recv().unwrap();
-    let mut first = log.wait_record(record, Durability::Fsync);
+    let mut first = log.wait_record(record, Level::Synced);
     assert_eq!(poll(&mut first, caller), Poll::Pending);
-    let other = log.append(b"other", Durability::Fsync);
+    let other = log.append(b"other", Level::Synced);
     go.send(()).unwrap();
     while caller.count.load(Ordering::SeqCst) == 0 {
         thread::yield_now();
     }
     assert_eq!(poll(&mut first, caller), Poll::Ready(true));
-    log.wait_record(other, Durability::Fsync)
+    log.wait_record(other, Level::Synced)
 }
 
 fn caller() -> Arc<Woken> {
@@ -190,9 +189,9 @@ fn caller_that_comes_back_is_in_the_next_batch() {
     let (log, begins, go) = stepped_with(Duration::from_secs(1 << 30));
     let first = caller();
     let mut other = acknowledged_beside_another(&log, (&begins, &go), &first);
-    let back = log.append(b"back", Durability::Fsync);
+    let back = log.append(b"back", Level::Synced);
     begins.recv().unwrap();
-    let mut back = log.wait_record(back, Durability::Fsync);
+    let mut back = log.wait_record(back, Level::Synced);
     let [of_other, of_back] = [caller(), caller()];
     assert_eq!(poll(&mut other, &of_other), Poll::Pending);
     assert_eq!(poll(&mut back, &of_back), Poll::Pending);
