@@ -16,7 +16,7 @@ use tidegate_policy::policy::Effective;
 
 use crate::any_limit::{AnyLimit, DecisionTime, NO_PERIOD};
 use crate::cycle::{CycleClock, Times};
-use crate::store::mixing::Mixing;
+use crate::mixing::Mixing;
 
 mod advance;
 mod edit;

@@ -18,6 +18,7 @@ mod engine;
 mod engine_clock;
 mod history;
 mod hold_id;
+mod mixing;
 mod plan;
 mod request;
 mod request_limit;

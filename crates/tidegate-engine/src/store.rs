@@ -31,7 +31,6 @@ pub(crate) mod answer;
 #[cfg(feature = "durable")]
 pub(crate) mod file;
 mod memory;
-pub(crate) mod mixing;
 #[cfg(not(feature = "durable"))]
 mod no_file;
 mod record;

@@ -12,7 +12,7 @@ use tidegate_table::locks::lock;
 
 use super::{FileStore, OpenError};
 use crate::plan::KeyName;
-use crate::store::mixing::Mixing;
+use crate::mixing::Mixing;
 use crate::store::record::Record;
 use crate::store::replay::{Background, HASHED, Threads};
 

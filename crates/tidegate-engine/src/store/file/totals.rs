@@ -8,7 +8,7 @@ use tidegate_log::LogReader;
 use super::ledger::{Filter, Ledger, Transfer};
 use super::options::OpenError;
 use crate::plan::KeyName;
-use crate::store::mixing::Mixing;
+use crate::mixing::Mixing;
 use crate::store::record::{KeyRecord, Record};
 
 /// Totals of bookings: `granted` is always `committed + refunded + held + expired`, from the
