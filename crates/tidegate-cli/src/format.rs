@@ -19,7 +19,7 @@ pub(crate) fn exact_time(at: Timestamp) -> String {
 }
 
 /// Why a text is not a time, and what to write instead.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct TimeError {
     pub(crate) message: String,
     pub(crate) hint: &'static str,
@@ -28,13 +28,6 @@ pub(crate) struct TimeError {
 impl fmt::Display for TimeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}; {}", self.message, self.hint)
-    }
-}
-
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for TimeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::route::Route;
 use crate::settings::Settings;
 
 /// A connection, and what the server at its other end can do.
+#[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) connection: MultiplexedConnection,
     /// A second one to the same process: commands that block it, and wait for what was done before.
@@ -110,12 +111,6 @@ pub(crate) fn load_scripts() -> Pipeline {
         pipeline.cmd("SCRIPT").arg("LOAD").arg(script);
     }
     pipeline
-}
-
-impl std::fmt::Debug for Link {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link").field("server", &self.server).finish_non_exhaustive()
-    }
 }
 
 /// Checks that a second connection is to the same process, and finds out what can be waited for.

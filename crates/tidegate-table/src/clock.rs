@@ -1,6 +1,5 @@
 //! Clocks.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -103,7 +102,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// clock.advance(Duration::from_secs(5));
 /// assert_eq!(copy.now(), Timestamp::from_secs(5));
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ManualClock {
     nanos: Arc<AtomicU64>,
 }
@@ -132,12 +131,6 @@ impl Clock for ManualClock {
     #[inline]
     fn now(&self) -> Timestamp {
         Timestamp::from_nanos(self.nanos.load(Ordering::SeqCst))
-    }
-}
-
-impl fmt::Debug for ManualClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ManualClock({})", self.now())
     }
 }
 

@@ -64,21 +64,11 @@ pub struct ProxyListener {
     failures: Warnings,
 }
 
-type Announcing = dyn AnnouncingFuture;
-
 /// A connection whose header is being read.
-trait AnnouncingFuture: Future<Output = Announced> + Send {}
-
-impl<F: Future<Output = Announced> + Send> AnnouncingFuture for F {}
+type Announcing = dyn Future<Output = Announced> + Send;
 
 /// The number of a connection, and the connection if its header was read.
 type Announced = (u64, Option<(ProxyStream, SocketAddr)>);
-
-impl std::fmt::Debug for Announcing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Announcing")
-    }
-}
 
 impl ProxyListener {
     /// A listener whose connections all begin with the header.
