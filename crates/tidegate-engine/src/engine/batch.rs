@@ -41,13 +41,13 @@ impl Engine {
         let mut lists: [ChargeList<'_>; BATCH] = array::from_fn(|_| array::from_fn(|_| None));
         for (list, request) in lists.iter_mut().zip(batch) {
             let find = DomainName::of(std::slice::from_ref(request));
-            let plain = PlainRequest::new(self, &rules, (&find, request), Some(times));
+            let plain = PlainRequest::new(self, &rules, &find, request, Some(times));
             if plain.is_some_and(|mut plain| !plain.plan(list)) {
                 list.fill(None);
             }
         }
         for (list, request) in lists.iter().zip(batch) {
-            decided.push(self.check_planned(request, &rules, list, (when, times)));
+            decided.push(self.check_planned(request, &rules, list, when, times));
         }
     }
 
@@ -58,7 +58,8 @@ impl Engine {
         request: &Request<'_>,
         rules: &Ruleset,
         list: &ChargeList<'_>,
-        (when, times): (When, Times),
+        when: When,
+        times: Times,
     ) -> Answer<Result<Report, CheckError>> {
         let requests = std::slice::from_ref(request);
         let find = &DomainName::of(requests);
@@ -69,13 +70,13 @@ impl Engine {
         match parts.map(|parts| self.decide_list(parts, list, times)) {
             Some(Ok(is_allowed)) => {
                 if !is_allowed {
-                    self.correct_wait(&mut report, (find, requests), (Verb::Check, when, times));
+                    self.correct_wait(&mut report, find, requests, Verb::Check, when, times);
                 }
                 Answer::Ready(Ok(report))
             }
             _ => {
                 report.body.decisions.clear();
-                self.decide_planned(report, find, requests, (Verb::Check, when))
+                self.decide_planned(report, find, requests, Verb::Check, when)
             }
         }
     }

@@ -299,7 +299,7 @@ impl Engine {
         };
         let new = Arc::new(Ruleset::new(policy, overlay, Some(&old), &source, edit));
         changes.check(&old, &new)?;
-        let made = numbered(changes.last, (actor, times.wall), differences(&old, &new));
+        let made = numbered(changes.last, actor, times.wall, differences(&old, &new));
         let made = changes.take_over(&made);
         if !made.is_empty() || old.overlay != new.overlay {
             // Stored first: after a crash before the rest, the next start has the whole edit, not
@@ -501,7 +501,8 @@ impl Changes {
 /// The differences as entries of the log, after the last one.
 pub(super) fn numbered(
     last: u64,
-    (actor, at): (&str, Timestamp),
+    actor: &str,
+    at: Timestamp,
     differences: Vec<Difference>,
 ) -> Vec<Change> {
     let change = |(number, (what, before, after))| Change {

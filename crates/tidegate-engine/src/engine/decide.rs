@@ -117,7 +117,7 @@ impl Engine {
         planned.plan.note = request.note;
         let domain = rules.domain(request.domain);
         let hash = self.shared.store.hash();
-        planned.add((rules, domain), std::slice::from_ref(request), hash, times)?;
+        planned.add(rules, domain, std::slice::from_ref(request), hash, times)?;
         Ok(planned)
     }
 
@@ -143,7 +143,7 @@ impl Engine {
         verb: Verb,
         when: When,
     ) -> Answer<Result<Report, CheckError>> {
-        self.decide_planned(Report::new(&self.shared.rules), find, requests, (verb, when))
+        self.decide_planned(Report::new(&self.shared.rules), find, requests, verb, when)
     }
 
     /// Charges one request in the domain that `find` finds.
@@ -157,8 +157,8 @@ impl Engine {
         if self.decide_plain(&mut report, find, request, self.given) {
             return Answer::Ready(Ok(report));
         }
-        let how = (Verb::Check, self.when());
-        self.decide_planned(report, find, std::slice::from_ref(request), how)
+        let requests = std::slice::from_ref(request);
+        self.decide_planned(report, find, requests, Verb::Check, self.when())
     }
 
     /// Decides requests in the domain that `find` finds, by a plan.
@@ -168,9 +168,10 @@ impl Engine {
         report: Report,
         find: &dyn FindDomain,
         requests: &[Request<'_>],
-        (verb, when): (Verb, When),
+        verb: Verb,
+        when: When,
     ) -> Answer<Result<Report, CheckError>> {
-        self.decide_early(report, find, requests, (verb, when)).then(|decided| match decided {
+        self.decide_early(report, find, requests, verb, when).then(|decided| match decided {
             Ok(report) => report.when_durable(),
             Err(error) => Answer::Ready(Err(error)),
         })
@@ -182,13 +183,14 @@ impl Engine {
         mut report: Report,
         find: &dyn FindDomain,
         requests: &[Request<'_>],
-        (verb, when): (Verb, When),
+        verb: Verb,
+        when: When,
     ) -> Answer<Result<Report, CheckError>> {
-        match self.decide_into(&mut report, find, requests, (verb, when)) {
+        match self.decide_into(&mut report, find, requests, verb, when) {
             DecideProgress::Now => Answer::Ready(Ok(report)),
             DecideProgress::Error(error) => Answer::Ready(Err(error)),
             DecideProgress::Later(later) => {
-                Answer::Pending(self.decide_later(report, later, requests, (verb, when)))
+                Answer::Pending(self.decide_later(report, later, requests, verb, when))
             }
         }
     }
@@ -199,9 +201,11 @@ impl Engine {
         report: &mut Report,
         find: &dyn FindDomain,
         requests: &[Request<'_>],
-        how: (Verb, When),
+        verb: Verb,
+        when: When,
     ) -> DecideProgress {
-        self.decide_read(report, find, GivenRequests { given: requests, read: requests }, how)
+        let all = GivenRequests { given: requests, read: requests };
+        self.decide_read(report, find, all, verb, when)
     }
 
     /// Makes the decision for requests that the rules cannot read as they are.
@@ -212,10 +216,11 @@ impl Engine {
         report: &mut Report,
         find: &dyn FindDomain,
         given: &[Request<'_>],
-        how: (Verb, When),
+        verb: Verb,
+        when: When,
     ) -> DecideProgress {
         with_descriptors(given, |read| {
-            self.decide_read(report, find, GivenRequests { given, read }, how)
+            self.decide_read(report, find, GivenRequests { given, read }, verb, when)
         })
     }
 
@@ -225,7 +230,8 @@ impl Engine {
         report: &mut Report,
         find: &dyn FindDomain,
         all @ GivenRequests { given, read: requests }: GivenRequests<'_>,
-        (verb, when): (Verb, When),
+        verb: Verb,
+        when: When,
     ) -> DecideProgress {
         loop {
             let body = &mut *report.body;
@@ -236,10 +242,10 @@ impl Engine {
             let domain = find.number(rules).map(|number| &rules.domains[number]);
             let names = PlannedKeys { rules, requests, hash: self.shared.store.hash(), times };
             if domain.is_some_and(|domain| domain.needs_descriptors(requests)) {
-                return self.decide_descriptors(report, find, given, (verb, when));
+                return self.decide_descriptors(report, find, given, verb, when);
             }
             let mut planned = Planned::new(rules, verb.act());
-            if let Err(error) = self.plan_verb((rules, domain), all, (verb, times), &mut planned) {
+            if let Err(error) = self.plan_verb(rules, domain, all, verb, times, &mut planned) {
                 drop(planned);
                 return self.error_if_in_force(report, times, error);
             }
@@ -248,7 +254,7 @@ impl Engine {
                 let denial = EarlyDenialReport::new(rules, domain, denial, times.wall);
                 drop(planned);
                 report.deny(denial);
-                return self.denied_early(report, (find, requests), (verb, when, times));
+                return self.denied_early(report, find, requests, verb, when, times);
             }
             evaluated.clear();
             evaluated.extend(planned.plan.charges.iter().map(EvaluatedRule::from));
@@ -257,9 +263,9 @@ impl Engine {
                 drop(planned);
                 return self.if_in_force(report, times);
             }
-            planned.add_ticket((rules, requests), ticket.as_deref_mut());
+            planned.add_ticket(rules, requests, ticket.as_deref_mut());
             planned.plan.requests = Some(&names);
-            planned.plan.time = self.plan_time((rules, requests), when, times);
+            planned.plan.time = self.plan_time(rules, requests, when, times);
             if rules.has_local && !self.is_immediate() {
                 *local = LocalFallback::new(&self.shared.local, rules, &planned.plan, times.now);
             }
@@ -289,7 +295,7 @@ impl Engine {
                 report.body.wait_for(self.wake_on_outage(durable));
             }
             if !report.body.is_allowed && !report.body.is_repeat {
-                self.correct_wait(report, (find, requests), (verb, when, times));
+                self.correct_wait(report, find, requests, verb, when, times);
             }
             return DecideProgress::Now;
         }
@@ -299,13 +305,16 @@ impl Engine {
     fn denied_early(
         &self,
         report: &mut Report,
-        of: (&dyn FindDomain, &[Request<'_>]),
-        (verb, when, times): (Verb, When, Times),
+        find: &dyn FindDomain,
+        requests: &[Request<'_>],
+        verb: Verb,
+        when: When,
+        times: Times,
     ) -> DecideProgress {
         if self.is_shared() {
             return self.if_in_force(report, times);
         }
-        self.correct_wait(report, of, (verb, when, times));
+        self.correct_wait(report, find, requests, verb, when, times);
         DecideProgress::Now
     }
 
@@ -325,12 +334,14 @@ impl Engine {
     #[inline(always)]
     pub(super) fn plan_verb<'r>(
         &self,
-        (rules, domain): (&'r Ruleset, Option<&'r Domain>),
+        rules: &'r Ruleset,
+        domain: Option<&'r Domain>,
         GivenRequests { given, read: requests }: GivenRequests<'r>,
-        (verb, times): (Verb, Times),
+        verb: Verb,
+        times: Times,
         planned: &mut Planned<'r>,
     ) -> Result<(), CheckError> {
-        planned.add((rules, domain), requests, self.shared.store.hash(), times)?;
+        planned.add(rules, domain, requests, self.shared.store.hash(), times)?;
         if let [request] = given {
             if request.cost == 0 && verb != Verb::Acquire {
                 planned.plan.act = Operation::Look;

@@ -196,7 +196,7 @@ impl Engine {
     ) -> Answer<Result<Report, CheckError>> {
         let requests = std::slice::from_ref(request);
         let when = When::given_or_now(self.report_time(now));
-        self.decide_early(report, &DomainName::of(requests), requests, (verb, when))
+        self.decide_early(report, &DomainName::of(requests), requests, verb, when)
     }
 
     /// An attempt where several engines share the queue: the store keeps the order.
@@ -339,13 +339,13 @@ impl Engine {
 
     /// Extends a lease or a reservation by its full length, from now. Returns its new end.
     pub fn renew(&self, id: HoldId) -> Answer<Result<Timestamp, SettleError>> {
-        let settled = self.settle_in_store(id, (Settlement::Renew, None));
+        let settled = self.settle_in_store(id, Settlement::Renew, None);
         settled.map(|settled| Ok(settled?.expires))
     }
 
     /// Releases a slot by the id of its lease.
     pub fn release(&self, id: HoldId) -> Answer<Result<(), SettleError>> {
-        self.settle(id, (Settlement::Cancel, None)).map(|settled| settled.map(drop))
+        self.settle(id, Settlement::Cancel, None).map(|settled| settled.map(drop))
     }
 
     /// Does what is due by the clock: expires holds, and wakes waiters whose deadline has passed.

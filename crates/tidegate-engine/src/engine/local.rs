@@ -203,7 +203,7 @@ impl LocalTable {
         let slots = table.slots(local, capacity);
         let charges = || local.charges.iter().zip(&limits).zip(&slots);
         let mut states: SmallVec<[AnyState; INLINE]> = charges()
-            .map(|((charge, limit), slot)| table.state(*slot, (charge, limit), decided_at))
+            .map(|((charge, limit), slot)| table.state(*slot, charge, limit, decided_at))
             .collect();
         let requests: SmallVec<[LimitRequest<'_>; INLINE]> = charges()
             .map(|((charge, limit), slot)| LimitRequest {
@@ -303,7 +303,8 @@ impl LocalStates {
     fn state(
         &self,
         slot: LocalSlot,
-        (charge, limit): (&LocalCharge, &AnyLimit),
+        charge: &LocalCharge,
+        limit: &AnyLimit,
         at: DecisionTime,
     ) -> AnyState {
         let known = match slot {

@@ -42,7 +42,7 @@ impl Engine {
     ) -> bool {
         let Some(parts) = report.body.plain_parts() else { return false };
         let times = given.map(|now| Times { now, wall: now });
-        let Some(mut plain) = PlainRequest::new(self, parts.rules, (find, request), times) else {
+        let Some(mut plain) = PlainRequest::new(self, parts.rules, find, request, times) else {
             return false;
         };
         let mut list: ChargeList<'_> = std::array::from_fn(|_| None);
@@ -58,8 +58,8 @@ impl Engine {
             },
         };
         if !is_allowed {
-            let of = (find as &dyn FindDomain, std::slice::from_ref(request));
-            self.correct_wait(report, of, (Verb::Check, when, times));
+            let requests = std::slice::from_ref(request);
+            self.correct_wait(report, find, requests, Verb::Check, when, times);
         }
         true
     }
@@ -105,7 +105,7 @@ impl Engine {
         }
         plan.note = request.note;
         plan.requests = Some(&names);
-        plan.time = self.plan_time((rules, requests), when, times);
+        plan.time = self.plan_time(rules, requests, when, times);
         evaluated.clear();
         evaluated.extend(plan.charges.iter().map(EvaluatedRule::from));
         // Without a hold or an idempotency key there is nothing else to know of the decision.
@@ -127,7 +127,8 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
     pub(super) fn new(
         engine: &'a Engine,
         rules: &'r Ruleset,
-        (find, request): (&impl FindDomain, &'a Request<'a>),
+        find: &impl FindDomain,
+        request: &'a Request<'a>,
         times: Option<Times>,
     ) -> Option<Self> {
         if !engine.shared.store.decides_fast() || !is_plain(request) {

@@ -36,7 +36,7 @@ struct ValueKey<'a> {
 impl PlainKey {
     pub(super) fn new(family: u64, parts: &[KeyPart], hash: &KeyedHash) -> Self {
         match parts {
-            [] => Self::Same(key_hash((family, parts), &Attributes::new(&[]), hash)),
+            [] => Self::Same(key_hash(family, parts, &Attributes::new(&[]), hash)),
             [KeyPart::Text(name)] => AttributeName::new(name).map_or(Self::Other, Self::Value),
             _ => Self::Other,
         }
@@ -129,7 +129,7 @@ mod tests {
             for value in &texts() {
                 let attributes = [("", "x"), ("other", "y"), (name, value), (name, "second")];
                 let attributes = Attributes::new(&attributes);
-                let expected = key_hash((7, &parts), &attributes, &hash);
+                let expected = key_hash(7, &parts, &attributes, &hash);
                 if let Some(found) = key.hash(7, &attributes, &hash) {
                     assert_eq!(found, expected, "{name}: {value}");
                 } else {
@@ -139,7 +139,7 @@ mod tests {
             assert_eq!(key.hash(7, &Attributes::new(&[("other", "y")]), &hash), None, "{name}");
         }
         let same = PlainKey::new(7, &[], &hash);
-        let expected = key_hash((7, &[]), &Attributes::new(&[("user", "ada")]), &hash);
+        let expected = key_hash(7, &[], &Attributes::new(&[("user", "ada")]), &hash);
         assert_eq!(same.hash(7, &Attributes::new(&[("user", "ada")]), &hash), Some(expected));
     }
 

@@ -123,7 +123,8 @@ impl<'a> Planned<'a> {
     #[inline(always)]
     pub(crate) fn add(
         &mut self,
-        (rules, domain): (&'a Ruleset, Option<&'a Domain>),
+        rules: &'a Ruleset,
+        domain: Option<&'a Domain>,
         requests: &'a [Request<'_>],
         hash: &KeyedHash,
         times: Times,
@@ -274,7 +275,7 @@ impl<'a> Planning<'a, '_> {
             (Some(_), _) => (0, false),
         };
         let period = compiled.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(self.times));
-        let (tag, limit) = compiled.limit_of((hash, attributes), period, self.times);
+        let (tag, limit) = compiled.limit_of(hash, attributes, period, self.times);
         let Some(limit) = limit else { return Ok(Charged::Unlimited) };
         Ok(Charged::One(Charge {
             rule: number,
@@ -481,9 +482,9 @@ impl CompiledRule {
         times: Times,
         hash: &KeyedHash,
     ) -> Option<usize> {
-        let key = key_hash((self.family, self.rule.key().parts()), attributes, hash);
+        let key = key_hash(self.family, self.rule.key().parts(), attributes, hash);
         let period = self.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(times));
-        self.override_index((key, attributes), period, times)
+        self.override_index(key, attributes, period, times)
     }
 
     /// The error of a request whose key has an empty text.
@@ -516,7 +517,8 @@ impl CompiledRule {
 
 /// The hash of a family's key, which identifies its state.
 pub(super) fn key_hash(
-    (family, parts): (u64, &[KeyPart]),
+    family: u64,
+    parts: &[KeyPart],
     attributes: &Attributes<'_>,
     hash: &KeyedHash,
 ) -> u64 {

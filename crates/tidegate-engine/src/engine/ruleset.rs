@@ -326,7 +326,8 @@ impl CompiledRule {
     #[inline]
     pub(crate) fn limit_of(
         &self,
-        (hash, attributes): (u64, &Attributes<'_>),
+        hash: u64,
+        attributes: &Attributes<'_>,
         period: Period,
         times: Times,
     ) -> (u32, Option<&AnyLimit>) {
@@ -334,7 +335,7 @@ impl CompiledRule {
             return (self.tag, Some(&self.common));
         }
         if self.is_waiting(period) {
-            return self.limit_in_history((hash, attributes), period, times);
+            return self.limit_in_history(hash, attributes, period, times);
         }
         let tag = self.tag + self.history.newest().stage_at(times.wall, period.index);
         match self.override_by_rank(hash, attributes, times.wall) {
@@ -352,7 +353,8 @@ impl CompiledRule {
     #[cold]
     fn limit_in_history(
         &self,
-        (hash, attributes): (u64, &Attributes<'_>),
+        hash: u64,
+        attributes: &Attributes<'_>,
         period: Period,
         times: Times,
     ) -> (u32, Option<&AnyLimit>) {
@@ -365,14 +367,15 @@ impl CompiledRule {
     /// The index of the override in force for a key.
     pub(crate) fn override_index(
         &self,
-        (hash, attributes): (u64, &Attributes<'_>),
+        hash: u64,
+        attributes: &Attributes<'_>,
         period: Period,
         times: Times,
     ) -> Option<usize> {
         if !self.is_waiting(period) {
             return self.override_by_rank(hash, attributes, times.wall);
         }
-        let (tag, _) = self.limit_in_history((hash, attributes), period, times);
+        let (tag, _) = self.limit_in_history(hash, attributes, period, times);
         let meets = |conditions: &[Condition]| conditions.iter().all(|it| it.holds(attributes));
         self.history.override_at(tag, KeyRef { hash, meets: &meets })
     }
@@ -537,7 +540,7 @@ fn keys_of(rule: &Rule, family: u64, given: &Override, hash: &KeyedHash) -> Keys
     };
     let is_whole = rule.key().parts().iter().all(|part| attributes.get(part.attribute()).is_some());
     let is_one = named.is_some() && is_whole && attributes.iter().all(is_of_key);
-    let only = is_one.then(|| key_hash((family, rule.key().parts()), &attributes, hash));
+    let only = is_one.then(|| key_hash(family, rule.key().parts(), &attributes, hash));
     Keys { conditions: given.key().into(), only }
 }
 

@@ -44,7 +44,7 @@ impl Engine {
         commit: impl Into<Commit<'c>>,
     ) -> Answer<Result<CommitReport, SettleError>> {
         let Commit { actual, note } = commit.into();
-        let settled = self.settle_whole(id, (Settlement::Commit { actual }, note.0));
+        let settled = self.settle_whole(id, Settlement::Commit { actual }, note.0);
         settled.map(|settled| Ok(settled?.into()))
     }
 
@@ -54,7 +54,7 @@ impl Engine {
         id: HoldId,
         note: impl Into<Note<'n>>,
     ) -> Answer<Result<u64, SettleError>> {
-        self.settle(id, (Settlement::Cancel, note.into().0))
+        self.settle(id, Settlement::Cancel, note.into().0)
     }
 
     /// Cancels a reservation as if it had never been made: a cooldown that it began is over as
@@ -67,7 +67,7 @@ impl Engine {
         id: HoldId,
         note: impl Into<Note<'n>>,
     ) -> Answer<Result<u64, SettleError>> {
-        self.settle(id, (Settlement::Void, note.into().0))
+        self.settle(id, Settlement::Void, note.into().0)
     }
 
     /// Refunds units of a committed reservation, and returns how many.
@@ -82,7 +82,7 @@ impl Engine {
     ) -> Answer<Result<u64, SettleError>> {
         let Refund { units, idempotency_key } = refund.into();
         let name = idempotency_key.map(|key| self.idempotency_key(0, (id, key), ("refund", units)));
-        self.settle(id, (Settlement::Refund { units, name }, None))
+        self.settle(id, Settlement::Refund { units, name }, None)
     }
 
     /// Refunds the cost of a request at every rule that applies, and returns the most that any
@@ -131,17 +131,19 @@ impl Engine {
     pub(super) fn settle(
         &self,
         id: HoldId,
-        settlement: (Settlement, Option<&str>),
+        settlement: Settlement,
+        note: Option<&str>,
     ) -> Answer<Result<u64, SettleError>> {
-        self.settle_whole(id, settlement).map(|settled| Ok(settled?.units))
+        self.settle_whole(id, settlement, note).map(|settled| Ok(settled?.units))
     }
 
     fn settle_whole(
         &self,
         id: HoldId,
-        settlement: (Settlement, Option<&str>),
+        settlement: Settlement,
+        note: Option<&str>,
     ) -> Answer<Result<Settled, SettleError>> {
-        let settled = self.settle_in_store(id, settlement);
+        let settled = self.settle_in_store(id, settlement, note);
         if let Answer::Pending(_) = &settled {
             // It has happened already, even if the result is never awaited.
             self.shared.waiting.wake_all();
@@ -158,7 +160,8 @@ impl Engine {
     pub(super) fn settle_in_store(
         &self,
         id: HoldId,
-        (settlement, note): (Settlement, Option<&str>),
+        settlement: Settlement,
+        note: Option<&str>,
     ) -> Answer<Result<Settled, SettleFailure>> {
         let store = &self.shared.store;
         let has_answered = store.shared().is_none_or(|shared| shared.control().version > 0);

@@ -39,11 +39,12 @@ impl Engine {
         report: Report,
         later: LaterDecision,
         requests: &[Request<'_>],
-        (verb, when): (Verb, When),
+        verb: Verb,
+        when: When,
     ) -> BoxFuture<Result<Report, CheckError>> {
         let (engine, requests) = (self.clone(), OwnedRequests::new(requests));
         let deciding = async move {
-            let decided = engine.finish_decision((report, later), requests, (verb, when)).await;
+            let decided = engine.finish_decision(report, later, requests, verb, when).await;
             (decided, engine)
         };
         if self.shared.store.shared().is_none() {
@@ -57,7 +58,7 @@ impl Engine {
                 // Its caller is gone, and could never settle it. A repeat has the hold of another.
                 let id = Some(report).filter(|report| !report.body.is_repeat)?.hold()?;
                 Some(Box::pin(async move {
-                    let _ = engine.settle(id, (Settlement::Cancel, None)).await;
+                    let _ = engine.settle(id, Settlement::Cancel, None).await;
                 }))
             },
             &self.shared.finisher,
@@ -96,8 +97,8 @@ impl Engine {
             (None, None) => DecideProgress::Now,
             (None, Some(error)) => DecideProgress::Error(error),
             (Some(store), error) => {
-                let known = (report.body.is_allowed, times);
-                let future = store.if_in_force(report.ruleset().version, known);
+                let (version, is_allowed) = (report.ruleset().version, report.body.is_allowed);
+                let future = store.if_in_force(version, is_allowed, times);
                 DecideProgress::Later(LaterDecision { future, times, error })
             }
         }
@@ -106,9 +107,11 @@ impl Engine {
     /// Waits for a decision, and plans again where the rules have changed meanwhile.
     async fn finish_decision(
         &self,
-        (mut report, mut later): (Report, LaterDecision),
+        mut report: Report,
+        mut later: LaterDecision,
         requests: OwnedRequests,
-        (verb, when): (Verb, When),
+        verb: Verb,
+        when: When,
     ) -> Result<Report, CheckError> {
         for _ in 0..MOST_PLANS {
             let LaterDecision { future, mut times, error } = later;
@@ -136,7 +139,7 @@ impl Engine {
                     let ticket = report.body.ticket.take();
                     report = Report::new(&self.shared.rules);
                     report.body.ticket = ticket;
-                    match requests.with(|it| self.plan_again(&mut report, it, (verb, when))) {
+                    match requests.with(|it| self.plan_again(&mut report, it, verb, when)) {
                         DecideProgress::Error(error) => return Err(error),
                         DecideProgress::Later(next) => later = next,
                         DecideProgress::Now => return Ok(report),
@@ -154,7 +157,7 @@ impl Engine {
             report.set(decided)?;
             let is_denied = is_decided && !report.body.is_allowed && !report.body.is_repeat;
             if is_denied && !matches!(when, When::Ahead(_)) {
-                Box::pin(self.correct_wait_later(&mut report, &requests, (verb, times))).await;
+                Box::pin(self.correct_wait_later(&mut report, &requests, verb, times)).await;
             }
             return Ok(report);
         }
@@ -166,9 +169,10 @@ impl Engine {
         &self,
         report: &mut Report,
         requests: &[Request<'_>],
-        (verb, when): (Verb, When),
+        verb: Verb,
+        when: When,
     ) -> DecideProgress {
-        self.decide_into(report, &DomainName::of(requests), requests, (verb, when))
+        self.decide_into(report, &DomainName::of(requests), requests, verb, when)
     }
 
     /// Corrects the wait of a denied request, by peeks at the changes ahead.
@@ -176,7 +180,8 @@ impl Engine {
         &self,
         report: &mut Report,
         requests: &OwnedRequests,
-        (verb, times): (Verb, Times),
+        verb: Verb,
+        times: Times,
     ) {
         if !report.may_change_ahead(times) {
             return;
@@ -191,7 +196,7 @@ impl Engine {
                 }
                 WaitStep::Peek(at) => at,
             };
-            let peeking = requests.with(|it| self.look_ahead_later(it, (verb.look(), at)));
+            let peeking = requests.with(|it| self.look_ahead_later(it, verb.look(), at));
             let look = match peeking {
                 Answer::Ready(look) => look,
                 Answer::Pending(look) => look.await,
@@ -207,11 +212,12 @@ impl Engine {
     fn look_ahead_later(
         &self,
         requests: &[Request<'_>],
-        (look, at): (Verb, Times),
+        look: Verb,
+        at: Times,
     ) -> Answer<Result<Report, CheckError>> {
         let report = Report::new(&self.shared.rules);
         let find = DomainName::of(requests);
-        self.decide_early(report, &find, requests, (look, When::Ahead(at)))
+        self.decide_early(report, &find, requests, look, When::Ahead(at))
     }
 
     /// Takes over the rules that are in force, or puts the engine's own into force.
@@ -241,7 +247,7 @@ impl Engine {
                 Ok((Policy::clone(&policy).in_place_of(&rules.policy), rules.overlay.clone()))
             };
             // It is in force elsewhere, or the policy that the program began with.
-            let (after, _) = edited(control, &hash, (edit, &|_, _| Ok(())), &change)?;
+            let (after, _) = edited(control, &hash, edit, &|_, _| Ok(()), &change)?;
             Ok((after, ()))
         });
         match edited.await {
@@ -273,8 +279,8 @@ impl Engine {
     /// time, so that it knows of edits though it decides nothing.
     pub fn synchronize(&self) -> Answer<Result<(), Outage>> {
         let Some(store) = self.shared.store.shared() else { return Answer::Ready(Ok(())) };
-        let known = (true, self.by_the_clock().read_times());
-        let looking = store.if_in_force(self.shared.rules.load().version, known);
+        let times = self.by_the_clock().read_times();
+        let looking = store.if_in_force(self.shared.rules.load().version, true, times);
         let engine = self.clone();
         self.submit_future(Box::pin(async move {
             match looking.await {
@@ -341,7 +347,7 @@ impl Engine {
                     return Err(Outage::Unavailable.into());
                 }
                 let edit = ControlEdit { actor: &actor, times: attempts.next(), effective };
-                let (after, made) = edited(control, &hash, (edit, &fits), &change)?;
+                let (after, made) = edited(control, &hash, edit, &fits, &change)?;
                 Ok((after, (made, control.history.superseded())))
             });
             let (control, (made, superseded)) = edit.await?;
@@ -495,7 +501,8 @@ type ChangeRules<'a> = &'a dyn Fn(&Ruleset) -> Result<(Arc<Policy>, Overlay), Ed
 fn edited(
     control: &Arc<Control>,
     hash: &KeyedHash,
-    (edit, fits): (ControlEdit<'_>, FitsProgram<'_>),
+    edit: ControlEdit<'_>,
+    fits: FitsProgram<'_>,
     change: ChangeRules<'_>,
 ) -> Result<(Option<Control>, Vec<Change>), EditError> {
     let old = rules_of(control, hash, None);
@@ -507,7 +514,7 @@ fn edited(
     let new = Ruleset::new(policy, overlay, Some(&old), &source, how);
     fits(&old, &new)?;
     let last = control.changes.last().map_or(0, |last| last.number);
-    let made = numbered(last, (actor, times.wall), differences(&old, &new));
+    let made = numbered(last, actor, times.wall, differences(&old, &new));
     let is_same = made.is_empty()
         && new.adoption.rules.is_empty()
         && old.overlay == new.overlay

@@ -139,7 +139,7 @@ impl Engine {
             store.leave_queue(queue, left.arrival, self.begin(None).1);
         }
         if left.lease {
-            drop(self.by_the_clock().settle(id, (Settlement::Cancel, None)));
+            drop(self.by_the_clock().settle(id, Settlement::Cancel, None));
         }
     }
 }
@@ -149,11 +149,12 @@ impl Planned<'_> {
     #[inline]
     pub(super) fn add_ticket(
         &mut self,
-        (rules, requests): (&Ruleset, &[Request<'_>]),
+        rules: &Ruleset,
+        requests: &[Request<'_>],
         ticket: Option<&mut ReportTicket>,
     ) {
         if let Some(ticket) = ticket {
-            self.plan.ticket = self.planned_ticket((rules, requests), ticket.turn);
+            self.plan.ticket = self.planned_ticket(rules, requests, ticket.turn);
             ticket.queue = self.plan.ticket.map(|planned| planned.queue).or(ticket.queue);
         }
     }
@@ -161,7 +162,8 @@ impl Planned<'_> {
     #[cold]
     fn planned_ticket(
         &self,
-        (rules, requests): (&Ruleset, &[Request<'_>]),
+        rules: &Ruleset,
+        requests: &[Request<'_>],
         turn: TicketTurn,
     ) -> Option<PlannedTicket> {
         let charge = self.plan.charges.get(self.slots?)?;

@@ -206,7 +206,7 @@ impl Engine {
         if let Some(store) = self.shared.store.shared().filter(|_| planned.plan.charges.is_empty())
         {
             // Other rules may be in force.
-            let in_force = store.if_in_force(rules.version, (true, times));
+            let in_force = store.if_in_force(rules.version, true, times);
             return Answer::Pending(Box::pin(
                 async move { Ok(in_force.await.map(|_| measured(&[]))) },
             ));

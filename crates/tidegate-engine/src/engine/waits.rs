@@ -25,19 +25,24 @@ impl Engine {
     pub(super) fn correct_wait(
         &self,
         report: &mut Report,
-        (find, requests): (&dyn FindDomain, &[Request<'_>]),
-        (verb, when, times): (Verb, When, Times),
+        find: &dyn FindDomain,
+        requests: &[Request<'_>],
+        verb: Verb,
+        when: When,
+        times: Times,
     ) {
         if report.may_change_ahead(times) && !matches!(when, When::Ahead(_)) {
-            report.body.wait_ahead = self.wait_ahead(report, (find, requests), (verb, times));
+            report.body.wait_ahead = self.wait_ahead(report, find, requests, verb, times);
         }
     }
 
     fn wait_ahead(
         &self,
         report: &Report,
-        (find, requests): (&dyn FindDomain, &[Request<'_>]),
-        (verb, times): (Verb, Times),
+        find: &dyn FindDomain,
+        requests: &[Request<'_>],
+        verb: Verb,
+        times: Times,
     ) -> Option<Wait> {
         let (mut ahead, mut step) = self.begin_wait_ahead(report, requests, times)?;
         loop {
@@ -46,7 +51,7 @@ impl Engine {
                 WaitStep::Peek(at) => at,
             };
             let mut look = Report::new(&self.shared.rules);
-            let _ = self.decide_into(&mut look, find, requests, (verb.look(), When::Ahead(at)));
+            let _ = self.decide_into(&mut look, find, requests, verb.look(), When::Ahead(at));
             step = self.go_on_waiting_ahead(&mut ahead, &look, requests);
         }
     }
@@ -109,7 +114,7 @@ impl Engine {
             Wait::Never => None,
             Wait::Unknown => ahead.unknown_end,
         };
-        let change = self.next_change((look.ruleset(), Some(look)), requests, ahead.at);
+        let change = self.next_change(look.ruleset(), Some(look), requests, ahead.at);
         let change = change.into_iter().chain(ahead.window_end).min();
         let next = match (change.filter(|it| end.is_none_or(|end| *it <= end)), end) {
             (Some(change), _) => change,
@@ -124,7 +129,8 @@ impl Engine {
     /// When the limit of some key of the requests changes by itself, after a time.
     fn next_change(
         &self,
-        (rules, look): (&Ruleset, Option<&Report>),
+        rules: &Ruleset,
+        look: Option<&Report>,
         requests: &[Request<'_>],
         times: Times,
     ) -> Option<Timestamp> {
@@ -134,7 +140,7 @@ impl Engine {
             let numbers = matching.iter().map(|index| domain.rules[index]);
             let of_rule = |number| {
                 let limit = look.and_then(|look| look.limit_of_rule(number));
-                self.change_of((rules.rule(number), limit), request, times)
+                self.change_of(rules.rule(number), limit, request, times)
             };
             numbers.filter_map(of_rule).min()
         };
@@ -158,14 +164,15 @@ impl Engine {
             rules.filter_map(|rule| rule.cycle.as_ref()?.period(times).ends).min()
         };
         let end = requests.iter().filter_map(end_of_period).min();
-        end.into_iter().chain(self.next_change((rules, None), requests, times)).min()
+        end.into_iter().chain(self.next_change(rules, None, requests, times)).min()
     }
 
     /// The time of the plan of requests.
     #[inline]
     pub(super) fn plan_time(
         &self,
-        (rules, requests): (&Ruleset, &[Request<'_>]),
+        rules: &Ruleset,
+        requests: &[Request<'_>],
         when: When,
         times: Times,
     ) -> PlanTime {
@@ -186,18 +193,19 @@ impl Engine {
         request: &Request<'_>,
         times: Times,
     ) -> PlanTime {
-        self.plan_time((rules, std::slice::from_ref(request)), self.when(), times)
+        self.plan_time(rules, std::slice::from_ref(request), self.when(), times)
     }
 
     fn change_of(
         &self,
-        (compiled, room): (&CompiledRule, Option<u64>),
+        compiled: &CompiledRule,
+        room: Option<u64>,
         request: &Request<'_>,
         times: Times,
     ) -> Option<Timestamp> {
         let newest = compiled.history.newest();
-        let parts = (compiled.family, compiled.rule.key().parts());
-        let hash = key_hash(parts, &request.attributes, self.shared.store.hash());
+        let (family, parts) = (compiled.family, compiled.rule.key().parts());
+        let hash = key_hash(family, parts, &request.attributes, self.shared.store.hash());
         let meets = |conditions: &[Condition]| {
             conditions.iter().all(|condition| condition.holds(&request.attributes))
         };
@@ -207,7 +215,7 @@ impl Engine {
         let period = compiled.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(times));
         let waits = newest.waits_for.is_some_and(|last| period.index <= last);
         // An edit may have left a quota more units than it carries over.
-        let (_, limit) = compiled.limit_of((hash, &request.attributes), period, times);
+        let (_, limit) = compiled.limit_of(hash, &request.attributes, period, times);
         let kept = limit.and_then(AnyLimit::most_kept_units);
         let lapses = room.zip(kept).is_some_and(|(room, kept)| room > kept);
         let next_period = period.ends.filter(|_| waits || lapses);

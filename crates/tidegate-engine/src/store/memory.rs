@@ -235,7 +235,7 @@ impl MemoryStore {
         let mut decided = Decided::new(is_allowed);
         if is_allowed && let Some(hold) = plan.hold {
             let name = plan.name.map(|named| named.name);
-            let new = self.write_hold(&mut tables, outcome.items, (hold, name), &mut entry);
+            let new = self.write_hold(&mut tables, outcome.items, hold, name, &mut entry);
             decided.hold = Some(new);
         }
         if is_allowed || has_charged {

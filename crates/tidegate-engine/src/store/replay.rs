@@ -204,8 +204,8 @@ impl Replay {
             open.flat_map(|(_, hold)| hold.items.iter().map(|item| item.hash)).collect();
         memory.pin_all(&held);
         // There may be more than the maximum, as far as some have become idle.
-        for state in left_over {
-            memory.restore_image(state, self.last, held.contains(&state.0))?;
+        for (hash, image) in left_over {
+            memory.restore_image(hash, image, self.last, held.contains(&hash))?;
         }
         let name = |(name, mut cached): ([u64; 2], CachedResult)| {
             for number in cached.response.hashes_mut() {
@@ -321,7 +321,7 @@ impl Slots {
         self.has_narrow |= is_narrow;
         self.has_wide |= is_wide;
         if let Some(image) = image
-            && self.memory.restore_beside((hash, image)).is_err()
+            && self.memory.restore_beside(hash, image).is_err()
         {
             self.left_over.insert(hash, image);
         }

@@ -237,7 +237,8 @@ impl SharedStore {
     pub(crate) fn if_in_force(
         &self,
         version: u64,
-        (is_allowed, times): (bool, Times),
+        is_allowed: bool,
+        times: Times,
     ) -> BoxFuture<Result<LaterDecided, DecideError>> {
         let seen = self.seen.clone();
         let reads = smallvec![Control::key()];

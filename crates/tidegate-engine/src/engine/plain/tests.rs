@@ -30,7 +30,7 @@ fn is_fast(engine: &Engine, attributes: &[(&str, &str)]) -> bool {
     let find = DomainName::of(std::slice::from_ref(&request));
     let (rules, times) = engine.begin(None);
     let mut list: ChargeList<'_> = std::array::from_fn(|_| None);
-    let mut plain = PlainRequest::new(engine, &rules, (&find, &request), Some(times)).unwrap();
+    let mut plain = PlainRequest::new(engine, &rules, &find, &request, Some(times)).unwrap();
     let (store, decisions) = (&engine.shared.store, &mut Decisions::new());
     plain.plan(&mut list) && store.decide_fast(rules.version, times.now, &list, decisions).is_some()
 }

@@ -60,7 +60,7 @@ impl FileStoreInner {
         self.memory.for_each_image(|hash, image| {
             // A key that was added since is in the log.
             if let Some(KnownKey { number, rule }) = known.remove(&hash) {
-                states.add(rule, (number, hash, image), file);
+                states.add(rule, number, hash, image, file);
             }
         });
         states.write_all(file);
@@ -130,9 +130,16 @@ impl<'a> StatesByRule<'a> {
         Self { rules, lists: vec![Vec::new(); rules.len()], waiting: 0 }
     }
 
-    fn add(&mut self, rule: u32, state: (u64, u64, StateImage), file: &mut SnapshotWriter<'_>) {
+    fn add(
+        &mut self,
+        rule: u32,
+        number: u64,
+        hash: u64,
+        image: StateImage,
+        file: &mut SnapshotWriter<'_>,
+    ) {
         let rule = rule as usize;
-        self.lists[rule].push(state);
+        self.lists[rule].push((number, hash, image));
         self.waiting += 1;
         if self.lists[rule].len() == CHUNK {
             self.write(rule, file);

@@ -49,7 +49,7 @@ impl MemoryStore {
         let mut tables = self.tables();
         let mut entry = JournalEntry::new(ActionKind::Refund, times.now);
         (entry.author, entry.note) = (Author::Engine, Some(UNDONE.into()));
-        self.refund_items(&mut tables, (&undo.items, times), &mut entry);
+        self.refund_items(&mut tables, &undo.items, times, &mut entry);
         if let Some(name) = undo.name {
             entry.names.push(name);
             tables.forget_result(name);

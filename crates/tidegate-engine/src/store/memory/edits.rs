@@ -72,8 +72,8 @@ impl MemoryStore {
             }
         }
         let mut used = HashSet::new();
-        self.bring_up_to_date(&self.narrow, (&mut tables, &holds), times, &mut used);
-        self.bring_up_to_date(&self.wide, (&mut tables, &holds), times, &mut used);
+        self.bring_up_to_date(&self.narrow, &mut tables, &holds, times, &mut used);
+        self.bring_up_to_date(&self.wide, &mut tables, &holds, times, &mut used);
         used.extend(tables.tags().chain(tables.shared.tags()));
         let mut history = write(&self.history);
         let known = Arc::make_mut(&mut history);
@@ -98,7 +98,8 @@ impl MemoryStore {
     fn bring_up_to_date<L: SlotLine>(
         &self,
         table: &SlotTable<L>,
-        (tables, holds): (&mut HoldTables, &HashMap<u64, HoldItem>),
+        tables: &mut HoldTables,
+        holds: &HashMap<u64, HoldItem>,
         times: Times,
         used: &mut HashSet<u32>,
     ) {

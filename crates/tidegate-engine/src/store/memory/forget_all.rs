@@ -29,8 +29,8 @@ impl MemoryStore {
         tables.shared.forget(|family| scope.has(family));
         let mut count = self.forget_held(&mut tables, scope, times);
         let mut dropped = Dropped::new();
-        count += self.drop_states(&self.narrow, (&tables, scope), &mut dropped);
-        count += self.drop_states(&self.wide, (&tables, scope), &mut dropped);
+        count += self.drop_states(&self.narrow, &tables, scope, &mut dropped);
+        count += self.drop_states(&self.wide, &tables, scope, &mut dropped);
         let Some(sink) = &self.sink else { return count };
         // Not while a line is locked: see the order of locks.
         dropped.retain(|(hash, _)| !sink.needs_name(*hash, false));
@@ -47,7 +47,8 @@ impl MemoryStore {
     fn drop_states<L: SlotLine>(
         &self,
         table: &SlotTable<L>,
-        (tables, scope): (&HoldTables, ForgetScope<'_>),
+        tables: &HoldTables,
+        scope: ForgetScope<'_>,
         dropped: &mut Dropped,
     ) -> u64 {
         let mut count = 0;
@@ -91,8 +92,8 @@ impl MemoryStore {
         for items in items.chunks(HOLDS_PER_RECORD) {
             let mut entry = journal_entry(scope, times);
             for item in items {
-                let of_item = (slice::from_ref(item), times);
-                let is_known = self.change(tables, of_item, &mut entry, |view, _| {
+                let of_item = slice::from_ref(item);
+                let is_known = self.change(tables, of_item, times, &mut entry, |view, _| {
                     transition::forget_item(view, 0, item)
                 });
                 count += u64::from(is_known);

@@ -269,7 +269,7 @@ impl HoldTables {
     pub(crate) fn drop_hold(&mut self, id: HoldId) -> Option<Hold> {
         let hold = self.holds.remove(&id)?;
         self.close(id, &hold);
-        self.drop_name((id, hold.name));
+        self.drop_name(id, hold.name);
         Some(hold)
     }
 
@@ -326,7 +326,7 @@ impl HoldTables {
 
     /// Drops the idempotency key of a hold that charged nothing: if the request is repeated, it is
     /// a new one. After 24 hours the key may be another hold's, and stays.
-    pub(crate) fn drop_name(&mut self, (id, name): (HoldId, Option<[u64; 2]>)) {
+    pub(crate) fn drop_name(&mut self, id: HoldId, name: Option<[u64; 2]>) {
         if let Some(Entry::Occupied(known)) = name.map(|name| self.names.entry(name))
             && known.get().response.is_of(id)
         {

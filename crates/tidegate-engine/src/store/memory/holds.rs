@@ -34,7 +34,8 @@ impl MemoryStore {
         &self,
         tables: &mut HoldTables,
         items: Several<HoldItem>,
-        (hold, name): (HoldFor, Option<[u64; 2]>),
+        hold: HoldFor,
+        name: Option<[u64; 2]>,
         entry: &mut JournalEntry,
     ) -> NewHold {
         let now = entry.at;
@@ -87,7 +88,7 @@ impl MemoryStore {
         (entry.author, entry.note) = (author, note.map(Into::into));
         self.note_hold(&mut entry, id, &hold.items);
         let keys = self.keys_of(&hold.items);
-        let done = self.with_states(&mut tables, (&keys, times), &mut entry, |view, _| {
+        let done = self.with_states(&mut tables, &keys, times, &mut entry, |view, _| {
             settlement::settle(view, &mut hold, settlement)
         });
         for booking in done.bookings {
@@ -102,7 +103,8 @@ impl MemoryStore {
                 let hashes = hold.items.iter().map(|item| item.hash);
                 cache_refund(
                     &mut tables,
-                    (settlement.name(), hashes),
+                    settlement.name(),
+                    hashes,
                     done.settled.units,
                     &mut entry,
                 );
@@ -115,7 +117,7 @@ impl MemoryStore {
             HoldAfter::Ended(end) => {
                 if end.settlement == EndKind::Cancel {
                     entry.names.extend(hold.name);
-                    tables.drop_name((id, hold.name));
+                    tables.drop_name(id, hold.name);
                 }
                 tables.settle(id, hold.items, end);
             }
@@ -139,7 +141,7 @@ impl MemoryStore {
             let mut entry = JournalEntry::new(ActionKind::Expire, at.now);
             self.note_hold(&mut entry, id, &hold.items);
             entry.names.extend(hold.name);
-            self.change(tables, (&hold.items, at), &mut entry, |view, entry| {
+            self.change(tables, &hold.items, at, &mut entry, |view, entry| {
                 for (index, item) in hold.items.iter().enumerate() {
                     transition::expire_item(view, index, item);
                     let units = if view.history.counts_units(item) { item.units } else { 0 };
@@ -158,12 +160,13 @@ impl MemoryStore {
     pub(super) fn change<R>(
         &self,
         tables: &mut HoldTables,
-        (items, times): (&[HoldItem], Times),
+        items: &[HoldItem],
+        times: Times,
         entry: &mut JournalEntry,
         change: impl FnOnce(&mut View<'_>, &mut JournalEntry) -> R,
     ) -> R {
         let keys = self.keys_of(items);
-        self.with_states(tables, (&keys, times), entry, change)
+        self.with_states(tables, &keys, times, entry, change)
     }
 
     /// The keys of a hold's items. Limits are locked after lines, never before: see the order of locks.
@@ -181,7 +184,8 @@ impl MemoryStore {
     fn with_states<R>(
         &self,
         tables: &mut HoldTables,
-        (keys, times): (&[KeyToChange], Times),
+        keys: &[KeyToChange],
+        times: Times,
         entry: &mut JournalEntry,
         change: impl FnOnce(&mut View<'_>, &mut JournalEntry) -> R,
     ) -> R {
@@ -189,7 +193,7 @@ impl MemoryStore {
         // Limits are read after lines are locked, never before: see the order of locks.
         let history = read(&self.history);
         let mut states: Several<KeyState> = (keys.iter().zip(&slots))
-            .map(|(key, slot)| KeyState::new(load(&history, &lines, (key, *slot), tables)))
+            .map(|(key, slot)| KeyState::new(load(&history, &lines, key, *slot, tables)))
             .collect();
         let result = change(&mut View { history: &history, times, keys: &mut states }, entry);
         let mut new: Several<(u64, StoredState, DecisionTime)> = Several::new();
@@ -296,9 +300,9 @@ impl MemoryStore {
             plan.charges.iter().map(|charge| HoldItem::new(plan, charge, charge.tag)).collect();
         let mut entry = JournalEntry::new(ActionKind::Refund, times.now);
         entry.note = plan.note.map(Into::into);
-        let units = self.refund_items(&mut tables, (&items, times), &mut entry);
+        let units = self.refund_items(&mut tables, &items, times, &mut entry);
         let hashes = plan.charges.iter().map(|charge| charge.hash);
-        cache_refund(&mut tables, (plan.name, hashes), units, &mut entry);
+        cache_refund(&mut tables, plan.name, hashes, units, &mut entry);
         self.record(&tables, entry);
         Ok(units)
     }
@@ -307,10 +311,11 @@ impl MemoryStore {
     pub(super) fn refund_items(
         &self,
         tables: &mut HoldTables,
-        (items, times): (&[HoldItem], Times),
+        items: &[HoldItem],
+        times: Times,
         entry: &mut JournalEntry,
     ) -> u64 {
-        let most = self.change(tables, (items, times), entry, |view, entry| {
+        let most = self.change(tables, items, times, entry, |view, entry| {
             let refund = |(index, item): (usize, &HoldItem)| {
                 let units = transition::refund(view, index, item);
                 let transfer = JournalTransfer::Refunded;
@@ -341,7 +346,7 @@ impl MemoryStore {
             };
             plan.charges.iter().enumerate().map(forget).filter(|is_known| *is_known).count()
         };
-        let count = self.with_states(&mut tables, (&keys, times), &mut entry, forget);
+        let count = self.with_states(&mut tables, &keys, times, &mut entry, forget);
         self.record(&tables, entry);
         count > 0
     }
@@ -351,7 +356,8 @@ impl MemoryStore {
 fn load(
     history: &History,
     lines: &[AnyLocked<'_>],
-    (key, slot): (&KeyToChange, Option<(usize, usize)>),
+    key: &KeyToChange,
+    slot: Option<(usize, usize)>,
     tables: &HoldTables,
 ) -> Option<StoredState> {
     let held = tables.held(key.hash);
@@ -388,7 +394,8 @@ fn refunded_before(
 /// Caches the result of a refund, so that it is not refunded twice.
 fn cache_refund(
     tables: &mut HoldTables,
-    (name, hashes): (Option<IdempotencyKey>, impl Iterator<Item = u64>),
+    name: Option<IdempotencyKey>,
+    hashes: impl Iterator<Item = u64>,
     units: u64,
     entry: &mut JournalEntry,
 ) {

@@ -43,6 +43,15 @@ pub(super) enum Located<'a> {
     Spot(StateLocation),
 }
 
+/// What the states of a plan's keys are read from, all of it locked.
+#[derive(Clone, Copy)]
+struct FoundStates<'a, 'l> {
+    lines: &'a [AnyLocked<'l>],
+    /// `None` where nothing has needed them yet.
+    tables: Option<&'a HoldTables>,
+    history: &'a History,
+}
+
 /// What is locked besides lines, where a decision needs it.
 pub(super) type WithTables<'a> = Option<(&'a mut HoldTables, &'a mut JournalEntry)>;
 
@@ -77,8 +86,7 @@ impl MemoryStore {
                 }
             }
             if !spots.contains(&StateLocation::Lost) {
-                let at = (&mut *locked, &*spots);
-                return self.decide_in((plan, times), at, &mut with, decisions);
+                return self.decide_in(plan, times, &mut locked, &spots, &mut with, decisions);
             }
         }
     }
@@ -86,8 +94,10 @@ impl MemoryStore {
     /// Decides on locked lines: fetches the states, and writes back what has changed.
     pub(super) fn decide_in(
         &self,
-        (plan, times): (&Plan<'_>, Times),
-        (lines, spots): (&mut [AnyLocked<'_>], &[StateLocation]),
+        plan: &Plan<'_>,
+        times: Times,
+        lines: &mut [AnyLocked<'_>],
+        spots: &[StateLocation],
         with: &mut WithTables<'_>,
         decisions: &mut Decisions,
     ) -> Result<Outcome, Fallback> {
@@ -97,8 +107,9 @@ impl MemoryStore {
         let history = read(&self.history);
         let tables = with.as_ref().map(|(tables, _)| &**tables);
         let mut keys: Several<KeyState> = Several::new();
+        let found = FoundStates { lines, tables, history: &history };
         for (charge, spot) in plan.charges.iter().zip(spots) {
-            keys.push(self.key_state((plan, charge), *spot, times, (lines, tables, &history))?);
+            keys.push(self.key_state(plan, charge, *spot, times, &found)?);
         }
         let mut view = View { history: &history, times, keys: &mut keys };
         let holds = |index: usize| {
@@ -112,7 +123,7 @@ impl MemoryStore {
             _ => transition::decide(&mut view, plan, holds, decisions),
         };
         for (index, (charge, key)) in plan.charges.iter().zip(&keys).enumerate() {
-            self.write_back((plan, charge), (lines, spots[index]), key, with);
+            self.write_back(plan, charge, lines, spots[index], key, with);
             if let (StateLocation::Shared, Some(stored), Some((tables, _))) =
                 (spots[index], key.stored.filter(|_| key.is_changed), with.as_mut())
             {
@@ -137,8 +148,10 @@ impl MemoryStore {
     /// Writes a decided state to its slot, or frees the slot of a key that stays unknown.
     fn write_back(
         &self,
-        (plan, charge): (&Plan<'_>, &Charge<'_>),
-        (lines, spot): (&mut [AnyLocked<'_>], StateLocation),
+        plan: &Plan<'_>,
+        charge: &Charge<'_>,
+        lines: &mut [AnyLocked<'_>],
+        spot: StateLocation,
         key: &KeyState,
         with: &mut WithTables<'_>,
     ) {
@@ -184,18 +197,20 @@ impl MemoryStore {
     }
 
     /// The state of a charge's key.
-    pub(super) fn key_state(
+    fn key_state(
         &self,
-        (plan, charge): (&Plan<'_>, &Charge<'_>),
+        plan: &Plan<'_>,
+        charge: &Charge<'_>,
         spot: StateLocation,
         times: Times,
-        (lines, tables, history): (&[AnyLocked<'_>], Option<&HoldTables>, &History),
+        found: &FoundStates<'_, '_>,
     ) -> Result<KeyState, Fallback> {
+        let FoundStates { lines, tables, history } = *found;
         if let StateLocation::HoldTables = spot {
             let tables = tables.ok_or(Fallback::NeedsHoldTables)?;
             let state = AnyState::Slots { held: tables.held(charge.hash) };
             let key = KeyState::new(Some(StoredState { tag: charge.tag, state }));
-            return Ok(as_looked_at((plan, charge), key, times, (tables, history)));
+            return Ok(as_looked_at(plan, charge, key, times, tables, history));
         }
         if let StateLocation::Slot { line, slot } = spot
             && lines[line].tag(slot) != 0
@@ -208,7 +223,7 @@ impl MemoryStore {
             let tables = tables.ok_or(Fallback::NeedsHoldTables)?;
             let state = state.with_held(tables.held(charge.hash));
             let key = KeyState::new(Some(StoredState { tag, state }));
-            return Ok(as_looked_at((plan, charge), key, times, (tables, history)));
+            return Ok(as_looked_at(plan, charge, key, times, tables, history));
         }
         let mut forgotten = self.no_earlier_than_reuse(charge.limit, Timestamp::ZERO);
         let estimate = match tables {
@@ -240,11 +255,9 @@ impl MemoryStore {
     ) -> Result<Located<'_>, Fallback> {
         match Width::of(charge.limit) {
             Width::Narrow => {
-                self.locate_in(&self.narrow, AnyLine::Narrow, (act, charge, now), has_tables)
+                self.locate_in(&self.narrow, AnyLine::Narrow, act, charge, now, has_tables)
             }
-            Width::Wide => {
-                self.locate_in(&self.wide, AnyLine::Wide, (act, charge, now), has_tables)
-            }
+            Width::Wide => self.locate_in(&self.wide, AnyLine::Wide, act, charge, now, has_tables),
             Width::None => Ok(Located::Spot(StateLocation::HoldTables)),
         }
     }
@@ -253,7 +266,9 @@ impl MemoryStore {
         &'a self,
         table: &'a SlotTable<L>,
         any: impl Fn(&'a L) -> AnyLine<'a>,
-        (act, charge, now): (Operation, &Charge<'_>, Timestamp),
+        act: Operation,
+        charge: &Charge<'_>,
+        now: Timestamp,
         has_tables: bool,
     ) -> Result<Located<'a>, Fallback> {
         let hash = charge.hash;
@@ -346,10 +361,12 @@ pub(super) fn line_of_key<L: SlotLine>(table: &SlotTable<L>, hash: u64) -> Optio
 /// A state as a look finds it: what has expired by the time of the look is released, and stays on hold in
 /// the tables. Before any other operation it was released there.
 fn as_looked_at(
-    (plan, charge): (&Plan<'_>, &Charge<'_>),
+    plan: &Plan<'_>,
+    charge: &Charge<'_>,
     key: KeyState,
     times: Times,
-    (tables, history): (&HoldTables, &History),
+    tables: &HoldTables,
+    history: &History,
 ) -> KeyState {
     if !plan.act.is_look() {
         return key;

@@ -40,15 +40,16 @@ impl MemoryStore {
     /// Restores a state while it is not known which keys have holds: no other one makes room for it.
     pub(crate) fn restore_beside(
         &self,
-        (hash, image): (u64, StateImage),
+        hash: u64,
+        image: StateImage,
     ) -> Result<(), NoSlotForState> {
         let now = Timestamp::ZERO;
         match image {
             StateImage::Narrow(packed) => {
-                store_at(self.narrow.enter(hash, now, &NothingIsIdle), (hash, packed), false)
+                store_at(self.narrow.enter(hash, now, &NothingIsIdle), hash, packed, false)
             }
             StateImage::Wide(packed) => {
-                store_at(self.wide.enter(hash, now, &NothingIsIdle), (hash, packed), false)
+                store_at(self.wide.enter(hash, now, &NothingIsIdle), hash, packed, false)
             }
         }
     }
@@ -85,22 +86,24 @@ impl MemoryStore {
     /// Restores a state, as of some time; one with a hold is pinned.
     pub(crate) fn restore_image(
         &self,
-        (hash, image): (u64, StateImage),
+        hash: u64,
+        image: StateImage,
         now: Timestamp,
         is_held: bool,
     ) -> Result<(), NoSlotForState> {
         match image {
             StateImage::Narrow(packed) => {
-                self.restore_into(&self.narrow, (hash, packed), now, is_held)
+                self.restore_into(&self.narrow, hash, packed, now, is_held)
             }
-            StateImage::Wide(packed) => self.restore_into(&self.wide, (hash, packed), now, is_held),
+            StateImage::Wide(packed) => self.restore_into(&self.wide, hash, packed, now, is_held),
         }
     }
 
     fn restore_into<L: SlotLine>(
         &self,
         table: &SlotTable<L>,
-        (hash, packed): (u64, L::Packed),
+        hash: u64,
+        packed: L::Packed,
         now: Timestamp,
         is_held: bool,
     ) -> Result<(), NoSlotForState> {
@@ -111,7 +114,7 @@ impl MemoryStore {
             self.sweep(now);
             location = table.enter(hash, now, self);
         }
-        store_at(location, (hash, packed), is_held)
+        store_at(location, hash, packed, is_held)
     }
 
     /// Restores holds and cached results, after all states.
@@ -210,7 +213,8 @@ impl StateImage {
 /// Stores a state in the slot that was found for it.
 fn store_at<L: SlotLine>(
     location: KeyLocation<'_, L>,
-    (hash, packed): (u64, L::Packed),
+    hash: u64,
+    packed: L::Packed,
     is_pinned: bool,
 ) -> Result<(), NoSlotForState> {
     match location {

@@ -317,7 +317,7 @@ fn restoring_drops_no_state_that_looks_idle() {
     let hashes = (1..=20_000_u64).map(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     for hash in hashes.clone() {
         let image = StateImage::Narrow(Tagged { tag: 1, packed });
-        store.restore_beside((hash, image)).unwrap();
+        store.restore_beside(hash, image).unwrap();
     }
     assert_eq!(store.len(), 20_000);
     let kept = hashes.filter(|hash| store.narrow.lock_chain(*hash).1.find(*hash).is_some());
