@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering;
 use tidegate_core::Timestamp;
 use tidegate_table::hash::KeyedHash;
 
-use super::mixing::Mixing;
 use super::record::{
     ByteReader, KeyRecord, Malformed, Record, RuleImage, read_hold, read_image, read_name,
     read_pair, skim,
 };
 use crate::cycle::CycleClocks;
 use crate::history::History;
+use crate::mixing::Mixing;
 use crate::plan::{KeyAttributes, KeyName};
 use crate::store::HoldId;
 use crate::store::memory::{CachedResult, Hold, MemoryStore, NoSlotForState, StateImage, Width};

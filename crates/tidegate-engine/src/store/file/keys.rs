@@ -11,8 +11,8 @@ use tidegate_policy::policy::RuleId;
 use tidegate_table::locks::lock;
 
 use super::{FileStore, OpenError};
-use crate::plan::KeyName;
 use crate::mixing::Mixing;
+use crate::plan::KeyName;
 use crate::store::record::Record;
 use crate::store::replay::{Background, HASHED, Threads};
 

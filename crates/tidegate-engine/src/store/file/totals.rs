@@ -7,8 +7,8 @@ use tidegate_log::LogReader;
 
 use super::ledger::{Filter, Ledger, Transfer};
 use super::options::OpenError;
-use crate::plan::KeyName;
 use crate::mixing::Mixing;
+use crate::plan::KeyName;
 use crate::store::record::{KeyRecord, Record};
 
 /// Totals of bookings: `granted` is always `committed + refunded + held + expired`, from the

@@ -12,8 +12,8 @@ use tidegate_policy::StoreBounds;
 
 use super::overflow::Overflow;
 use crate::any_limit::INLINE;
-use crate::plan::IdempotencyKey;
 use crate::mixing::Mixing;
+use crate::plan::IdempotencyKey;
 use crate::store::{HoldBound, HoldId, NewHold, SettleFailure};
 use crate::transition::HoldItem;
 
