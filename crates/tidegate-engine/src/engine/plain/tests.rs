@@ -62,6 +62,23 @@ fn keys_of_narrow_slots_are_decided_fast_wherever_they_are_and_new_ones_in_their
 }
 
 #[test]
+fn new_keys_of_one_request_with_the_same_home_line_have_their_own_slots() {
+    const ONCE: &str = "window = { max = 1, per = \"1h\" }";
+    let engine = Engine::new(policy(&[ONCE, ONCE], ["\"user\"", "\"org\"", ""]));
+    let is_allowed = |user: &str, org: &str| {
+        let attributes = [("user", user), ("org", org)];
+        engine.check(&Request::new("default", &attributes)).block().unwrap().is_allowed()
+    };
+    for pair in 0..400 {
+        let (user, org) = (format!("u{pair}"), format!("o{pair}"));
+        assert!(is_allowed(&user, &org), "pair {pair} is new");
+        assert!(!is_allowed(&user, &format!("other {org}")), "user {pair} is used up");
+        assert!(!is_allowed(&format!("other {user}"), &org), "org {pair} is used up");
+    }
+    assert_eq!(engine.len(), 800, "denied requests make no key known");
+}
+
+#[test]
 fn known_keys_of_wide_slots_are_decided_fast_in_their_home_lines() {
     for limit in &LIMITS[3..] {
         let several = [LIMITS[0], limit, LIMITS[1]];
