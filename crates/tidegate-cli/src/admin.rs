@@ -4,6 +4,7 @@ use std::io;
 
 use serde_json::{Map, Value, json};
 use tidegate::policy::Rule;
+use tidegate_proto::percent;
 
 use crate::args::{AdminArgs, AdminCommand, Attribute, Format, KeyArgs, TrafficCommand};
 use crate::daemon_client::{DaemonClient, DaemonRequest};
@@ -184,9 +185,7 @@ fn table(text: &str) -> Result<Map<String, Value>, String> {
 /// A path segment, percent-encoded.
 pub(crate) fn escaped(part: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    part.bytes()
-        .map(|byte| if is_plain(byte) { char::from(byte).into() } else { format!("%{byte:02X}") })
-        .collect()
+    percent::encoded(part, is_plain)
 }
 
 /// Lines of text with control characters replaced.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tidegate_core::Wait;
 
+use crate::percent;
+
 /// The status of a denied call: `RESOURCE_EXHAUSTED`.
 pub const RESOURCE_EXHAUSTED: u32 = 8;
 /// The status of a call whose attributes a rule cannot use: `INVALID_ARGUMENT`.
@@ -63,18 +65,7 @@ impl GrpcDenial<'_> {
 /// A text encoded for `grpc-message`: unprintable bytes become `%` and two hex digits.
 #[must_use]
 pub fn percent_encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'%' => out.push_str("%25"),
-            b' '..=b'~' => out.push(char::from(byte)),
-            _ => {
-                let hex = |nibble: u8| char::from(b"0123456789ABCDEF"[usize::from(nibble)]);
-                out.extend(['%', hex(byte >> 4), hex(byte & 15)]);
-            }
-        }
-    }
-    out
+    percent::encoded(text, |byte| matches!(byte, b' '..=b'~') && byte != b'%')
 }
 
 /// A protobuf message being written.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tidegate_core::{Decision, Wait};
 
+use crate::percent;
+
 /// The set of rate-limit headers that a response carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
@@ -194,10 +196,7 @@ fn push_text(out: &mut ValueText, text: &str) {
             match byte {
                 b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
                 b' '..=b'~' => out.push(byte),
-                _ => {
-                    let hex = |nibble: u8| b"0123456789ABCDEF"[usize::from(nibble)];
-                    out.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 15)]);
-                }
+                _ => out.extend_from_slice(&percent::escape(byte)),
             }
         }
     }

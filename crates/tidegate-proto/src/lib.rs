@@ -19,7 +19,7 @@ pub mod grpc;
 pub mod headers;
 pub mod ipc;
 pub mod json;
-pub mod percent_utf8;
+pub mod percent;
 pub mod problem;
 pub mod proxy;
 pub mod resp;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tidegate::policy::Scope;
 use tidegate_listen::Permit;
+use tidegate_proto::percent;
 
 use crate::access::Principal;
 use crate::daemon::{Daemon, SharedDaemon};
@@ -293,20 +294,7 @@ fn rule_in(path: &str) -> Option<RuleName> {
 
 /// The text of a part of a path, in which `%41` is `A`.
 fn plain(part: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.as_bytes();
-    while let [first, after @ ..] = rest {
-        if *first != b'%' {
-            bytes.push(*first);
-            rest = after;
-            continue;
-        }
-        let digits = std::str::from_utf8(after.get(..2)?).ok()?;
-        let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        bytes.push(u8::from_str_radix(digits, 16).ok().filter(|_| is_hex)?);
-        rest = &after[2..];
-    }
-    String::from_utf8(bytes).ok()
+    String::from_utf8(percent::decoded(part)?).ok()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tidegate_proto::grpc::percent_encoded;
 use tidegate_proto::rls::{self, Message, RateLimitRequest};
 
 use crate::access::{AccessDenial, ConnectionAccess, Principal};
@@ -339,7 +340,7 @@ fn failed(status: Status, message: &str) -> Response<ResponseBody> {
     let headers: &mut HeaderMap = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, GRPC);
     headers.insert("grpc-status", HeaderValue::from(status as u16));
-    let message = HeaderValue::try_from(message::percent_encoded(message));
+    let message = HeaderValue::try_from(percent_encoded(message));
     headers.extend(
         message.ok().map(|message| (http::HeaderName::from_static("grpc-message"), message)),
     );

@@ -15,7 +15,7 @@ use tidegate::policy::{DescriptorNames, Scope};
 use tidegate::{
     Answer, CheckError, PathError, Report, Request, RequestLimit, WindowUnit, normalized_path,
 };
-use tidegate_proto::percent_utf8::percent_utf8;
+use tidegate_proto::percent::percent_utf8;
 use tidegate_proto::rls::rate_limit_response::{Code, DescriptorStatus};
 use tidegate_proto::rls::{
     self, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit,

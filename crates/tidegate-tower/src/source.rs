@@ -6,7 +6,7 @@ use std::fmt;
 
 use http::request::Parts;
 use tidegate::{EncodedSlash, PathError, normalized_path};
-use tidegate_proto::percent_utf8::percent_utf8;
+use tidegate_proto::percent::percent_utf8;
 
 pub use client_ip::ClientIp;
 pub use path::PathParam;

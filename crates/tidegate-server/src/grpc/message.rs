@@ -176,18 +176,6 @@ pub(crate) fn framed(message: &impl Message) -> Bytes {
     bytes.freeze()
 }
 
-/// A text percent-encoded for `grpc-message`.
-pub(crate) fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
-}
-
 const PREFIX: usize = 5;
 
 /// The size up to which messages are not counted: more than most calls need.

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use tidegate::policy::{Rule, RuleId, Scope};
 use tidegate::{Report, Request, normalized_path};
 use tidegate_proto::client::ForwardedHeader;
-use tidegate_proto::percent_utf8::percent_utf8;
+use tidegate_proto::percent::{decoded_query, percent_utf8};
 use tidegate_proto::problem;
 
 use super::BufferedRequest;
@@ -162,37 +162,15 @@ fn domain(query: &str) -> Result<Cow<'_, str>, RequestProblem> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         if name != "domain" {
-            let name = String::from_utf8_lossy(&percent_decoded(name)).into_owned();
+            let name = String::from_utf8_lossy(&decoded_query(name)).into_owned();
             let detail = format!("unknown parameter `{name}`; the only one is `domain`");
             return Err(RequestProblem::unprocessable(detail));
         }
-        let value = String::from_utf8(percent_decoded(value))
+        let value = String::from_utf8(decoded_query(value))
             .map_err(|_| RequestProblem::unprocessable("`domain` is not UTF-8"))?;
         if domain.replace(value).is_some() {
             return Err(RequestProblem::unprocessable("`domain` appears twice"));
         }
     }
     Ok(domain.map_or(Cow::Borrowed(Rule::DEFAULT_DOMAIN), Cow::Owned))
-}
-
-/// A part of a query with its escapes decoded. Invalid escapes stay as they are.
-fn percent_decoded(text: &str) -> Vec<u8> {
-    let bytes = text.as_bytes();
-    let digit = |at: usize| bytes.get(at).and_then(|&byte| char::from(byte).to_digit(16));
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let code = (byte == b'%').then(|| Some(digit(at + 1)? * 16 + digit(at + 2)?)).flatten();
-        match code.and_then(|code| u8::try_from(code).ok()) {
-            Some(code) => {
-                out.push(code);
-                at += 3;
-            }
-            None => {
-                out.push(if byte == b'+' { b' ' } else { byte });
-                at += 1;
-            }
-        }
-    }
-    out
 }

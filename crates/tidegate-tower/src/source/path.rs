@@ -2,7 +2,7 @@ use std::borrow::Cow;
 
 use http::request::Parts;
 use tidegate::{EncodedSlash, normalized_path};
-use tidegate_proto::percent_utf8::percent_utf8;
+use tidegate_proto::percent::percent_utf8;
 
 use super::{Attribute, AttributeError, KeySource};
 

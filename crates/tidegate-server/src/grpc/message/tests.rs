@@ -4,9 +4,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 
-use super::{
-    ConnectionState, LargeCalls, MessageBudget, MessageError, percent_encoded, read_message,
-};
+use super::{ConnectionState, LargeCalls, MessageBudget, MessageError, read_message};
 
 async fn read(bytes: &[u8]) -> Result<Vec<u8>, MessageError> {
     let body = Full::new(Bytes::copy_from_slice(bytes));
@@ -43,9 +41,4 @@ async fn a_message_in_several_frames_is_joined() {
     let (room, large) = (MessageBudget::new(0), LargeCalls::default());
     let read = read_message(body, 10, &room, &large, &ConnectionState::default()).await;
     assert_eq!(&read.unwrap().bytes[..], b"abc");
-}
-
-#[test]
-fn error_messages_are_percent_encoded() {
-    assert_eq!(percent_encoded("100% of é\n"), "100%25 of %C3%A9%0A");
 }
