@@ -233,9 +233,7 @@ fn print_all(names: &[&str], medians: &[f64]) {
     println!("ns: {}", list.collect::<Vec<_>>().join(", "));
 }
 
-fn allowed(
-    result: tidegate::Answer<Result<tidegate::Report, tidegate::CheckError>>,
-) -> bool {
+fn allowed(result: tidegate::Answer<Result<tidegate::Report, tidegate::CheckError>>) -> bool {
     black_box(result.block().is_ok_and(|report| report.is_allowed()))
 }
 

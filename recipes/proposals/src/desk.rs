@@ -125,8 +125,8 @@ impl Desk {
     }
 
     /// Writes a note and applies it to the state. The result resolves when it is durable.
-    fn noted<'a>(
-        &'a self,
+    fn noted(
+        &self,
         state: &mut State,
         note: Note,
     ) -> Result<Answer<Result<(), tidegate::Outage>>, DeskError> {
@@ -139,8 +139,8 @@ impl Desk {
     }
 
     /// Cancels a proposal and releases its tokens.
-    fn cancel_hold<'a>(
-        &'a self,
+    fn cancel_hold(
+        &self,
         state: &mut State,
         id: ProposalId,
         (end, reason): (HoldEnd, &str),
@@ -193,8 +193,8 @@ impl Desk {
     /// Logs that the store failed an operation, and returns the error of it.
     fn outage(&self, operation: &str) -> DeskError {
         if let Some(left_out) = self.parts.outages.next() {
-            let store = self.parts.engine.file_store().unwrap();
-            let error = store.failure().or_else(|| store.last_failure());
+            let store = self.parts.engine.file_store();
+            let error = store.and_then(|store| store.failure().or_else(|| store.last_failure()));
             let error = error.map(|error| error.to_string()).unwrap_or_default();
             tracing::error!(%error, operation, left_out, "store unavailable");
         }

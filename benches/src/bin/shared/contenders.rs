@@ -96,7 +96,8 @@ impl Ours {
         };
         let policy = Policy::from_toml(&(0..limits).map(rule).collect::<String>());
         let policy = policy.expect("a valid policy");
-        let engine = Engine::builder(policy).store(redis.store()).clock(redis.clock()).build().unwrap();
+        let engine =
+            Engine::builder(policy).store(redis.store()).clock(redis.clock()).build().unwrap();
         Self { redis, engine }
     }
 

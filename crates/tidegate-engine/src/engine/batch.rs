@@ -29,8 +29,8 @@ impl Engine {
     }
 
     /// Decides up to [`BATCH`] requests.
-    fn check_batch<'e>(
-        &'e self,
+    fn check_batch(
+        &self,
         batch: &[Request<'_>],
         when: When,
         decided: &mut Vec<Answer<Result<Report, CheckError>>>,

@@ -58,8 +58,7 @@ impl Nodes {
         let engine = |_| {
             let store = SharedStore::new(Arc::clone(&records), b"a secret");
             let builder = Engine::builder(Policy::from_toml(policy).unwrap());
-            let engine = builder.store(store).clock(clock.clone()).build().unwrap();
-            engine
+            builder.store(store).clock(clock.clone()).build().unwrap()
         };
         let engines: Vec<Node> = (0..count).map(engine).collect();
         for engine in &engines {

@@ -34,8 +34,7 @@ fn engines(records: &Arc<DelayedRecords>, clock: &ManualClock) -> Vec<TestEngine
         let bounds = StoreBounds::new(MAX_KEYS, WhenFull::Share);
         let store = SharedStore::new(Arc::clone(records), b"a secret").bounds(bounds);
         let builder = Engine::builder(Policy::from_toml(&policy()).unwrap());
-        let engine = builder.store(store).clock(clock.clone()).build().unwrap();
-        engine
+        builder.store(store).clock(clock.clone()).build().unwrap()
     };
     (0..2).map(engine).collect()
 }

@@ -449,8 +449,7 @@ fn lost_answers_grant_no_slot_twice_and_leave_none_behind() {
     let engine = |_| {
         let store = SharedStore::new(Arc::clone(&records), b"a secret");
         let builder = Engine::builder(Policy::from_toml(SLOTS).unwrap()).store(store);
-        let engine = builder.clock(SystemClock::new()).build().unwrap();
-        engine
+        builder.clock(SystemClock::new()).build().unwrap()
     };
     let nodes: Vec<_> = (0..2).map(engine).collect();
     let (in_flight, lost) = (AtomicU64::new(0), AtomicU64::new(0));

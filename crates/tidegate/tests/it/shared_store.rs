@@ -76,8 +76,7 @@ impl Nodes {
         let engine = |_| {
             let store = SharedStore::new(Arc::clone(records), b"a secret");
             let builder = Engine::builder(Policy::from_toml(policy).unwrap());
-            let engine = builder.store(store).clock(clock.clone()).build().unwrap();
-            engine
+            builder.store(store).clock(clock.clone()).build().unwrap()
         };
         Self { engines: (0..count).map(engine).collect(), clock }
     }
@@ -286,8 +285,7 @@ fn slots_are_granted_in_order_and_never_twice() {
     let engine = || {
         let store = SharedStore::new(Arc::clone(&records), b"a secret");
         let builder = Engine::builder(Policy::from_toml(SLOTS).unwrap()).store(store);
-        let engine = builder.clock(SystemClock::new()).build().unwrap();
-        engine
+        builder.clock(SystemClock::new()).build().unwrap()
     };
     let nodes = [engine(), engine()];
     let (in_flight, served) = (AtomicU64::new(0), AtomicU64::new(0));

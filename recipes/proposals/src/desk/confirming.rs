@@ -51,8 +51,8 @@ impl Desk {
         }
     }
 
-    fn commit_hold<'a>(
-        &'a self,
+    fn commit_hold(
+        &self,
         state: &mut State,
         governor: &str,
         id: ProposalId,

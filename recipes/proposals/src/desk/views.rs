@@ -123,7 +123,7 @@ impl Desk {
     /// Whether the disk accepts writes.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        self.parts.engine.file_store().unwrap().failure().is_none()
+        self.parts.engine.file_store().is_none_or(|store| store.failure().is_none())
     }
 
     /// Cancels the waits for the interpreter, because the desk stops.
