@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use tidegate::policy::Policy;
-use tidegate::redis::{Redis, ServerClock};
-use tidegate::shared::SharedStore;
+use tidegate::redis::Redis;
 use tidegate::{Engine, Request};
 use tokio::runtime::Runtime;
 
@@ -96,8 +95,11 @@ impl Ours {
         };
         let policy = Policy::from_toml(&(0..limits).map(rule).collect::<String>());
         let policy = policy.expect("a valid policy");
-        let engine =
-            Engine::builder(policy).store(redis.store()).clock(redis.clock()).build().unwrap();
+        let engine = Engine::builder(policy)
+            .store(redis.store())
+            .clock(redis.clock())
+            .build()
+            .expect("an engine on Redis needs no memory for keys");
         Self { redis, engine }
     }
 
