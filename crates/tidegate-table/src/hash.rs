@@ -188,10 +188,13 @@ impl fmt::Debug for KeyedHasher {
 /// beginning. The hash is the same.
 struct Digest<S, const PARTS: bool> {
     seed: S,
-    sums: Sums,
+    /// The sums, field by field: as a whole they would be in memory, and not in registers.
+    sum: u128,
+    words: usize,
+    blocks: u128,
 }
 
-/// What a digest has added up.
+/// What a digest has added up, for functions that are not inlined.
 #[derive(Clone, Copy)]
 #[cfg_attr(test, derive(Debug, PartialEq, Eq))]
 struct Sums {
@@ -206,21 +209,36 @@ struct Sums {
 impl<S: Deref<Target = Seed>, const PARTS: bool> Digest<S, PARTS> {
     #[inline(always)]
     fn new(seed: S) -> Self {
-        Self { seed, sums: Sums { sum: 0, words: 0, blocks: 0 } }
+        Self::with_sums(seed, Sums { sum: 0, words: 0, blocks: 0 })
+    }
+
+    #[inline(always)]
+    fn with_sums(seed: S, Sums { sum, words, blocks }: Sums) -> Self {
+        Self { seed, sum, words, blocks }
+    }
+
+    #[inline(always)]
+    fn sums(&self) -> Sums {
+        Sums { sum: self.sum, words: self.words, blocks: self.blocks }
+    }
+
+    #[inline(always)]
+    fn set(&mut self, Sums { sum, words, blocks }: Sums) {
+        (self.sum, self.words, self.blocks) = (sum, words, blocks);
     }
 
     #[inline(always)]
     fn full(&mut self, word: u64) {
         self.make_room();
         // The mask shows the compiler that the index is within bounds.
-        self.add(self.seed.full[self.sums.words % POSITIONS], word);
+        self.add(self.seed.full[self.words % POSITIONS], word);
     }
 
     /// Adds the lowest `len` bytes of `value`, 1 to 7; the others are zero.
     #[inline(always)]
     fn short(&mut self, value: u64, len: usize) {
         self.make_room();
-        self.add(self.seed.short[self.sums.words % POSITIONS], value | ((len as u64) << 56));
+        self.add(self.seed.short[self.words % POSITIONS], value | ((len as u64) << 56));
     }
 
     #[inline(always)]
@@ -230,15 +248,15 @@ impl<S: Deref<Target = Seed>, const PARTS: bool> Digest<S, PARTS> {
 
     #[inline(always)]
     fn add_product(&mut self, product: u128) {
-        let sum = if self.sums.words == 0 { self.seed.start } else { self.sums.sum };
-        self.sums.sum = sum.wrapping_add(product);
-        self.sums.words += 1;
+        let sum = if self.words == 0 { self.seed.start } else { self.sum };
+        self.sum = sum.wrapping_add(product);
+        self.words += 1;
     }
 
     #[inline(always)]
     fn make_room(&mut self) {
-        if self.sums.words >= BLOCK_WORDS {
-            self.sums = self.seed.with_room(self.sums);
+        if self.words >= BLOCK_WORDS {
+            self.set(self.seed.with_room(self.sums()));
         }
     }
 }
@@ -310,34 +328,34 @@ impl Seed {
 impl<S: Deref<Target = Seed>, const PARTS: bool> Hasher for Digest<S, PARTS> {
     #[inline(always)]
     fn write(&mut self, bytes: &[u8]) {
-        let words = self.sums.words;
+        let words = self.words;
         if words == 0 {
             if let Some(sum) = self.seed.pair.sum(bytes) {
-                (self.sums.sum, self.sums.words) = (sum, OPEN_PAIR);
+                (self.sum, self.words) = (sum, OPEN_PAIR);
                 return;
             }
         } else if PARTS
             && words < BLOCK_WORDS - 1
             && let Some(added) = self.seed.two_words(words, bytes)
         {
-            (self.sums.sum, self.sums.words) = (self.sums.sum.wrapping_add(added), words + 2);
+            (self.sum, self.words) = (self.sum.wrapping_add(added), words + 2);
             return;
         }
-        self.sums = write_any(&self.seed, self.sums, bytes);
+        self.set(write_any(&self.seed, self.sums(), bytes));
     }
 
     #[inline(always)]
     fn write_u8(&mut self, value: u8) {
         if value != 0xff {
             self.short(u64::from(value), 1);
-        } else if self.sums.words == OPEN_PAIR {
+        } else if self.words == OPEN_PAIR {
             // The usual end of a pair leaves no trace; everything else does.
-            self.sums.words = ENDED_PAIR;
+            self.words = ENDED_PAIR;
         } else if PARTS {
             self.make_room();
-            self.add_product(self.seed.end[self.sums.words % POSITIONS]);
+            self.add_product(self.seed.end[self.words % POSITIONS]);
         } else {
-            self.sums = end_any(&self.seed, self.sums);
+            self.set(end_any(&self.seed, self.sums()));
         }
     }
 
@@ -363,10 +381,10 @@ impl<S: Deref<Target = Seed>, const PARTS: bool> Hasher for Digest<S, PARTS> {
 
     #[inline(always)]
     fn finish(&self) -> u64 {
-        let sum = match self.sums.words {
+        let sum = match self.words {
             // A pair and its end: there are no blocks.
-            ENDED_PAIR => self.sums.sum,
-            _ => self.seed.finish(self.sums),
+            ENDED_PAIR => self.sum,
+            _ => self.seed.finish(self.sums()),
         };
         #[allow(clippy::cast_possible_truncation, reason = "the upper half of 128 bits is 64")]
         let digest = (sum >> 64) as u64;
@@ -378,7 +396,7 @@ impl<S: Deref<Target = Seed>, const PARTS: bool> Hasher for Digest<S, PARTS> {
 #[cold]
 #[inline(never)]
 fn write_any(seed: &Seed, sums: Sums, bytes: &[u8]) -> Sums {
-    let mut digest = Digest::<_, true> { seed, sums };
+    let mut digest = Digest::<_, true>::with_sums(seed, sums);
     let (full, rest) = bytes.as_chunks::<8>();
     for word in full {
         digest.full(u64::from_le_bytes(*word));
@@ -386,16 +404,16 @@ fn write_any(seed: &Seed, sums: Sums, bytes: &[u8]) -> Sums {
     if !rest.is_empty() {
         digest.short(load_short(rest), rest.len());
     }
-    digest.sums
+    digest.sums()
 }
 
 /// Adds the end of a text, out of line.
 #[cold]
 #[inline(never)]
 fn end_any(seed: &Seed, sums: Sums) -> Sums {
-    let mut digest = Digest::<_, true> { seed, sums };
+    let mut digest = Digest::<_, true>::with_sums(seed, sums);
     digest.write_u8(0xff);
-    digest.sums
+    digest.sums()
 }
 
 /// One to seven bytes, lowest first.
