@@ -183,8 +183,8 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
 
 /// The log on disk, its snapshots and what reads them, and the timer of the queues.
 const START_THREADS: [&str; 5] = [
-    "tidegate-engine/src/store/file/options.rs",
     "tidegate-engine/src/store/answer.rs",
+    "tidegate-engine/src/store/file/options.rs",
     "tidegate-engine/src/store/replay/background.rs",
     "tidegate-log/src/log.rs",
     "tidegate-table/src/waiting/timer.rs",
