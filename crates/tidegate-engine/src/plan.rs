@@ -1,4 +1,4 @@
-//! What a store is given: the plan of a decision, and settlements of holds.
+//! What a store is given: the plan of an operation over the keys of a request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{Decision, Period, Timestamp};
+use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Charging, Condition, Durability, Mode, RuleId};
 
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime, INLINE, LimitRequest, Operation};
@@ -13,13 +14,17 @@ use crate::hold_id::Owner;
 
 /// The plan of one request: which limits are charged, under which keys, how much.
 ///
-/// Overrides, bans, groups, shadow mode and costs are resolved; one decision is left.
+/// Overrides, bans, groups, shadow mode and costs are resolved; one decision is left. Only what is written
+/// beside it is borrowed.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<'a> {
     /// The version of the rules that it was made from. Later ones have larger numbers.
     pub(crate) version: u64,
     pub(crate) act: Operation,
-    pub(crate) charges: SmallVec<[Charge<'a>; INLINE]>,
+    pub(crate) charges: SmallVec<[Charge; INLINE]>,
+    /// The attributes of the keys of charges, by their hashes: of those whose rules have overrides by
+    /// pattern, and of all where units are put on hold, returned, or may have to be undone.
+    pub(crate) keys: SmallVec<[(u64, Arc<KeyAttributes>); INLINE]>,
     pub(crate) hold: Option<HoldFor>,
     pub(crate) name: Option<IdempotencyKey>,
     /// The ticket of a waiter for one of its slots, in a store that several engines share.
@@ -27,8 +32,8 @@ pub(crate) struct Plan<'a> {
     /// The caller's note, to be written with it.
     pub(crate) note: Option<&'a str>,
     pub(crate) time: PlanTime,
-    /// The requests that it was made from.
-    pub(crate) requests: Option<&'a dyn PlannedRequests>,
+    /// Names the keys, where they are written down.
+    pub(crate) names: Option<&'a (dyn NameKeys + Sync)>,
 }
 
 /// The time that a plan is made for.
@@ -53,19 +58,10 @@ impl PlanTime {
     }
 }
 
-/// What only the requests of a plan know.
-pub(crate) trait PlannedRequests: fmt::Debug {
-    /// Whether a charge's key meets the conditions of an override.
-    fn meets(&self, charge: &Charge<'_>, conditions: &[Condition]) -> bool;
-
+/// Knows the names of a plan's keys.
+pub(crate) trait NameKeys: fmt::Debug {
     /// The name of a charge's key.
-    fn key_name(&self, charge: &Charge<'_>) -> KeyName;
-
-    /// Whether the rule of a charge sets its durability, and does not leave it to the store.
-    fn sets_durability(&self, charge: &Charge<'_>) -> bool;
-
-    /// The attributes of a charge's key.
-    fn key_attributes(&self, charge: &Charge<'_>) -> Arc<KeyAttributes>;
+    fn key_name(&self, charge: &Charge) -> KeyName;
 }
 
 /// The name of a key: the rule, and the attributes of its key with their values.
@@ -99,7 +95,7 @@ pub(crate) type KeyAttributes = [(Box<str>, Box<str>)];
 
 /// One limit's part in a plan.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Charge<'a> {
+pub(crate) struct Charge {
     /// The number of the rule in its rule set.
     pub(crate) rule: u32,
     /// The number of the limit: a new one for every edit.
@@ -108,6 +104,8 @@ pub(crate) struct Charge<'a> {
     /// Which requests are charged.
     pub(crate) charging: Charging,
     pub(crate) durability: Durability,
+    /// Whether the rule sets the durability, and does not leave it to the store.
+    pub(crate) sets_durability: bool,
     /// The rule that the state belongs to, as long as its key and algorithm are unchanged.
     pub(crate) family: u64,
     /// The hash of the family and the key, which identifies the state.
@@ -115,7 +113,7 @@ pub(crate) struct Charge<'a> {
     pub(crate) cost: u64,
     /// Whether the cost is the request's, and not the rule's.
     pub(crate) is_by_request: bool,
-    pub(crate) limit: &'a AnyLimit,
+    pub(crate) limit: AnyLimit,
     pub(crate) period: Period,
 }
 
@@ -123,7 +121,7 @@ pub(crate) struct Charge<'a> {
 /// note, and charge nothing to a denied request.
 ///
 /// They are made where they are used: a copy of what was just written waits for it.
-pub(crate) type ChargeList<'a> = [Option<Charge<'a>>; INLINE];
+pub(crate) type ChargeList = [Option<Charge>; INLINE];
 
 /// How long units are on hold.
 #[derive(Clone, Copy, Debug)]
@@ -173,10 +171,49 @@ pub(crate) struct IdempotencyKey {
     pub(crate) body: u64,
 }
 
-impl Plan<'_> {
+impl<'a> Plan<'a> {
+    /// An empty plan.
+    #[inline(always)]
+    pub(crate) fn new(version: u64, act: Operation) -> Self {
+        let (charges, keys) = (SmallVec::new(), SmallVec::new());
+        let (hold, name, ticket, note, names) = (None, None, None, None, None);
+        Self { version, act, charges, keys, hold, name, ticket, note, time: PlanTime::Given, names }
+    }
+
+    /// The plan without what would be written beside it.
+    pub(crate) fn unwritten(&self) -> Plan<'static> {
+        Plan {
+            charges: self.charges.clone(),
+            keys: self.keys.clone(),
+            note: None,
+            names: None,
+            ..*self
+        }
+    }
+
     /// Whether the key of one of its charges meets the conditions of an override.
-    pub(crate) fn meets(&self, charge: &Charge<'_>, conditions: &[Condition]) -> bool {
-        self.requests.is_some_and(|requests| requests.meets(charge, conditions))
+    pub(crate) fn meets(&self, charge: &Charge, conditions: &[Condition]) -> bool {
+        let Some(key) = self.key_of(charge) else { return false };
+        let attributes: SmallVec<[(&str, &str); 4]> =
+            key.iter().map(|(name, value)| (&**name, &**value)).collect();
+        conditions.iter().all(|condition| condition.holds(&Attributes::new(&attributes)))
+    }
+
+    /// The attributes of a charge's key, if they are needed.
+    pub(crate) fn key_of(&self, charge: &Charge) -> Option<&Arc<KeyAttributes>> {
+        self.keys.iter().find(|(hash, _)| *hash == charge.hash).map(|(_, key)| key)
+    }
+
+    /// Adds the attributes of a charge's key.
+    pub(crate) fn keep_key(&mut self, charge: &Charge, key: Arc<KeyAttributes>) {
+        if self.key_of(charge).is_none() {
+            self.keys.push((charge.hash, key));
+        }
+    }
+
+    /// The states of its keys.
+    pub(crate) fn hashes(&self) -> impl Iterator<Item = u64> + Clone {
+        self.charges.iter().map(|charge| charge.hash)
     }
 
     /// Whether a denial may charge some of its limits.
@@ -188,7 +225,7 @@ impl Plan<'_> {
 
     /// Its charges, if a fast decision can have them.
     #[inline(always)]
-    pub(crate) fn charge_list(&self) -> Option<ChargeList<'_>> {
+    pub(crate) fn charge_list(&self) -> Option<ChargeList> {
         let is_few = self.charges.len() <= INLINE
             && self.charges.iter().all(|charge| charge.charging == Charging::Allowed);
         is_few.then(|| std::array::from_fn(|index| self.charges.get(index).copied()))
@@ -201,7 +238,7 @@ impl Plan<'_> {
     }
 }
 
-impl<'a> Charge<'a> {
+impl Charge {
     /// What the limit would decide for a new key.
     pub(crate) fn peek_fresh(&self, now: Timestamp) -> Decision {
         self.limit_request(now).act(Operation::Look, &mut self.limit.fresh(self.period))
@@ -215,9 +252,9 @@ impl<'a> Charge<'a> {
         self.limit.join(after, &alone)
     }
 
-    pub(crate) fn limit_request(&self, now: Timestamp) -> LimitRequest<'a> {
+    pub(crate) fn limit_request(&self, now: Timestamp) -> LimitRequest<'_> {
         LimitRequest {
-            limit: self.limit,
+            limit: &self.limit,
             cost: self.cost,
             mode: self.mode,
             charging: self.charging,

@@ -18,7 +18,7 @@ use crate::edits::{Change, Overlay};
 use crate::engine_clock::EngineClock;
 use crate::history::{History, RuleHistory};
 pub(crate) use crate::hold_id::HoldId;
-use crate::plan::{Charge, ChargeList, Plan};
+use crate::plan::Plan;
 use answer::BoxFuture;
 #[cfg(feature = "durable")]
 use file::FileStore;
@@ -449,6 +449,12 @@ impl Store {
         self.local().ok()?.log
     }
 
+    /// Whether changes are written to a log.
+    #[inline(always)]
+    pub(crate) fn has_log(&self) -> bool {
+        matches!(self.0, StoreKind::File(_))
+    }
+
     /// Whether every result is ready at once.
     #[inline]
     pub(crate) fn is_immediate(&self) -> bool {
@@ -491,46 +497,12 @@ impl Store {
         }
     }
 
-    /// Whether it is worth trying [`decide_fast`](Self::decide_fast).
+    /// The table, if the fast path may decide: without a log, and without other engines.
     #[inline(always)]
-    pub(crate) fn decides_fast(&self) -> bool {
-        self.is_immediate()
-    }
-
-    /// Makes a decision over a few limits, if they are plain and their keys have no holds; `None` if it
-    /// has to take [locks](Self::decide_with_locks). The decisions of the limits are in the caller's buffer.
-    #[inline(always)]
-    pub(crate) fn decide_fast(
-        &self,
-        version: u64,
-        now: Timestamp,
-        charges: &ChargeList<'_>,
-        decisions: &mut Decisions,
-    ) -> Option<bool> {
+    pub(crate) fn fast_table(&self) -> Option<&MemoryStore> {
         match &self.0 {
-            StoreKind::Memory(table) => table.decide_fast(version, now, charges, decisions),
+            StoreKind::Memory(table) => Some(table),
             StoreKind::File(_) | StoreKind::Shared(_) => None,
-        }
-    }
-
-    /// Makes a decision that was not [fast](Self::decide_fast); `None` if its states are not in memory alone.
-    pub(crate) fn decide_with_locks(
-        &self,
-        plan: &Plan<'_>,
-        times: Times,
-        decisions: &mut Decisions,
-    ) -> Option<Result<Decided, DecideError>> {
-        match &self.0 {
-            StoreKind::Memory(table) => Some(table.decide_with_locks(plan, times, decisions)),
-            StoreKind::File(_) | StoreKind::Shared(_) => None,
-        }
-    }
-
-    /// Prefetches the memory that a [fast decision](Self::decide_fast) reads for a charge.
-    #[inline(always)]
-    pub(crate) fn fetch(&self, charge: &Charge<'_>) {
-        if let StoreKind::Memory(table) = &self.0 {
-            table.fetch_line(charge);
         }
     }
 

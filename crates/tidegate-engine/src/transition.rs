@@ -111,7 +111,7 @@ pub(crate) fn decide<'h, H: Iterator<Item = EndingHold<'h>>>(
             Some(stored) => view.history.current_of_charge(stored, charge, key_ref, now),
             None => Current {
                 tag: charge.tag,
-                limit: *charge.limit,
+                limit: charge.limit,
                 state: charge.limit.fresh(charge.period),
                 stuck: None,
             },
@@ -360,7 +360,7 @@ impl History {
     pub(crate) fn current_of_charge(
         &self,
         stored: StoredState,
-        charge: &Charge<'_>,
+        charge: &Charge,
         key: KeyRef<'_>,
         now: Timestamp,
     ) -> Current {
@@ -368,11 +368,11 @@ impl History {
         let found = self.rule(charge.family).filter(|_| tag != charge.tag);
         let mut current = match found {
             Some(rule) => rule.advance(stored, key, charge.tag, now),
-            None => Current { tag: charge.tag, limit: *charge.limit, state, stuck: None },
+            None => Current { tag: charge.tag, limit: charge.limit, state, stuck: None },
         };
         if current.tag == charge.tag && current.stuck.is_none() {
             // A request may bring its own limit.
-            current.limit = *charge.limit;
+            current.limit = charge.limit;
         }
         current
     }
@@ -432,9 +432,9 @@ impl Current {
 
 impl HoldItem {
     /// A charge's part of a hold.
-    pub(crate) fn new(plan: &Plan<'_>, charge: &Charge<'_>, tag: u32) -> Self {
+    pub(crate) fn new(plan: &Plan<'_>, charge: &Charge, tag: u32) -> Self {
         let Charge { hash, cost: units, is_by_request, charging, durability, .. } = *charge;
-        let key = plan.requests.map_or_else(|| Arc::new([]) as _, |it| it.key_attributes(charge));
+        let key = plan.key_of(charge).map_or_else(|| Arc::new([]) as _, Arc::clone);
         let (debt, period, charged) = (0, charge.period.index, None);
         Self { tag, hash, units, debt, period, is_by_request, charging, durability, charged, key }
     }

@@ -5,7 +5,7 @@ use std::array;
 
 use super::decide::{Verb, When};
 use super::domain::DomainName;
-use super::plain::PlainRequest;
+use super::plain::{PlainRequest, decide_list};
 use super::report::Report;
 use super::ruleset::Ruleset;
 use super::{CheckError, Engine};
@@ -38,7 +38,7 @@ impl Engine {
         let rules = self.shared.rules.load();
         let times = self.times_when(&rules, when);
         // A request that is not plain has an empty list.
-        let mut lists: [ChargeList<'_>; BATCH] = array::from_fn(|_| array::from_fn(|_| None));
+        let mut lists: [ChargeList; BATCH] = array::from_fn(|_| array::from_fn(|_| None));
         for (list, request) in lists.iter_mut().zip(batch) {
             let find = DomainName::of(std::slice::from_ref(request));
             let plain = PlainRequest::new(self, &rules, &find, request, Some(times));
@@ -57,7 +57,7 @@ impl Engine {
         &self,
         request: &Request<'_>,
         rules: &Ruleset,
-        list: &ChargeList<'_>,
+        list: &ChargeList,
         when: When,
         times: Times,
     ) -> Answer<Result<Report, CheckError>> {
@@ -67,7 +67,8 @@ impl Engine {
         let parts = report.body.plain_parts();
         // An edit may have come since it was planned.
         let parts = parts.filter(|parts| std::ptr::eq(parts.rules, rules));
-        match parts.map(|parts| self.decide_list(parts, list, times)) {
+        let table = self.shared.store.fast_table();
+        match table.zip(parts).map(|(table, parts)| decide_list(table, parts, list, times)) {
             Some(Ok(is_allowed)) => {
                 if !is_allowed {
                     self.correct_wait(&mut report, find, requests, Verb::Check, when, times);

@@ -113,7 +113,7 @@ impl Engine {
         request: &'r Request<'r>,
         times: Times,
     ) -> Result<Planned<'r>, CheckError> {
-        let mut planned = Planned::new(rules, Operation::Charge);
+        let mut planned = Planned::new(rules, Operation::Charge).keeping_keys(true);
         planned.plan.note = request.note;
         let domain = rules.domain(request.domain);
         let hash = self.shared.store.hash();
@@ -244,7 +244,8 @@ impl Engine {
             if domain.is_some_and(|domain| domain.needs_descriptors(requests)) {
                 return self.decide_descriptors(report, find, given, verb, when);
             }
-            let mut planned = Planned::new(rules, verb.act());
+            let keeps_keys = verb.holds() || self.shared.store.has_log();
+            let mut planned = Planned::new(rules, verb.act()).keeping_keys(keeps_keys);
             if let Err(error) = self.plan_verb(rules, domain, all, verb, times, &mut planned) {
                 drop(planned);
                 return self.error_if_in_force(report, times, error);
@@ -264,7 +265,7 @@ impl Engine {
                 return self.if_in_force(report, times);
             }
             planned.add_ticket(rules, requests, ticket.as_deref_mut());
-            planned.plan.requests = Some(&names);
+            planned.plan.names = Some(&names);
             planned.plan.time = self.plan_time(rules, requests, when, times);
             if rules.has_local && !self.is_immediate() {
                 *local = LocalFallback::new(&self.shared.local, rules, &planned.plan, times.now);
@@ -491,6 +492,11 @@ impl Verb {
             Self::Peek | Self::PeekReserve => Operation::Look,
             Self::Reserve => Operation::Hold,
         }
+    }
+
+    /// Whether it puts units on hold.
+    const fn holds(self) -> bool {
+        matches!(self, Self::Reserve | Self::Acquire)
     }
 
     /// The look that is denied as long as this is.

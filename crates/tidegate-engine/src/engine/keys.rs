@@ -100,7 +100,7 @@ impl Engine {
         planned.plan.charges.retain(|charge| charge.limit.knows_from_first_request());
         let carrying = planned.plan.charges.len();
         planned.plan.act = Operation::Enrol;
-        planned.plan.requests = Some(&names);
+        planned.plan.names = Some(&names);
         planned.plan.time = self.plan_time_of(rules, request, times);
         let report = move |new: u64| {
             let enrolled = usize::try_from(new).unwrap_or(usize::MAX);
@@ -129,7 +129,7 @@ impl Engine {
                 Ok(planned) => planned,
                 Err(error) => return Answer::Ready(Err(error)),
             };
-            planned.plan.requests = Some(&names);
+            planned.plan.names = Some(&names);
             planned.plan.time = self.plan_time_of(&rules, request, times);
             let forgotten = self.shared.store.forget(&planned.plan, times);
             self.after(forgotten, |engine, forgotten| {

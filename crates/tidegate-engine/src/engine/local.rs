@@ -100,7 +100,7 @@ impl LocalFallback {
         plan: &Plan<'_>,
         now: Timestamp,
     ) -> Option<Box<Self>> {
-        let local = |(index, charge): (usize, &Charge<'_>)| match rules.without_store(charge.rule) {
+        let local = |(index, charge): (usize, &Charge)| match rules.without_store(charge.rule) {
             OnError::Local(share) => {
                 // A reservation has to fit, and becomes a charge without one.
                 let charging = match plan.act {
@@ -137,9 +137,9 @@ impl LocalFallback {
 }
 
 impl LocalCharge {
-    fn new(index: usize, charge: &Charge<'_>, share: Share) -> Self {
+    fn new(index: usize, charge: &Charge, share: Share) -> Self {
         let Charge { family, hash, cost, mode, charging, limit, .. } = *charge;
-        Self { index, family, hash, cost, mode, charging, limit: *limit, share }
+        Self { index, family, hash, cost, mode, charging, limit, share }
     }
 
     /// The state that it shares when there is no room for one of its own.

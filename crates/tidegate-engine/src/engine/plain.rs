@@ -18,10 +18,12 @@ use crate::any_limit::{NO_PERIOD, Operation};
 use crate::cycle::Times;
 use crate::plan::{Charge, ChargeList};
 use crate::request::Request;
+use crate::store::MemoryStore;
 
 /// A request to be charged, with the rules that it may match.
 pub(super) struct PlainRequest<'a, 'r> {
     engine: &'a Engine,
+    table: &'a MemoryStore,
     rules: &'r Ruleset,
     domain: &'r Domain,
     request: &'a Request<'a>,
@@ -45,17 +47,20 @@ impl Engine {
         let Some(mut plain) = PlainRequest::new(self, parts.rules, find, request, times) else {
             return false;
         };
-        let mut list: ChargeList<'_> = std::array::from_fn(|_| None);
+        let mut list: ChargeList = std::array::from_fn(|_| None);
         if !plain.plan(&mut list) {
             return false;
         }
-        let (when, times) = (When::given_or_now(given), plain.times());
-        let is_allowed = match self.decide_list(parts, &list, times) {
+        let (table, times) = (plain.table, plain.times());
+        let when = When::given_or_now(given);
+        let is_allowed = match decide_list(table, parts, &list, times) {
             Ok(is_allowed) => is_allowed,
-            Err(parts) => match self.decide_list_with_locks(parts, &list, request, when, times) {
-                Some(is_allowed) => is_allowed,
-                None => return false,
-            },
+            Err(parts) => {
+                match self.decide_list_with_locks(table, parts, &list, request, when, times) {
+                    Some(is_allowed) => is_allowed,
+                    None => return false,
+                }
+            }
         };
         if !is_allowed {
             let requests = std::slice::from_ref(request);
@@ -64,55 +69,58 @@ impl Engine {
         true
     }
 
-    /// Decides the charges of a plain request on the fast path, and returns whether it is allowed; else what
-    /// the report has for the locked path.
-    #[inline(always)]
-    pub(super) fn decide_list<'p>(
-        &self,
-        parts: PlainParts<'p>,
-        list: &ChargeList<'_>,
-        times: Times,
-    ) -> Result<bool, PlainParts<'p>> {
-        let store = &self.shared.store;
-        let decided = store.decide_fast(parts.rules.version, times.now, list, parts.decisions);
-        let Some(is_allowed) = decided else { return Err(parts) };
-        *parts.is_allowed = is_allowed;
-        parts.evaluated.clear();
-        for charge in list.iter().map_while(Option::as_ref) {
-            parts.evaluated.push(EvaluatedRule::from(charge));
-        }
-        Ok(is_allowed)
-    }
-
     /// Decides planned charges that the fast path left, and returns whether they are allowed; `None` if they
     /// have to be planned again, also where there are none.
     #[cold]
     #[inline(never)]
     fn decide_list_with_locks(
         &self,
+        table: &MemoryStore,
         PlainParts { rules, evaluated, decisions, is_allowed }: PlainParts<'_>,
-        list: &ChargeList<'_>,
+        list: &ChargeList,
         request: &Request<'_>,
         when: When,
         times: Times,
     ) -> Option<bool> {
         let requests = std::slice::from_ref(request);
         let names = PlannedKeys { rules, requests, hash: self.shared.store.hash(), times };
-        let mut plan = Planned::new(rules, Operation::Charge).plan;
-        plan.charges.extend(list.iter().flatten().copied());
+        let mut planned = Planned::new(rules, Operation::Charge);
+        for charge in list.iter().flatten() {
+            planned.push(rules.rule(charge.rule), *charge, request);
+        }
+        let plan = &mut planned.plan;
         if plan.charges.is_empty() {
             return None;
         }
         plan.note = request.note;
-        plan.requests = Some(&names);
+        plan.names = Some(&names);
         plan.time = self.plan_time(rules, requests, when, times);
         evaluated.clear();
         evaluated.extend(plan.charges.iter().map(EvaluatedRule::from));
         // Without a hold or an idempotency key there is nothing else to know of the decision.
-        let decided = self.shared.store.decide_with_locks(&plan, times, decisions)?.ok()?;
+        let decided = table.decide_with_locks(plan, times, decisions).ok()?;
         *is_allowed = decided.is_allowed;
         Some(decided.is_allowed)
     }
+}
+
+/// Decides the charges of a plain request on the fast path, and returns whether it is allowed; else what
+/// the report has for the locked path.
+#[inline(always)]
+pub(super) fn decide_list<'p>(
+    table: &MemoryStore,
+    parts: PlainParts<'p>,
+    list: &ChargeList,
+    times: Times,
+) -> Result<bool, PlainParts<'p>> {
+    let decided = table.decide_fast(parts.rules.version, times.now, list, parts.decisions);
+    let Some(is_allowed) = decided else { return Err(parts) };
+    *parts.is_allowed = is_allowed;
+    parts.evaluated.clear();
+    for charge in list.iter().map_while(Option::as_ref) {
+        parts.evaluated.push(EvaluatedRule::from(charge));
+    }
+    Ok(is_allowed)
 }
 
 /// Whether a request charges its rules, and nothing else.
@@ -131,17 +139,18 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
         request: &'a Request<'a>,
         times: Option<Times>,
     ) -> Option<Self> {
-        if !engine.shared.store.decides_fast() || !is_plain(request) {
+        let table = engine.shared.store.fast_table()?;
+        if !is_plain(request) {
             return None;
         }
         let domain = &rules.domains[find.number(rules)?];
-        domain.is_plain.then_some(Self { engine, rules, domain, request, times })
+        domain.is_plain.then_some(Self { engine, table, rules, domain, request, times })
     }
 
     /// Plans the charges of all rules that apply; false if one of the rules is not plain, or there
     /// are too many. There may be none: then the general path decides.
     #[inline(always)]
-    pub(super) fn plan(&mut self, list: &mut ChargeList<'r>) -> bool {
+    pub(super) fn plan(&mut self, list: &mut ChargeList) -> bool {
         let Domain { is_unconditional, rules, .. } = self.domain;
         if let ([number], true) = (rules.as_slice(), is_unconditional) {
             return self.charge(*number, &mut list[0]).is_some();
@@ -150,17 +159,17 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
     }
 
     #[inline(never)]
-    fn plan_several(&mut self, list: &mut ChargeList<'r>) -> bool {
+    fn plan_several(&mut self, list: &mut ChargeList) -> bool {
         let Domain { is_unconditional, rules, matcher, .. } = self.domain;
         let (attributes, mut used) = (&self.request.attributes, 0);
         let mut add = |number: u32| {
             let Some(place) = list.get_mut(used) else {
                 // One more than there are places may still turn out not to apply.
                 let mut beyond = None;
-                self.charge(number, &mut beyond)?;
+                self.charge_of_several(number, &mut beyond)?;
                 return beyond.is_none().then_some(());
             };
-            self.charge(number, place)?;
+            self.charge_of_several(number, place)?;
             used += usize::from(place.is_some());
             Some(())
         };
@@ -172,17 +181,23 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
         }
     }
 
+    /// As [`charge`](Self::charge), but a function of its own: in a loop its values would be on the stack.
+    #[inline(never)]
+    fn charge_of_several(&mut self, number: u32, charge: &mut Option<Charge>) -> Option<()> {
+        self.charge(number, charge)
+    }
+
     /// The charge of a rule, if it applies, and `None` if the rule is not plain. Its line is
     /// prefetched.
-    #[inline(never)]
-    fn charge(&mut self, number: u32, charge: &mut Option<Charge<'r>>) -> Option<()> {
-        let store = &self.engine.shared.store;
+    #[inline(always)]
+    fn charge(&mut self, number: u32, charge: &mut Option<Charge>) -> Option<()> {
+        let table = self.table;
         let compiled = self.rules.rules.get(number as usize).filter(|it| it.is_plain)?;
         let CompiledRule { family, plain_key, .. } = compiled;
         let attributes = &self.request.attributes;
-        let hash = match plain_key.hash(*family, attributes, store.hash()) {
+        let hash = match plain_key.hash(*family, attributes, table.hash()) {
             Some(hash) => hash,
-            None => match compiled.hash_parts(attributes, store.hash())? {
+            None => match compiled.hash_parts(attributes, table.hash())? {
                 Some(hash) => hash,
                 None => return Some(()),
             },
@@ -193,7 +208,7 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
             Some(cycle) => cycle.period(self.times()),
         };
         let charge = charge.insert(Charge {
-            limit: &compiled.common,
+            limit: compiled.common,
             hash,
             cost: self.request.cost,
             is_by_request: true,
@@ -203,10 +218,11 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
             // A plain rule charges no denied request.
             charging: Charging::Allowed,
             durability: compiled.durability,
+            sets_durability: compiled.rule.durability().is_some(),
             family: *family,
             period,
         });
-        store.fetch(charge);
+        table.fetch_line(charge);
         Some(())
     }
 

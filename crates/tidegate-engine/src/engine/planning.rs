@@ -9,7 +9,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate_policy::Attributes;
 use tidegate_policy::internal::{address_of, masked, v4_mask, v6_mask};
-use tidegate_policy::policy::{Condition, Empty, KeyPart, Limit, Missing, Mode, Unmatched};
+use tidegate_policy::policy::{Empty, KeyPart, Limit, Missing, Mode, Unmatched};
 use tidegate_table::hash::{KeyedHash, spread};
 
 use super::error::CheckError;
@@ -18,7 +18,7 @@ use crate::any_limit::{AnyLimit, NO_PERIOD, Operation};
 use crate::cycle::Times;
 use crate::edits::Ban;
 use crate::plan::KeyAttributes;
-use crate::plan::{Charge, KeyName, Plan, PlanTime, PlannedRequests};
+use crate::plan::{Charge, KeyName, NameKeys, Plan};
 use crate::request::Request;
 use crate::request_limit::RequestLimit;
 
@@ -40,6 +40,8 @@ pub(crate) struct Planned<'a> {
     pub(crate) hits: Vec<RuleHit>,
     /// The request that is planned now, and whether it is one of several.
     at: (u32, bool),
+    /// Whether the plan has the attributes of all its keys.
+    keeps_keys: bool,
 }
 
 /// A rule that applied to a request.
@@ -66,20 +68,8 @@ impl<'a> Planned<'a> {
     /// An empty plan.
     #[inline(always)]
     pub(crate) fn new(rules: &Ruleset, act: Operation) -> Self {
-        let (charges, version) = (SmallVec::new(), rules.version);
-        let plan = Plan {
-            version,
-            act,
-            charges,
-            hold: None,
-            name: None,
-            ticket: None,
-            note: None,
-            requests: None,
-            time: PlanTime::Given,
-        };
         Self {
-            plan,
+            plan: Plan::new(rules.version, act),
             denial: None,
             denied: 0,
             slots: None,
@@ -87,7 +77,23 @@ impl<'a> Planned<'a> {
             is_matched: false,
             hits: Vec::new(),
             at: (0, false),
+            keeps_keys: false,
         }
+    }
+
+    /// The same plan, which is to have the attributes of all its keys if `keeps_keys`.
+    #[inline(always)]
+    pub(crate) fn keeping_keys(self, keeps_keys: bool) -> Self {
+        Self { keeps_keys, ..self }
+    }
+
+    /// Adds a charge of a request, to the one for the same key if there is one.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, compiled: &CompiledRule, charge: Charge, request: &Request<'_>) {
+        if self.keeps_keys || compiled.history.has_patterns() {
+            self.plan.keep_key(&charge, compiled.key_attributes(&request.attributes));
+        }
+        merge(self, charge);
     }
 
     /// Removes charges of slots in shadow mode: only `acquire` takes slots.
@@ -96,7 +102,7 @@ impl<'a> Planned<'a> {
     }
 
     /// Removes charges, as if their rules did not match.
-    pub(crate) fn leave(&mut self, is_left: impl Fn(&Charge<'_>) -> bool) {
+    pub(crate) fn leave(&mut self, is_left: impl Fn(&Charge) -> bool) {
         for (index, _) in self.plan.charges.iter().enumerate().rev().filter(|it| is_left(it.1)) {
             let index = u32::try_from(index).unwrap_or(u32::MAX);
             self.hits.retain(|hits| hits.charge != Some(index));
@@ -155,7 +161,7 @@ impl Ruleset {
         request: &Request<'_>,
         hash: &KeyedHash,
         times: Times,
-    ) -> Result<Charged<'_>, CheckError> {
+    ) -> Result<Charged, CheckError> {
         Planning { rules: self, hash, times, replaced: &[] }.charge(number, request)
     }
 }
@@ -200,7 +206,7 @@ impl<'a> Planning<'a, '_> {
             planned.is_matched = true;
             let charge =
                 self.request_limit_charge(limit, request).ok_or(CheckError::NoOwnLimits)?;
-            merge(planned, charge);
+            planned.push(self.rules.rule(charge.rule), charge, request);
             return Ok(());
         }
         if domain.is_unconditional {
@@ -230,7 +236,7 @@ impl<'a> Planning<'a, '_> {
             planned.in_flight.get_or_insert(number);
         }
         match self.charge(number, request)? {
-            Charged::One(charge) => merge(planned, charge),
+            Charged::One(charge) => planned.push(self.rules.rule(number), charge, request),
             Charged::None => {}
             Charged::Unlimited => planned.note(None),
             Charged::Missing { part } => {
@@ -244,7 +250,7 @@ impl<'a> Planning<'a, '_> {
 
     /// The charge of a matching rule for a request.
     #[inline(always)]
-    fn charge(&self, number: u32, request: &Request<'_>) -> Result<Charged<'a>, CheckError> {
+    fn charge(&self, number: u32, request: &Request<'_>) -> Result<Charged, CheckError> {
         let compiled = self.rules.rule(number);
         let rule = &compiled.rule;
         let attributes = &request.attributes;
@@ -276,13 +282,14 @@ impl<'a> Planning<'a, '_> {
         };
         let period = compiled.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(self.times));
         let (tag, limit) = compiled.limit_of(hash, attributes, period, self.times);
-        let Some(limit) = limit else { return Ok(Charged::Unlimited) };
+        let Some(&limit) = limit else { return Ok(Charged::Unlimited) };
         Ok(Charged::One(Charge {
             rule: number,
             tag,
             mode: if is_enforced { Mode::Enforce } else { Mode::Shadow },
             charging: rule.charging(),
             durability: compiled.durability,
+            sets_durability: rule.durability().is_some(),
             family: compiled.family,
             hash,
             cost,
@@ -293,11 +300,7 @@ impl<'a> Planning<'a, '_> {
     }
 
     /// The charge of a request's own limit; `None` if the policy does not accept any.
-    fn request_limit_charge(
-        &self,
-        limit: &'a RequestLimit,
-        request: &Request<'_>,
-    ) -> Option<Charge<'a>> {
+    fn request_limit_charge(&self, limit: &RequestLimit, request: &Request<'_>) -> Option<Charge> {
         let number = self.rules.own(limit.unit)?;
         let compiled = self.rules.rule(number);
         let key = RequestLimitKey { family: compiled.family, request };
@@ -309,11 +312,12 @@ impl<'a> Planning<'a, '_> {
             mode: if is_enforced { Mode::Enforce } else { Mode::Shadow },
             charging: compiled.rule.charging(),
             durability: compiled.durability,
+            sets_durability: compiled.rule.durability().is_some(),
             family: compiled.family,
             hash,
             cost: request.cost,
             is_by_request: true,
-            limit: &limit.limit,
+            limit: limit.limit,
             period: NO_PERIOD,
         })
     }
@@ -330,7 +334,7 @@ pub(super) struct PlannedKeys<'a> {
 
 impl PlannedKeys<'_> {
     /// The request that a charge is for.
-    fn request_of(&self, charge: &Charge<'_>) -> Option<&Request<'_>> {
+    fn request_of(&self, charge: &Charge) -> Option<&Request<'_>> {
         if let [request] = self.requests {
             return Some(request);
         }
@@ -342,26 +346,8 @@ impl PlannedKeys<'_> {
     }
 }
 
-impl PlannedRequests for PlannedKeys<'_> {
-    fn meets(&self, charge: &Charge<'_>, conditions: &[Condition]) -> bool {
-        self.request_of(charge).is_some_and(|request| {
-            conditions.iter().all(|condition| condition.holds(&request.attributes))
-        })
-    }
-
-    fn sets_durability(&self, charge: &Charge<'_>) -> bool {
-        self.rules.rule(charge.rule).rule.durability().is_some()
-    }
-
-    fn key_attributes(&self, charge: &Charge<'_>) -> Arc<KeyAttributes> {
-        let compiled = self.rules.rule(charge.rule);
-        let Some(request) = self.request_of(charge) else { return Arc::new([]) };
-        let parts = compiled.rule.key().parts().iter().map(KeyPart::attribute);
-        let value = |name: &str| Some((name.into(), request.attributes.get(name)?.into()));
-        parts.filter_map(value).collect()
-    }
-
-    fn key_name(&self, charge: &Charge<'_>) -> KeyName {
+impl NameKeys for PlannedKeys<'_> {
+    fn key_name(&self, charge: &Charge) -> KeyName {
         let compiled = self.rules.rule(charge.rule);
         let request = self.request_of(charge);
         KeyName {
@@ -373,8 +359,8 @@ impl PlannedRequests for PlannedKeys<'_> {
 
 /// The outcome of a matching rule for a request.
 #[derive(Debug)]
-pub(crate) enum Charged<'a> {
-    One(Charge<'a>),
+pub(crate) enum Charged {
+    One(Charge),
     /// It is not evaluated.
     None,
     /// An override lifts the limit.
@@ -386,7 +372,7 @@ pub(crate) enum Charged<'a> {
 
 /// Adds a charge, to the one for the same key if there is one.
 #[inline(always)]
-fn merge<'a>(planned: &mut Planned<'a>, charge: Charge<'a>) {
+fn merge(planned: &mut Planned<'_>, charge: Charge) {
     let charges = &mut planned.plan.charges;
     if matches!(charge.limit, AnyLimit::Slots(_)) && charge.mode == Mode::Enforce {
         planned.slots.get_or_insert(charges.len());
@@ -473,6 +459,13 @@ impl CompiledRule {
             })
         };
         self.rule.key().parts().iter().map(|part| (part.attribute().into(), value(part))).collect()
+    }
+
+    /// The attributes of a request's key, with their values as the request has them.
+    #[cold]
+    pub(super) fn key_attributes(&self, attributes: &Attributes<'_>) -> Arc<KeyAttributes> {
+        let names = self.rule.key().parts().iter().map(KeyPart::attribute);
+        names.filter_map(|name| Some((name.into(), attributes.get(name)?.into()))).collect()
     }
 
     /// The index of the override in force for a request.

@@ -33,9 +33,9 @@ pub(super) struct EvaluatedRule {
     pub(super) mode: Mode,
 }
 
-impl From<&Charge<'_>> for EvaluatedRule {
+impl From<&Charge> for EvaluatedRule {
     #[inline(always)]
-    fn from(charge: &Charge<'_>) -> Self {
+    fn from(charge: &Charge) -> Self {
         Self { rule: charge.rule, mode: charge.mode }
     }
 }

@@ -116,7 +116,7 @@ impl Engine {
                 Ok(planned) => planned,
                 Err(error) => return Answer::Ready(Err(error)),
             };
-            planned.plan.requests = Some(&names);
+            planned.plan.names = Some(&names);
             planned.plan.name = name;
             planned.plan.time = self.plan_time_of(&rules, request, times);
             let units = self.shared.store.refund(&planned.plan, times);

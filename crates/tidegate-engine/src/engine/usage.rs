@@ -178,7 +178,7 @@ impl Engine {
     ) -> Planning<Vec<RuleUsage>, DecideError> {
         let names = self.planned_keys(rules, request, times);
         let mut planned = Planned::new(rules, Operation::Measure);
-        planned.plan.requests = Some(&names);
+        planned.plan.names = Some(&names);
         planned.plan.time = self.plan_time_of(rules, request, times);
         // Unlimited keys have no charge, so not every rule has a decision.
         let (mut usage, mut measured) = (Vec::new(), Vec::new());
@@ -189,7 +189,7 @@ impl Engine {
                 Ok(Charged::One(charge)) => {
                     measured.push(usage.len());
                     usage.push(RuleUsage::new(compiled, request, charge.mode));
-                    planned.plan.charges.push(charge);
+                    planned.push(compiled, charge, request);
                 }
                 Ok(Charged::Unlimited) => {
                     usage.push(RuleUsage::new(compiled, request, compiled.rule.mode()));

@@ -159,7 +159,7 @@ impl FileStore {
     /// How durable a plan has to be before it is acknowledged.
     #[inline]
     pub(super) fn durability(&self, plan: &Plan<'_>) -> Durability {
-        let of_charge = |charge: &Charge<'_>| charge.durability;
+        let of_charge = |charge: &Charge| charge.durability;
         let most = plan.charges.iter().map(of_charge).max().unwrap_or(Durability::Memory);
         most.max(self.shared.least_durability)
     }
@@ -206,7 +206,7 @@ impl FileStore {
         // A repeated request has charged nothing, so there is nothing to undo.
         let is_new = !decided.is_repeat;
         let is_charged = plan.act == Operation::Charge && is_new;
-        let item = |(index, charge): (usize, &Charge<'_>)| {
+        let item = |(index, charge): (usize, &Charge)| {
             let units = match decisions.booking_of(index) {
                 Some(booking) => booking.units,
                 None if decided.is_allowed && decisions[index].is_allowed() => charge.cost,

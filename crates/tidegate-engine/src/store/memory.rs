@@ -161,7 +161,7 @@ impl MemoryStore {
 
     /// Makes one whole decision on the locked path.
     #[inline(never)]
-    pub(super) fn decide_with_locks(
+    pub(crate) fn decide_with_locks(
         &self,
         plan: &Plan<'_>,
         times: Times,
@@ -216,7 +216,7 @@ impl MemoryStore {
         }
         if let Some(hold) = plan.hold {
             // Slots have a maximum of their own.
-            let counted = |it: &&Charge<'_>| !matches!(it.limit, AnyLimit::Slots(_));
+            let counted = |it: &&Charge| !matches!(it.limit, AnyLimit::Slots(_));
             let keys = plan.charges.iter().filter(counted).map(|charge| charge.hash);
             if let Some(bound) = tables.bound_of_holds(hold.domain, keys) {
                 return Err(DecideError::TooManyHolds(bound));
@@ -285,12 +285,12 @@ impl MemoryStore {
 
     /// Adds the names of a plan's new keys to the journal.
     fn name_keys(&self, entry: &mut JournalEntry, plan: &Plan<'_>) {
-        let (Some(sink), Some(requests)) = (&self.sink, plan.requests) else { return };
+        let (Some(sink), Some(names)) = (&self.sink, plan.names) else { return };
         for charge in &plan.charges {
             let is_held = plan.hold.is_some();
             if self.durability(charge) > Durability::Memory && sink.needs_name(charge.hash, is_held)
             {
-                entry.keys.push((charge.hash, requests.key_name(charge)));
+                entry.keys.push((charge.hash, names.key_name(charge)));
             }
         }
     }
@@ -437,7 +437,7 @@ impl MemoryStore {
     }
 
     #[inline(always)]
-    pub(super) fn hash(&self) -> &KeyedHash {
+    pub(crate) fn hash(&self) -> &KeyedHash {
         &self.hash
     }
 

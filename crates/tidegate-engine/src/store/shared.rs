@@ -34,7 +34,6 @@ use crate::hold_id::Owner;
 use crate::plan::PlanTime;
 use cell::Room;
 use control::new_stamp;
-use plan::OwnedPlan;
 use records::{Changes, DurabilityNeed, FirstReads, Flow, Kind, Purpose};
 use tidegate_policy::StoreBounds;
 use tidegate_policy::policy::Policy;
@@ -49,7 +48,6 @@ mod control;
 mod decide;
 mod forget_all;
 mod hold;
-mod plan;
 mod queue;
 mod records;
 mod settle;
@@ -276,7 +274,7 @@ impl SharedStore {
     }
 
     /// The records that a plan needs.
-    fn reads(plan: &OwnedPlan) -> FirstReads {
+    fn reads(plan: &Plan<'_>) -> FirstReads {
         let states = plan.hashes().map(Kind::State);
         let name = plan.name.map(|named| Kind::Idempotency(named.name));
         [Kind::Control].into_iter().chain(states).chain(name).map(RecordKey).collect()
@@ -293,8 +291,7 @@ impl SharedStore {
             // It is not used.
             (None, None) => HoldId([HoldId::LIMITED, 0]),
         };
-        let needs_keys = plan.hold.is_some() || self.control().needs_keys(plan);
-        let (plan, seen) = (OwnedPlan::new(plan, needs_keys), self.seen.clone());
+        let (plan, seen) = (plan.unwritten(), self.seen.clone());
         let reads = Self::reads(&plan);
         let (room, mut attempts) = (self.room(times.now), self.attempts(times, plan.time));
         // It is counted once, however often the function is called.
@@ -345,7 +342,7 @@ impl SharedStore {
         plan: &Plan<'_>,
         times: Times,
     ) -> Answer<Result<u64, RefundFailure>> {
-        let (plan, seen) = (OwnedPlan::new(plan, true), self.seen.clone());
+        let (plan, seen) = (plan.unwritten(), self.seen.clone());
         let mut attempts = self.attempts(times, plan.time);
         self.submit(Self::reads(&plan), move |records| {
             let at = (&plan, attempts.next());
@@ -355,8 +352,7 @@ impl SharedStore {
     }
 
     pub(super) fn enrol(&self, plan: &Plan<'_>, times: Times) -> Answer<Result<u64, EnrolFailure>> {
-        let (plan, seen, room) =
-            (OwnedPlan::new(plan, true), self.seen.clone(), self.room(times.now));
+        let (plan, seen, room) = (plan.unwritten(), self.seen.clone(), self.room(times.now));
         let mut attempts = self.attempts(times, plan.time);
         self.submit(Self::reads(&plan), move |records| {
             let at = (&plan, attempts.next());
@@ -370,7 +366,7 @@ impl SharedStore {
         plan: &Plan<'_>,
         times: Times,
     ) -> Answer<Result<bool, RefundFailure>> {
-        let (plan, seen) = (OwnedPlan::new(plan, true), self.seen.clone());
+        let (plan, seen) = (plan.unwritten(), self.seen.clone());
         let mut attempts = self.attempts(times, plan.time);
         self.submit(Self::reads(&plan), move |records| {
             let at = (&plan, attempts.next());

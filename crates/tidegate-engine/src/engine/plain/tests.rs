@@ -29,10 +29,13 @@ fn is_fast(engine: &Engine, attributes: &[(&str, &str)]) -> bool {
     let request = Request::new("default", attributes);
     let find = DomainName::of(std::slice::from_ref(&request));
     let (rules, times) = engine.begin(None);
-    let mut list: ChargeList<'_> = std::array::from_fn(|_| None);
+    let mut list: ChargeList = std::array::from_fn(|_| None);
     let mut plain = PlainRequest::new(engine, &rules, &find, &request, Some(times)).unwrap();
     let (store, decisions) = (&engine.shared.store, &mut Decisions::new());
-    plain.plan(&mut list) && store.decide_fast(rules.version, times.now, &list, decisions).is_some()
+    plain.plan(&mut list)
+        && store.fast_table().is_some_and(|table| {
+            table.decide_fast(rules.version, times.now, &list, decisions).is_some()
+        })
 }
 
 /// How many keys the fast path decides: when they are new, and when they have slots.

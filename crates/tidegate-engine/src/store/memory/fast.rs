@@ -82,7 +82,7 @@ trait Seen<'a> {
     /// Whether the state is another one afterwards.
     fn changes(&self) -> bool;
     /// The decision with nothing charged.
-    fn peek(&self, store: &MemoryStore, charge: &Charge<'_>, now: Timestamp) -> Decision;
+    fn peek(&self, store: &MemoryStore, charge: &Charge, now: Timestamp) -> Decision;
     /// Whether all that was read of the line is still so.
     fn is_unchanged(&self, store: &MemoryStore) -> bool;
     fn lock(&self) -> Option<Self::Locked>;
@@ -99,11 +99,11 @@ impl MemoryStore {
     /// Decides a few charges; `None` if they need the locked path. The decisions are in the caller's
     /// buffer.
     #[inline(always)]
-    pub(in crate::store) fn decide_fast(
+    pub(crate) fn decide_fast(
         &self,
         version: u64,
         now: Timestamp,
-        charges: &ChargeList<'_>,
+        charges: &ChargeList,
         decisions: &mut Decisions,
     ) -> Option<bool> {
         if cfg!(tidegate_locked) {
@@ -114,7 +114,7 @@ impl MemoryStore {
         for losses in 0..MOST_LOSSES {
             decisions.clear();
             let decided = match charges {
-                [Some(charge), None, _] => match Width::of(charge.limit) {
+                [Some(charge), None, _] => match Width::of(&charge.limit) {
                     Width::Narrow => self.decide_one(charge, by, decisions),
                     Width::Wide => self.decide_any_widths([charge], by, decisions),
                     Width::None => Err(Undecided::NeedsLocks),
@@ -134,8 +134,8 @@ impl MemoryStore {
 
     /// Prefetches the home line of a charge's key.
     #[inline(always)]
-    pub(in crate::store) fn fetch_line(&self, charge: &Charge<'_>) {
-        match Width::of(charge.limit) {
+    pub(crate) fn fetch_line(&self, charge: &Charge) {
+        match Width::of(&charge.limit) {
             Width::Narrow => {
                 self.narrow.fetch(charge.hash);
             }
@@ -150,7 +150,7 @@ impl MemoryStore {
     #[inline(always)]
     fn decide_one(
         &self,
-        charge: &Charge<'_>,
+        charge: &Charge,
         by: DecidedBy,
         decisions: &mut Decisions,
     ) -> Result<bool, Undecided> {
@@ -173,11 +173,11 @@ impl MemoryStore {
     #[inline(always)]
     fn decide_several<const N: usize>(
         &self,
-        list: [&Charge<'_>; N],
+        list: [&Charge; N],
         by: DecidedBy,
         decisions: &mut Decisions,
     ) -> Result<bool, Undecided> {
-        if list.iter().all(|charge| Width::of(charge.limit) == Width::Narrow) {
+        if list.iter().all(|charge| Width::of(&charge.limit) == Width::Narrow) {
             self.decide_narrow(list, by, decisions)
         } else {
             self.decide_any_widths(list, by, decisions)
@@ -187,7 +187,7 @@ impl MemoryStore {
     #[inline(never)]
     fn decide_narrow<const N: usize>(
         &self,
-        list: [&Charge<'_>; N],
+        list: [&Charge; N],
         by: DecidedBy,
         decisions: &mut Decisions,
     ) -> Result<bool, Undecided> {
@@ -204,14 +204,14 @@ impl MemoryStore {
     #[inline(never)]
     fn decide_any_widths<const N: usize>(
         &self,
-        list: [&Charge<'_>; N],
+        list: [&Charge; N],
         by: DecidedBy,
         decisions: &mut Decisions,
     ) -> Result<bool, Undecided> {
         let mut seen = std::array::from_fn::<_, N, _>(|_| None);
         let mut is_denied = false;
         for (seen, charge) in seen.iter_mut().zip(list) {
-            let fit = if Width::of(charge.limit) == Width::Wide {
+            let fit = if Width::of(&charge.limit) == Width::Wide {
                 self.evaluate_wide(charge, by.now, decisions, seen)
             } else {
                 let mut narrow = None;
@@ -229,7 +229,7 @@ impl MemoryStore {
     fn complete<'a, S: Seen<'a>, const N: usize>(
         &self,
         seen: &[Option<S>; N],
-        list: [&Charge<'_>; N],
+        list: [&Charge; N],
         is_denied: bool,
         by: DecidedBy,
         decisions: &mut Decisions,
@@ -285,7 +285,7 @@ impl MemoryStore {
     fn deny<'a, S: Seen<'a>, const N: usize>(
         &self,
         seen: &[Option<S>; N],
-        list: [&Charge<'_>; N],
+        list: [&Charge; N],
         now: Timestamp,
         decisions: &mut Decisions,
     ) -> Result<bool, Undecided> {
@@ -304,7 +304,7 @@ impl MemoryStore {
     #[inline(always)]
     fn evaluate_narrow<'a>(
         &'a self,
-        charge: &Charge<'_>,
+        charge: &Charge,
         now: Timestamp,
         decisions: &mut Decisions,
         seen: &mut Option<SlotCharge<'a, TaggedLine>>,
@@ -321,7 +321,7 @@ impl MemoryStore {
     #[inline(never)]
     fn evaluate_elsewhere<'a>(
         &'a self,
-        charge: &Charge<'_>,
+        charge: &Charge,
         now: Timestamp,
         decisions: &mut Decisions,
         seen: &mut Option<SlotCharge<'a, TaggedLine>>,
@@ -354,7 +354,7 @@ impl MemoryStore {
     #[inline(never)]
     fn evaluate_wide<'a>(
         &'a self,
-        charge: &Charge<'_>,
+        charge: &Charge,
         now: Timestamp,
         decisions: &mut Decisions,
         seen: &mut Option<AnyCharge<'a>>,
@@ -366,7 +366,7 @@ impl MemoryStore {
         if header.is_pinned(slot) || tag != charge.tag {
             return Fit::NotPlain;
         }
-        let mut state = unpack_wide(&before, charge.limit);
+        let mut state = unpack_wide(&before, &charge.limit);
         let at = DecisionTime { now, period: charge.period };
         let decision = charge.limit.check(&mut state, charge.cost, at);
         decisions.push(decision);
@@ -387,13 +387,13 @@ impl MemoryStore {
 #[inline(never)]
 fn evaluate_narrow_in<'a, const IS_NEW: bool>(
     line: &'a TaggedLine,
-    charge: &Charge<'_>,
+    charge: &Charge,
     now: Timestamp,
     decisions: &mut Decisions,
     seen: &mut Option<SlotCharge<'a, TaggedLine>>,
 ) -> Fit {
     // Each algorithm has the whole path for itself, so that nothing is copied where they meet.
-    match charge.limit {
+    match &charge.limit {
         AnyLimit::Bucket(limit) => evaluate::<_, IS_NEW>(line, limit, charge, now, decisions, seen),
         AnyLimit::Window(limit) => evaluate::<_, IS_NEW>(line, limit, charge, now, decisions, seen),
         AnyLimit::Cooldown(limit) => {
@@ -407,7 +407,7 @@ fn evaluate_narrow_in<'a, const IS_NEW: bool>(
 fn evaluate<'a, A: Pack<Line = NarrowLine>, const IS_NEW: bool>(
     line: &'a TaggedLine,
     limit: &A,
-    charge: &Charge<'_>,
+    charge: &Charge,
     now: Timestamp,
     decisions: &mut Decisions,
     seen: &mut Option<SlotCharge<'a, TaggedLine>>,
@@ -444,7 +444,7 @@ fn is_new_in(home: &TaggedLine, header: LineHeader, hash: u64) -> bool {
 impl Fit {
     /// Whether it denies the request.
     #[inline(always)]
-    fn denies(self, charge: &Charge<'_>) -> Result<bool, Undecided> {
+    fn denies(self, charge: &Charge) -> Result<bool, Undecided> {
         match self {
             Self::Fits => Ok(false),
             Self::Denied => Ok(charge.mode == Mode::Enforce),
@@ -484,9 +484,9 @@ impl<'a, L: SlotLine> Seen<'a> for SlotCharge<'a, L> {
         self.after != self.before
     }
 
-    fn peek(&self, store: &MemoryStore, charge: &Charge<'_>, now: Timestamp) -> Decision {
+    fn peek(&self, store: &MemoryStore, charge: &Charge, now: Timestamp) -> Decision {
         let now = if self.is_new { L::table(store).no_earlier_than_reuse(now) } else { now };
-        let state = self.line.load_state(self.slot, charge.limit);
+        let state = self.line.load_state(self.slot, &charge.limit);
         charge.limit.peek(&state, charge.cost, DecisionTime { now, period: charge.period })
     }
 
@@ -562,7 +562,7 @@ impl<'a> Seen<'a> for AnyCharge<'a> {
         either!(self, charge => charge.changes())
     }
 
-    fn peek(&self, store: &MemoryStore, charge: &Charge<'_>, now: Timestamp) -> Decision {
+    fn peek(&self, store: &MemoryStore, charge: &Charge, now: Timestamp) -> Decision {
         either!(self, seen => seen.peek(store, charge, now))
     }
 

@@ -332,16 +332,16 @@ impl MemoryStore {
     pub(in crate::store) fn forget(&self, plan: &Plan<'_>, times: Times) -> bool {
         let mut tables = self.tables();
         self.expire_holds(&mut tables, times);
-        let key = |charge: &Charge<'_>| KeyToChange {
+        let key = |charge: &Charge| KeyToChange {
             hash: charge.hash,
-            width: Width::of(charge.limit),
+            width: Width::of(&charge.limit),
             durability: self.durability(charge),
         };
         let keys: Several<KeyToChange> = plan.charges.iter().map(key).collect();
         let mut entry = JournalEntry::new(ActionKind::Forget, times.now);
         entry.note = plan.note.map(Into::into);
         let forget = |view: &mut View<'_>, _: &mut JournalEntry| {
-            let forget = |(index, charge): (usize, &Charge<'_>)| {
+            let forget = |(index, charge): (usize, &Charge)| {
                 !matches!(charge.limit, AnyLimit::Slots(_)) && transition::forget(view, index, plan)
             };
             plan.charges.iter().enumerate().map(forget).filter(|is_known| *is_known).count()

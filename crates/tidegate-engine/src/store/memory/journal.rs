@@ -170,7 +170,7 @@ impl MemoryStore {
     }
 
     /// How durable a charge has to be before it is acknowledged.
-    pub(crate) fn durability(&self, charge: &Charge<'_>) -> Durability {
+    pub(crate) fn durability(&self, charge: &Charge) -> Durability {
         self.durable(charge.durability)
     }
 }

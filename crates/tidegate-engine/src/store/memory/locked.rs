@@ -149,13 +149,13 @@ impl MemoryStore {
     fn write_back(
         &self,
         plan: &Plan<'_>,
-        charge: &Charge<'_>,
+        charge: &Charge,
         lines: &mut [AnyLocked<'_>],
         spot: StateLocation,
         key: &KeyState,
         with: &mut WithTables<'_>,
     ) {
-        let width = Width::of(charge.limit);
+        let width = Width::of(&charge.limit);
         if let StateLocation::Slot { line, slot } = spot {
             match (key.stored.filter(|_| key.is_changed), key.decided_at) {
                 (Some(StoredState { tag, mut state }), Some(decided_at)) => {
@@ -184,7 +184,7 @@ impl MemoryStore {
     }
 
     /// Records a booking, if the limit counts units.
-    fn book(&self, entry: &mut JournalEntry, act: Operation, charge: &Charge<'_>, units: u64) {
+    fn book(&self, entry: &mut JournalEntry, act: Operation, charge: &Charge, units: u64) {
         let transfer = match act {
             Operation::Charge => JournalTransfer::Charged,
             Operation::Hold => JournalTransfer::Held,
@@ -200,7 +200,7 @@ impl MemoryStore {
     fn key_state(
         &self,
         plan: &Plan<'_>,
-        charge: &Charge<'_>,
+        charge: &Charge,
         spot: StateLocation,
         times: Times,
         found: &FoundStates<'_, '_>,
@@ -216,7 +216,7 @@ impl MemoryStore {
             && lines[line].tag(slot) != 0
         {
             let line = &lines[line];
-            let (tag, state) = (line.tag(slot), line.load_state(slot, charge.limit));
+            let (tag, state) = (line.tag(slot), line.load_state(slot, &charge.limit));
             if !line.is_pinned(slot) {
                 return Ok(KeyState::new(Some(StoredState { tag, state })));
             }
@@ -225,7 +225,7 @@ impl MemoryStore {
             let key = KeyState::new(Some(StoredState { tag, state }));
             return Ok(as_looked_at(plan, charge, key, times, tables, history));
         }
-        let mut forgotten = self.no_earlier_than_reuse(charge.limit, Timestamp::ZERO);
+        let mut forgotten = self.no_earlier_than_reuse(&charge.limit, Timestamp::ZERO);
         let estimate = match tables {
             Some(tables) => {
                 let meets = |conditions: &[Condition]| plan.meets(charge, conditions);
@@ -249,11 +249,11 @@ impl MemoryStore {
     pub(super) fn locate(
         &self,
         act: Operation,
-        charge: &Charge<'_>,
+        charge: &Charge,
         now: Timestamp,
         has_tables: bool,
     ) -> Result<Located<'_>, Fallback> {
-        match Width::of(charge.limit) {
+        match Width::of(&charge.limit) {
             Width::Narrow => {
                 self.locate_in(&self.narrow, AnyLine::Narrow, act, charge, now, has_tables)
             }
@@ -267,7 +267,7 @@ impl MemoryStore {
         table: &'a SlotTable<L>,
         any: impl Fn(&'a L) -> AnyLine<'a>,
         act: Operation,
-        charge: &Charge<'_>,
+        charge: &Charge,
         now: Timestamp,
         has_tables: bool,
     ) -> Result<Located<'a>, Fallback> {
@@ -328,10 +328,10 @@ impl MemoryStore {
     /// have other keys.
     pub(super) fn release_claims(&self, plan: &Plan<'_>) {
         for charge in &plan.charges {
-            self.with_slot(charge.limit, charge.hash, |line, slot| {
+            self.with_slot(&charge.limit, charge.hash, |line, slot| {
                 if line.tag(slot) == 0 {
                     line.clear(slot);
-                    self.uncount(Width::of(charge.limit));
+                    self.uncount(Width::of(&charge.limit));
                 }
             });
         }
@@ -362,7 +362,7 @@ pub(super) fn line_of_key<L: SlotLine>(table: &SlotTable<L>, hash: u64) -> Optio
 /// the tables. Before any other operation it was released there.
 fn as_looked_at(
     plan: &Plan<'_>,
-    charge: &Charge<'_>,
+    charge: &Charge,
     key: KeyState,
     times: Times,
     tables: &HoldTables,

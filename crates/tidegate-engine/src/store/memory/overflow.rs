@@ -65,7 +65,7 @@ struct Class {
 /// A key without a slot, and what is needed to read its cells.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SharingKey<'a> {
-    pub(crate) charge: &'a Charge<'a>,
+    pub(crate) charge: &'a Charge,
     pub(crate) key: KeyRef<'a>,
     pub(crate) history: &'a History,
     pub(crate) times: Times,
@@ -329,7 +329,7 @@ impl SharingKey<'_> {
         cells: impl Iterator<Item = &'c OverflowCell>,
     ) -> Joined {
         let Charge { limit, tag, .. } = *self.charge;
-        let counted = Counted { limit: *limit, state: charged };
+        let counted = Counted { limit, state: charged };
         let mut joined = Joined { counted, tag, dropped_at: Timestamp::ZERO };
         for cell in cells {
             if cell.is_idle(self.history, self.times) {
@@ -344,7 +344,7 @@ impl SharingKey<'_> {
 
     /// A cell's state for this key, under its limit; `None` if it is as good as fresh.
     fn state_in(&self, cell: &OverflowCell) -> Option<AnyState> {
-        let (limit, now) = (self.charge.limit, self.times.now);
+        let (limit, now) = (&self.charge.limit, self.times.now);
         let state = self.counted(cell).under(limit, now);
         let is_over = match state {
             // What it had left is not carried over: a key without a slot is as good as new.
@@ -371,7 +371,7 @@ impl SharingKey<'_> {
             return counted;
         }
         let edited = rule.first_change(stored.tag, charge.tag).unwrap_or(times.now);
-        Counted { limit: *charge.limit, state: counted.under(charge.limit, edited) }
+        Counted { limit: charge.limit, state: counted.under(&charge.limit, edited) }
     }
 }
 

@@ -10,7 +10,7 @@ use tidegate_table::table::{Narrow, Tagged};
 use super::edits::MOST_SUPERSEDED;
 use super::*;
 use crate::any_limit::NO_PERIOD;
-use crate::plan::{IdempotencyKey, PlanTime};
+use crate::plan::IdempotencyKey;
 use crate::{Engine, Request};
 
 /// The most bytes per key that a growing table takes, from a number of keys on.
@@ -45,24 +45,23 @@ fn a_quota_takes_at_most_175_bytes_in_a_growing_table() {
 }
 
 /// A plan that charges one new key of each limit.
-fn plan_of<'a>(version: u64, limits: &[&'a AnyLimit]) -> Plan<'a> {
-    let charge = |(hash, limit): (u64, &&'a AnyLimit)| Charge {
+fn plan_of(version: u64, limits: &[AnyLimit]) -> Plan<'static> {
+    let charge = |(hash, limit): (u64, &AnyLimit)| Charge {
         rule: 0,
         tag: 1,
         mode: Mode::Enforce,
         charging: Charging::Allowed,
         durability: Durability::Memory,
+        sets_durability: false,
         family: hash,
         hash,
         cost: 1,
         is_by_request: true,
-        limit,
+        limit: *limit,
         period: NO_PERIOD,
     };
     let charges = (1..).zip(limits).map(charge).collect();
-    let act = Operation::Charge;
-    let (hold, name, ticket, note, requests) = (None, None, None, None, None);
-    Plan { version, act, charges, hold, name, ticket, note, requests, time: PlanTime::Given }
+    Plan { charges, ..Plan::new(version, Operation::Charge) }
 }
 
 /// The locked path claims a slot for a new key and leaves the decision to the path with holds. If
@@ -74,7 +73,7 @@ fn slots_claimed_for_a_removed_rule_are_free_again() {
     store.adopt(&Adoption { version: 1, rules: Vec::new() }, &|| times);
     let bucket = AnyLimit::Bucket(Bucket::new(Rate::per_second(1).unwrap(), 1).unwrap());
     let slots = AnyLimit::Slots(5);
-    let plan = plan_of(1, &[&bucket, &slots]);
+    let plan = plan_of(1, &[bucket, slots]);
     let mut decisions = Decisions::new();
     let fallback = store.decide_locked(&plan, times, None, &mut decisions).unwrap_err();
     assert_eq!((fallback, store.len()), (Fallback::NeedsHoldTables, 1));

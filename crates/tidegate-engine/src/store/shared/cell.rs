@@ -87,7 +87,7 @@ impl Spots {
     }
 
     /// The cell that a key shares, or did before it had a record; `None` if there is none.
-    fn cell_of(&self, spot: Spot, charge: &Charge<'_>) -> Option<u64> {
+    fn cell_of(&self, spot: Spot, charge: &Charge) -> Option<u64> {
         let spread = (charge.hash ^ (charge.hash >> 29)).wrapping_mul(SPREAD) >> 16;
         self.count.filter(|_| spot != Spot::Own).map(|count| spread % count)
     }
@@ -109,10 +109,10 @@ impl Spots {
         plan: &Plan<'_>,
         states: &[StateRecord],
     ) -> Vec<KeyState> {
-        let of_charge = |(index, charge): (usize, &Charge<'_>)| {
+        let of_charge = |(index, charge): (usize, &Charge)| {
             let spot = self.spots[index];
             let ahead = states[index].ahead(plan, charge);
-            let mut key = states[index].key_state_behind(ahead, Some(charge.limit));
+            let mut key = states[index].key_state_behind(ahead, Some(&charge.limit));
             key.has_room = spot != Spot::NoRoom;
             let cell = self.cell_of(spot, charge).and_then(|number| self.cells.get(&number));
             if let Some(cell) = cell.and_then(|cell| cell.of(charge.family)) {
@@ -162,7 +162,7 @@ impl Spots {
 }
 
 impl RecordView<'_> {
-    fn spot(&self, act: Operation, charge: &Charge<'_>) -> Spot {
+    fn spot(&self, act: Operation, charge: &Charge) -> Spot {
         let key = RecordKey(Kind::State(charge.hash));
         let is_absent = matches!(self.records.get(&key), Some(None));
         // Slots are all held, and holds have a bound of their own.
@@ -188,7 +188,7 @@ impl RecordView<'_> {
 fn with_key<R>(
     view: &RecordView<'_>,
     plan: &Plan<'_>,
-    charge: &Charge<'_>,
+    charge: &Charge,
     then: impl FnOnce(SharingKey<'_>) -> R,
 ) -> R {
     let meets = |conditions: &[Condition]| plan.meets(charge, conditions);
@@ -209,7 +209,7 @@ impl CellRecord {
         &mut self,
         view: &RecordView<'_>,
         plan: &Plan<'_>,
-        (charge, after): (&Charge<'_>, AnyState),
+        (charge, after): (&Charge, AnyState),
     ) {
         let charged = with_key(view, plan, charge, |key| {
             OverflowCell::charged(self.of(charge.family), key, after)

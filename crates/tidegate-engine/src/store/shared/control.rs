@@ -12,7 +12,6 @@ use super::records::{Kind, RecordKey, Records, Write};
 use crate::cycle::CycleClocks;
 use crate::edits::{Change, MOST_CHANGES, Overlay};
 use crate::history::History;
-use crate::plan::{Charge, Plan};
 use crate::store::record::{ByteReader, ByteWriter, EditedItem, Malformed, RuleImage};
 use tidegate_policy::policy::Policy;
 
@@ -75,15 +74,6 @@ impl Control {
     /// The rounds of a domain that were closed.
     pub(crate) fn rounds(&self, domain: &str) -> Arc<AtomicU64> {
         self.rounds.get(domain).map_or_else(Arc::default, Arc::clone)
-    }
-
-    /// Whether a plan may need the attributes of its keys: for overrides by pattern, or because it was
-    /// made from other rules.
-    pub(super) fn needs_keys(&self, plan: &Plan<'_>) -> bool {
-        let has_patterns = |charge: &Charge<'_>| {
-            self.history.rule(charge.family).is_none_or(|rule| rule.has_patterns())
-        };
-        self.version != plan.version || plan.charges.iter().any(has_patterns)
     }
 
     /// The first version is a random number: after the records were lost, those of before do not

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 
-use super::OwnedPlan;
 use super::cell::{Room, Spots};
 use super::control::Control;
 use super::hold::{hold_write, name_write};
@@ -31,7 +30,7 @@ pub(super) struct Superseded;
 /// The records of a plan, if it was made from the rules in force.
 pub(super) fn view_of<'r, E: From<Outage> + From<Superseded>>(
     records: &'r Records,
-    (plan, times): (&OwnedPlan, Times),
+    (plan, times): (&Plan<'_>, Times),
     (seen, room): (&Seen, Room),
 ) -> Result<RecordView<'r>, Stop<E>> {
     let control = control_in_force(records, plan.version, seen)?;
@@ -62,14 +61,6 @@ pub(super) fn control_in_force<E: From<Outage> + From<Superseded>>(
 /// Makes one whole decision.
 pub(super) fn decide(
     view: &RecordView<'_>,
-    owned: &OwnedPlan,
-    new_id: HoldId,
-) -> Result<(Changes, LaterDecided), Stop<DecideError>> {
-    owned.with(|plan| decide_plan(view, plan, new_id))
-}
-
-fn decide_plan(
-    view: &RecordView<'_>,
     plan: &Plan<'_>,
     new_id: HoldId,
 ) -> Result<(Changes, LaterDecided), Stop<DecideError>> {
@@ -80,13 +71,13 @@ fn decide_plan(
             Err(OtherBody) => return Err(Stop::With(DecideError::OtherBody)),
         }
     }
-    let mut states = view.states(plan.charges.iter().map(|charge| charge.hash))?;
+    let mut states = view.states(plan.hashes())?;
     if let Some(granted) = granted_before(view, plan, &states) {
         let changes = Changes { writes: Vec::new(), need: need_of_all(plan) };
         return Ok((changes, granted));
     }
     if plan.hold.is_some() {
-        let is_full = |(charge, state): (&Charge<'_>, &StateRecord)| {
+        let is_full = |(charge, state): (&Charge, &StateRecord)| {
             !matches!(charge.limit, AnyLimit::Slots(_)) && state.held.len() >= MOST_HOLDS_OF_KEY
         };
         if plan.charges.iter().zip(&states).any(is_full) {
@@ -119,10 +110,10 @@ fn decide_plan(
             continue;
         }
         // Nothing is charged while a request waits.
-        let is_changed = !ticket.waits() && states[index].take(&keys[index], Some(charge.limit));
+        let is_changed = !ticket.waits() && states[index].take(&keys[index], Some(&charge.limit));
         let is_held = held.is_some_and(|new| states[index].fence == new.fence);
         if is_changed || is_held {
-            need = need.and(need_of(plan, charge));
+            need = need.and(need_of(charge));
         }
         if is_changed || is_held || ticket.changed == Some(index) {
             writes.push(states[index].write(charge.hash, history, times));
@@ -131,7 +122,7 @@ fn decide_plan(
     // Without room it is not remembered, and a repeat is charged again.
     let is_remembered = (is_allowed || has_charged) && !view.room.is_full;
     if let Some(named) = plan.name.filter(|_| is_remembered) {
-        let hashes = plan.charges.iter().map(|charge| charge.hash);
+        let hashes = plan.hashes();
         let decisions = hashes.zip(decided.decisions.iter().copied()).collect();
         let response = CachedResponse::Charged { is_allowed, hold: held, decisions };
         writes.push(cached(named, response, times.now));
@@ -187,7 +178,7 @@ fn repeated(
         return Err(Stop::With(DecideError::OtherBody));
     };
     // The rules may have changed; each gets its own earlier decision.
-    let decision = |charge: &Charge<'_>| {
+    let decision = |charge: &Charge| {
         let decision = earlier.iter().find(|(hash, _)| *hash == charge.hash);
         decision.map_or_else(|| charge.peek_fresh(view.times.now), |(_, it)| *it)
     };
@@ -232,99 +223,90 @@ fn add_hold(
 /// Makes the keys of a plan known, and returns how many were not.
 pub(super) fn enrol(
     view: &RecordView<'_>,
-    owned: &OwnedPlan,
+    plan: &Plan<'_>,
 ) -> Result<(Changes, u64), Stop<EnrolFailure>> {
-    owned.with(|plan| {
-        let mut states = view.states(plan.charges.iter().map(|charge| charge.hash))?;
-        let mut spots = Spots::of(view, plan)?;
-        if spots.has_no_room() {
-            return Err(Stop::With(EnrolFailure::NoRoom));
-        }
-        let mut keys = spots.key_states(view, plan, &states);
-        let mut transition_view =
-            View { history: view.history(), times: view.times, keys: &mut keys };
-        let outcome = transition::enrol(&mut transition_view, plan);
-        let _ = spots.charge(view, plan, &mut keys);
-        // Also what was known before may not be durable yet.
-        let changes =
-            Changes { writes: changed(view, plan, &mut states, &keys), need: need_of_all(plan) };
-        Ok((changes, outcome.units.iter().sum()))
-    })
+    let mut states = view.states(plan.hashes())?;
+    let mut spots = Spots::of(view, plan)?;
+    if spots.has_no_room() {
+        return Err(Stop::With(EnrolFailure::NoRoom));
+    }
+    let mut keys = spots.key_states(view, plan, &states);
+    let mut transition_view = View { history: view.history(), times: view.times, keys: &mut keys };
+    let outcome = transition::enrol(&mut transition_view, plan);
+    let _ = spots.charge(view, plan, &mut keys);
+    // Also what was known before may not be durable yet.
+    let changes =
+        Changes { writes: changed(view, plan, &mut states, &keys), need: need_of_all(plan) };
+    Ok((changes, outcome.units.iter().sum()))
 }
 
 /// Refunds the cost of a plan at every limit, and returns the most that any refunded.
 pub(super) fn refund(
     view: &RecordView<'_>,
-    owned: &OwnedPlan,
+    plan: &Plan<'_>,
 ) -> Result<(Changes, u64), Stop<RefundFailure>> {
-    owned.with(|plan| {
-        if let Some(named) = plan.name {
-            match view.recall::<RefundFailure>(named)? {
-                Ok(Some(CachedResponse::Refunded { units, .. })) => {
-                    let changes = Changes { writes: Vec::new(), need: need_of_all(plan) };
-                    return Ok((changes, units));
-                }
-                Ok(Some(CachedResponse::Charged { .. })) | Err(OtherBody) => {
-                    return Err(Stop::With(RefundFailure::OtherBody));
-                }
-                Ok(None) => {}
+    if let Some(named) = plan.name {
+        match view.recall::<RefundFailure>(named)? {
+            Ok(Some(CachedResponse::Refunded { units, .. })) => {
+                let changes = Changes { writes: Vec::new(), need: need_of_all(plan) };
+                return Ok((changes, units));
             }
+            Ok(Some(CachedResponse::Charged { .. })) | Err(OtherBody) => {
+                return Err(Stop::With(RefundFailure::OtherBody));
+            }
+            Ok(None) => {}
         }
-        let mut states = view.states(plan.charges.iter().map(|charge| charge.hash))?;
-        let mut keys = key_states(plan, &states);
-        let mut transition_view =
-            View { history: view.history(), times: view.times, keys: &mut keys };
-        let refund = |(index, charge): (usize, &Charge<'_>)| {
-            let item = HoldItem::new(plan, charge, charge.tag);
-            transition::refund(&mut transition_view, index, &item)
-        };
-        let units = plan.charges.iter().enumerate().map(refund).max().unwrap_or(0);
-        let mut writes = changed(view, plan, &mut states, &keys);
-        if let Some(named) = plan.name.filter(|_| units > 0) {
-            let hashes = plan.charges.iter().map(|charge| charge.hash).collect();
-            let response = CachedResponse::Refunded { units, hashes };
-            writes.push(cached(named, response, view.times.now));
-        }
-        Ok((Changes { writes, need: need_of_all(plan) }, units))
-    })
+    }
+    let mut states = view.states(plan.hashes())?;
+    let mut keys = key_states(plan, &states);
+    let mut transition_view = View { history: view.history(), times: view.times, keys: &mut keys };
+    let refund = |(index, charge): (usize, &Charge)| {
+        let item = HoldItem::new(plan, charge, charge.tag);
+        transition::refund(&mut transition_view, index, &item)
+    };
+    let units = plan.charges.iter().enumerate().map(refund).max().unwrap_or(0);
+    let mut writes = changed(view, plan, &mut states, &keys);
+    if let Some(named) = plan.name.filter(|_| units > 0) {
+        let hashes = plan.hashes().collect();
+        let response = CachedResponse::Refunded { units, hashes };
+        writes.push(cached(named, response, view.times.now));
+    }
+    Ok((Changes { writes, need: need_of_all(plan) }, units))
 }
 
 /// Drops the states of a plan's keys; true if there were any. Holds stay.
 pub(super) fn forget(
     view: &RecordView<'_>,
-    owned: &OwnedPlan,
+    plan: &Plan<'_>,
 ) -> Result<(Changes, bool), Stop<RefundFailure>> {
-    owned.with(|plan| {
-        let mut states = view.states(plan.charges.iter().map(|charge| charge.hash))?;
-        let mut keys = key_states(plan, &states);
-        let mut transition_view =
-            View { history: view.history(), times: view.times, keys: &mut keys };
-        let mut is_known = false;
-        for (index, charge) in plan.charges.iter().enumerate() {
-            let is_slots = matches!(charge.limit, AnyLimit::Slots(_));
-            is_known |= !is_slots && transition::forget(&mut transition_view, index, plan);
-        }
-        let writes = changed(view, plan, &mut states, &keys);
-        Ok((Changes { writes, need: need_of_all(plan) }, is_known))
-    })
+    let mut states = view.states(plan.hashes())?;
+    let mut keys = key_states(plan, &states);
+    let mut transition_view = View { history: view.history(), times: view.times, keys: &mut keys };
+    let mut is_known = false;
+    for (index, charge) in plan.charges.iter().enumerate() {
+        let is_slots = matches!(charge.limit, AnyLimit::Slots(_));
+        is_known |= !is_slots && transition::forget(&mut transition_view, index, plan);
+    }
+    let writes = changed(view, plan, &mut states, &keys);
+    Ok((Changes { writes, need: need_of_all(plan) }, is_known))
 }
 
 /// How durable a charge has to be.
-fn need_of(plan: &Plan<'_>, charge: &Charge<'_>) -> DurabilityNeed {
-    let is_set = plan.requests.is_some_and(|requests| requests.sets_durability(charge));
+fn need_of(charge: &Charge) -> DurabilityNeed {
     let wanted = charge.durability;
-    DurabilityNeed { wanted, required: if is_set { wanted } else { Durability::Memory } }
+    let required = if charge.sets_durability { wanted } else { Durability::Memory };
+    DurabilityNeed { wanted, required }
 }
 
 /// How durable all charges of a plan have to be.
 fn need_of_all(plan: &Plan<'_>) -> DurabilityNeed {
-    let needs = plan.charges.iter().map(|charge| need_of(plan, charge));
+    let needs = plan.charges.iter().map(need_of);
     needs.fold(DurabilityNeed::NONE, DurabilityNeed::and)
 }
 
 fn key_states(plan: &Plan<'_>, states: &[StateRecord]) -> SmallVec<[KeyState; INLINE]> {
     let states = plan.charges.iter().zip(states);
-    states.map(|(charge, state)| state.key_state(Some(charge.limit))).collect()
+    states.map(|(charge, state)| state.key_state(Some(&charge.limit))).collect()
 }
 
 /// The states that have changed.
@@ -336,7 +318,7 @@ fn changed(
 ) -> Vec<Write> {
     let mut writes = Vec::new();
     for ((charge, state), key) in plan.charges.iter().zip(states).zip(keys) {
-        if state.take(key, Some(charge.limit)) {
+        if state.take(key, Some(&charge.limit)) {
             writes.push(state.write(charge.hash, view.history(), view.times));
         }
     }

@@ -12,7 +12,7 @@ use crate::store::{LaterDecided, Outage, TicketOutcome};
 
 impl StateRecord {
     /// How many wait for the slots of a charge that come before its request.
-    pub(super) fn ahead(&self, plan: &Plan<'_>, charge: &Charge<'_>) -> usize {
+    pub(super) fn ahead(&self, plan: &Plan<'_>, charge: &Charge) -> usize {
         match plan.ticket {
             Some(ticket) if ticket.queue == charge.hash => self.tickets.ahead(&ticket),
             // What a new request would find.
@@ -46,7 +46,7 @@ pub(super) fn attend(
     let Some(ticket) = plan.ticket else { return nothing };
     let index = plan.charges.iter().position(|charge| charge.hash == ticket.queue);
     let Some(index) = index else { return nothing };
-    let is_for_slot = |(charge, decision): (&Charge<'_>, &Decision)| {
+    let is_for_slot = |(charge, decision): (&Charge, &Decision)| {
         matches!(charge.limit, AnyLimit::Slots(_))
             && charge.mode == Mode::Enforce
             && decision.retry_after() == Some(Wait::Unknown)
