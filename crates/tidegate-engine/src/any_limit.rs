@@ -602,7 +602,8 @@ impl AnyLimit {
     pub(crate) fn void(
         &self,
         state: &mut AnyState,
-        (held, begun): (HeldUnits, Option<&AnyState>),
+        held: HeldUnits,
+        begun: Option<&AnyState>,
         at: DecisionTime,
     ) {
         if let (Self::Cooldown(limit), AnyState::Cooldown(state), Some(AnyState::Cooldown(begun))) =
@@ -715,16 +716,17 @@ impl AnyLimit {
         }
     }
 
-    /// A state of this limit, after another one was in force from one time to another.
+    /// A state of this limit, after another one was in force from `since` to `until`.
     pub(crate) fn refilled_by(
         &self,
         other: &Self,
         state: &AnyState,
-        span: (Timestamp, Timestamp),
+        since: Timestamp,
+        until: Timestamp,
     ) -> AnyState {
         match (self, other, state) {
             (Self::Bucket(limit), Self::Bucket(other), AnyState::Bucket(state)) => {
-                AnyState::Bucket(limit.refilled_by(other, state, span.0, span.1))
+                AnyState::Bucket(limit.refilled_by(other, state, since, until))
             }
             _ => *state,
         }

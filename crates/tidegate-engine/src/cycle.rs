@@ -91,7 +91,8 @@ impl CycleClocks {
     /// The clock of a cycle. `rounds` has the number of rounds that were closed in a domain.
     pub(crate) fn of(
         &mut self,
-        (cycle, domain): (Cycle, Box<str>),
+        cycle: Cycle,
+        domain: Box<str>,
         rounds: impl FnOnce(&str) -> Arc<AtomicU64>,
     ) -> Arc<CycleClock> {
         let is_same = |it: &&(Cycle, Box<str>, _)| (&it.0, &it.1) == (&cycle, &domain);

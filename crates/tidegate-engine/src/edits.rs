@@ -5,6 +5,6 @@ pub(crate) mod field_changes;
 mod overlay;
 mod overlay_text;
 
-pub(crate) use change::MOST_CHANGES;
+pub(crate) use change::ChangeLog;
 pub use change::{Change, Changed};
 pub use overlay::{Ban, Overlay};

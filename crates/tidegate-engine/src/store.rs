@@ -14,12 +14,11 @@ use tidegate_table::waiting::WaitQueues;
 
 use crate::any_limit::Decisions;
 use crate::cycle::Times;
-use crate::edits::{Change, Overlay};
+use crate::edits::{Change, ChangeLog, Overlay};
 use crate::engine_clock::EngineClock;
 use crate::history::{History, RuleHistory};
 pub(crate) use crate::hold_id::HoldId;
 use crate::plan::Plan;
-use answer::BoxFuture;
 #[cfg(feature = "durable")]
 use file::FileStore;
 #[cfg(not(feature = "durable"))]
@@ -39,12 +38,14 @@ mod replay;
 pub(crate) mod settlement;
 pub(crate) mod shared;
 
+use answer::BoxFuture;
 pub(crate) use answer::block_on;
 pub use answer::{Answer, AnswerFuture};
 pub use memory::MemoryStore;
 
-/// The result of a decision.
-#[derive(Clone, Copy, Debug)]
+/// The result of a decision. The decisions of the limits are in the caller's buffer, or came from
+/// elsewhere.
+#[derive(Debug)]
 pub(crate) struct Decided {
     pub(crate) is_allowed: bool,
     pub(crate) hold: Option<NewHold>,
@@ -60,19 +61,28 @@ pub(crate) struct Decided {
         allow(dead_code, reason = "only a file store records changes")
     )]
     pub(crate) record: Option<u64>,
+    /// Ready, or when the decision is durable: before that it may not be returned.
+    pub(crate) durable: Answer<Result<(), Outage>>,
+    /// What came with it from a store that other engines share.
+    pub(crate) elsewhere: Option<Box<DecidedElsewhere>>,
 }
 
 impl Decided {
     /// Of a decision that made no hold and is in no journal.
     pub(crate) const fn new(is_allowed: bool) -> Self {
-        Self { is_allowed, hold: None, is_repeat: false, record: None }
+        let durable = Answer::Ready(Ok(()));
+        Self { is_allowed, hold: None, is_repeat: false, record: None, durable, elsewhere: None }
+    }
+
+    /// Of a decision that was made at another time, by records.
+    pub(crate) fn elsewhere(is_allowed: bool, elsewhere: DecidedElsewhere) -> Self {
+        Self { elsewhere: Some(Box::new(elsewhere)), ..Self::new(is_allowed) }
     }
 }
 
-/// The result of a decision that was made elsewhere, with the decision of every limit.
+/// What a decision over records that engines share has beyond the verdict.
 #[derive(Clone, Debug)]
-pub(crate) struct LaterDecided {
-    pub(crate) decided: Decided,
+pub(crate) struct DecidedElsewhere {
     /// When it was decided.
     pub(crate) times: Times,
     pub(crate) decisions: Decisions,
@@ -80,6 +90,12 @@ pub(crate) struct LaterDecided {
     pub(crate) next_expiry: Option<Timestamp>,
     /// The ticket's new position; `None` if the request was denied before it queued.
     pub(crate) ticket: Option<TicketOutcome>,
+}
+
+impl DecidedElsewhere {
+    pub(crate) const fn new(times: Times, decisions: Decisions) -> Self {
+        Self { times, decisions, next_expiry: None, ticket: None }
+    }
 }
 
 /// Where the ticket of a waiter for a slot is after an attempt.
@@ -95,23 +111,6 @@ pub(crate) enum TicketOutcome {
 
 /// Resolves when a decision is durable.
 pub(crate) type Durable = BoxFuture<Result<(), Outage>>;
-
-/// A store's result for a plan. The decisions of the limits are in the caller's buffer.
-pub(crate) enum Deciding {
-    /// It is submitted, and will be decided.
-    Later(BoxFuture<Result<LaterDecided, DecideError>>),
-    /// It is decided, and may be returned: at once, or when it is durable.
-    Now(Result<Decided, DecideError>, Option<Durable>),
-}
-
-impl fmt::Debug for Deciding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Later(_) => f.write_str("Later(..)"),
-            Self::Now(decided, _) => f.debug_tuple("Now").field(decided).finish(),
-        }
-    }
-}
 
 /// Why a store did not complete an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -163,10 +162,10 @@ pub(crate) struct NewHold {
     pub(crate) fence: u64,
 }
 
-/// Why nothing was decided.
+/// Why an operation was not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecideError {
-    /// The plan was made from rules that are no longer in force.
+pub(crate) enum Failure {
+    /// The plan was made from rules that are no longer in force: it has to be made again.
     Superseded,
     /// The store does not know the rules yet.
     NotAdopted,
@@ -174,8 +173,22 @@ pub enum DecideError {
     OtherBody,
     /// A maximum of open holds is reached.
     TooManyHolds(HoldBound),
+    /// The store has as many keys as it may have.
+    NoRoom,
+    /// The hold to be settled is gone: it expired, or never existed.
+    Gone,
+    /// The hold was committed before, and these units were charged.
+    Committed { units: u64 },
+    /// The hold was cancelled before.
+    Cancelled,
     /// The store is unavailable, or its answer was lost.
     Outage(Outage),
+}
+
+impl From<Outage> for Failure {
+    fn from(outage: Outage) -> Self {
+        Self::Outage(outage)
+    }
 }
 
 /// The maximum of open reservations and leases that is reached.
@@ -266,72 +279,11 @@ impl FreedQueues {
     }
 }
 
-/// Why a hold was not settled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SettleFailure {
-    /// It is gone: it expired, or never existed.
-    Gone,
-    /// It was committed, and these units were charged.
-    Committed { units: u64 },
-    /// It was cancelled.
-    Cancelled,
-    /// The idempotency key belongs to another request.
-    OtherBody,
-    /// The store cannot write it, or its answer was lost.
-    Outage(Outage),
-}
-
-/// Why nothing was refunded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefundFailure {
-    /// The idempotency key belongs to another request.
-    OtherBody,
-    /// The plan was made from rules that are not in force: it has to be made again.
-    Superseded,
-    /// The store cannot write it, or its answer was lost.
-    Outage(Outage),
-}
-
-/// Why no key was made known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EnrolFailure {
-    /// The plan was made from rules that are not in force: it has to be made again.
-    Superseded,
-    /// The store has as many keys as it may have.
-    NoRoom,
-    /// The store cannot write it, or its answer was lost.
-    Outage(Outage),
-}
-
-impl From<Outage> for DecideError {
-    fn from(outage: Outage) -> Self {
-        Self::Outage(outage)
-    }
-}
-
-impl From<Outage> for EnrolFailure {
-    fn from(outage: Outage) -> Self {
-        Self::Outage(outage)
-    }
-}
-
-impl From<Outage> for RefundFailure {
-    fn from(outage: Outage) -> Self {
-        Self::Outage(outage)
-    }
-}
-
-impl From<Outage> for SettleFailure {
-    fn from(outage: Outage) -> Self {
-        Self::Outage(outage)
-    }
-}
-
 /// The edits that a store has from before the restart.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoredEdits {
     pub(crate) overlay: Overlay,
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: ChangeLog,
 }
 
 /// A new set of rules, as a store needs it.
@@ -485,13 +437,13 @@ impl Store {
         plan: &Plan<'_>,
         times: Times,
         decisions: &mut Decisions,
-    ) -> Deciding {
+    ) -> Answer<Result<Decided, Failure>> {
         match self.local() {
             Ok(Local { table, log }) => match log {
                 Some(log) if !plan.act.is_look() && log.durability(plan) > Durability::Memory => {
-                    log.decide(plan, times, decisions)
+                    Answer::Ready(log.decide(plan, times, decisions))
                 }
-                _ => Deciding::Now(table.decide(plan, times, decisions), None),
+                _ => Answer::Ready(table.decide(plan, times, decisions)),
             },
             Err(shared) => shared.decide(plan, times),
         }
@@ -512,7 +464,7 @@ impl Store {
         id: HoldId,
         call: SettleCall<'_>,
         times: Times,
-    ) -> Answer<Result<Settled, SettleFailure>> {
+    ) -> Answer<Result<Settled, Failure>> {
         match self.local() {
             Ok(local) => {
                 let need = local.log.and_then(|_| local.table.durability_of_hold(id));
@@ -526,11 +478,7 @@ impl Store {
 
     /// Refunds the cost of a plan to each of its limits, as far as it was charged; once for
     /// each idempotency key.
-    pub(crate) fn refund(
-        &self,
-        plan: &Plan<'_>,
-        times: Times,
-    ) -> Answer<Result<u64, RefundFailure>> {
+    pub(crate) fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<Result<u64, Failure>> {
         match self.local() {
             Ok(local) => local.durably(local.need(plan), plan.note, |it| it.refund(plan, times)),
             Err(shared) => shared.refund(plan, times),
@@ -538,7 +486,7 @@ impl Store {
     }
 
     /// Makes the keys of a plan known, and returns how many were not.
-    pub(crate) fn enrol(&self, plan: &Plan<'_>, times: Times) -> Answer<Result<u64, EnrolFailure>> {
+    pub(crate) fn enrol(&self, plan: &Plan<'_>, times: Times) -> Answer<Result<u64, Failure>> {
         match self.local() {
             // Also what was known before may not be durable yet.
             Ok(local) => local.durably(local.need(plan), plan.note, |it| it.enrol(plan, times)),
@@ -547,11 +495,7 @@ impl Store {
     }
 
     /// Drops the states of a plan's keys.
-    pub(crate) fn forget(
-        &self,
-        plan: &Plan<'_>,
-        times: Times,
-    ) -> Answer<Result<bool, RefundFailure>> {
+    pub(crate) fn forget(&self, plan: &Plan<'_>, times: Times) -> Answer<Result<bool, Failure>> {
         match self.local() {
             Ok(local) => local.durably(local.need(plan), None, |it| Ok(it.forget(plan, times))),
             Err(shared) => shared.forget(plan, times),

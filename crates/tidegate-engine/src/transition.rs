@@ -151,10 +151,7 @@ pub(crate) fn decide<'h, H: Iterator<Item = EndingHold<'h>>>(
         }
         let units = match decisions.booking_of(index) {
             Some(booking) => booking.units,
-            None => {
-                let decided = (&decisions[index], is_allowed);
-                charged_units(plan.act, request, &before.state, decided)
-            }
+            None => charged_units(plan.act, request, &before.state, &decisions[index], is_allowed),
         };
         outcome.units.push(units);
         let decision = &mut decisions[index];
@@ -168,7 +165,7 @@ pub(crate) fn decide<'h, H: Iterator<Item = EndingHold<'h>>>(
             let state = StoredState { tag: before.tag, state: after };
             let cost = request.awaited_cost(plan.act);
             let request = LimitRequest { cost, ..*request };
-            *decision = wait_for_holds(view.history, &request, (*decision, state), holds(index));
+            *decision = wait_for_holds(view.history, &request, *decision, state, holds(index));
         }
     }
     outcome
@@ -187,7 +184,8 @@ pub(crate) struct EndingHold<'a> {
 fn wait_for_holds<'h>(
     history: &History,
     request: &LimitRequest<'_>,
-    (denied, stored): (Decision, StoredState),
+    denied: Decision,
+    stored: StoredState,
     holds: impl Iterator<Item = EndingHold<'h>>,
 ) -> Decision {
     let LimitRequest { limit, cost, decided_at: DecisionTime { now, period }, .. } = *request;
@@ -236,7 +234,8 @@ fn charged_units(
     act: Operation,
     request: &LimitRequest<'_>,
     before: &AnyState,
-    (decision, is_allowed): (&Decision, bool),
+    decision: &Decision,
+    is_allowed: bool,
 ) -> u64 {
     let charges_refused = request.charging == Charging::Refused && act == Operation::Charge;
     match (decision.is_allowed(), is_allowed) {
@@ -253,7 +252,7 @@ fn charged_units(
 pub(crate) fn expire_item(view: &mut View<'_>, index: usize, item: &HoldItem) {
     // Edits since then come after it.
     let back_then = |rule: &RuleHistory, times| rule.tag_back_then(times);
-    update(view, (index, back_then), item, |limit, state, (held, decided_at)| {
+    update(view, index, back_then, item, |limit, state, held, decided_at| {
         // Whether the hold is released before a period closes, or after it, is the same. Which
         // round was open then is not known.
         let period = Period { index: state.period(), ..decided_at.period };
@@ -280,7 +279,7 @@ pub(crate) fn released<'a>(
 /// Refunds up to `units` that a key was charged, and returns how many; 0 for an unknown key.
 pub(crate) fn refund(view: &mut View<'_>, index: usize, item: &HoldItem) -> u64 {
     let newest = |rule: &RuleHistory, times| rule.tag_at(times);
-    let (units, after) = update(view, (index, newest), item, |limit, state, (_, decided_at)| {
+    let (units, after) = update(view, index, newest, item, |limit, state, _, decided_at| {
         limit.refund(state, item.units, decided_at)
     });
     if after.is_some() { units } else { 0 }
@@ -307,7 +306,7 @@ pub(crate) fn forget_item(view: &mut View<'_>, index: usize, item: &HoldItem) ->
         return false;
     }
     let newest = |rule: &RuleHistory, times| rule.tag_at(times);
-    let _ = update(view, (index, newest), item, |limit, state, (_, decided_at)| {
+    let _ = update(view, index, newest, item, |limit, state, _, decided_at| {
         *state = limit.forgotten(state, decided_at.period);
         0
     });
@@ -318,9 +317,10 @@ pub(crate) fn forget_item(view: &mut View<'_>, index: usize, item: &HoldItem) ->
 /// result is computed.
 pub(crate) fn update(
     view: &mut View<'_>,
-    (index, position): (usize, impl Fn(&RuleHistory, Times) -> u32),
+    index: usize,
+    position: impl Fn(&RuleHistory, Times) -> u32,
     item: &HoldItem,
-    mut change: impl FnMut(&AnyLimit, &mut AnyState, (HeldUnits, DecisionTime)) -> u64,
+    mut change: impl FnMut(&AnyLimit, &mut AnyState, HeldUnits, DecisionTime) -> u64,
 ) -> (u64, Option<StoredState>) {
     let Some(rule) = view.history.rule_of(item.tag) else { return (0, None) };
     let tag = position(rule, view.times);
@@ -334,7 +334,7 @@ pub(crate) fn update(
         let limit = rule.limit_at(tag, key).limit;
         let fresh = limit.fresh(decided_at.period);
         let mut state = fresh;
-        let units = change(limit, &mut state, (item.on_hold(rule, tag), decided_at));
+        let units = change(limit, &mut state, item.on_hold(rule, tag), decided_at);
         let after = StoredState { tag, state };
         // The key of a quota may be forgotten after the period of its hold: what a commit charges
         // beyond the hold counts now.
@@ -349,7 +349,7 @@ pub(crate) fn update(
     let now = current.stuck.map_or(decided_at.now, |stuck| stuck.kept_at);
     let mut state = current.state;
     let held = item.on_hold(rule, current.tag);
-    let units = change(&current.limit, &mut state, (held, DecisionTime { now, ..decided_at }));
+    let units = change(&current.limit, &mut state, held, DecisionTime { now, ..decided_at });
     let after = StoredState { tag: current.tag, state };
     view.keys[index].write(after, decided_at);
     (units, Some(after))
@@ -410,8 +410,11 @@ impl Current {
     /// Refunds up to `units` of the charge that left this state, from the state of its key.
     pub(crate) fn refund(
         &mut self,
-        (limit, state): (&AnyLimit, &mut AnyState),
-        (units, left, debt): (u64, &mut u64, &mut u64),
+        limit: &AnyLimit,
+        state: &mut AnyState,
+        units: u64,
+        left: &mut u64,
+        debt: &mut u64,
         at: DecisionTime,
     ) -> u64 {
         let mut charge = AnyCharge { state: self.state, units: *left, debt: *debt };
@@ -441,7 +444,7 @@ impl HoldItem {
 
     /// What it has on hold, with its period as a version numbers them.
     fn on_hold(&self, rule: &RuleHistory, tag: u32) -> HeldUnits {
-        let period = rule.renumbered((self.tag, self.period), tag);
+        let period = rule.renumbered(self.tag, self.period, tag);
         HeldUnits { units: self.units, period }
     }
 
@@ -467,7 +470,7 @@ impl HoldItem {
             self.charged = Some(Box::new(stored));
         }
         if let Some(rule) = history.rule_of(self.tag) {
-            self.period = rule.renumbered((self.tag, self.period), rule.newest().tag);
+            self.period = rule.renumbered(self.tag, self.period, rule.newest().tag);
             self.tag = rule.newest().tag;
         }
     }

@@ -1,5 +1,7 @@
 //! The log of changes: what was changed, by whom, and what it was before.
 
+use std::collections::VecDeque;
+
 use tidegate_core::Timestamp;
 use tidegate_policy::policy::RuleId;
 
@@ -82,4 +84,30 @@ pub enum Changed {
     Server,
 }
 
-pub(crate) const MOST_CHANGES: usize = 1_024;
+/// The last changes, oldest first: those of an engine, of its folder, or of the records that it shares.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ChangeLog(VecDeque<Change>);
+
+impl ChangeLog {
+    /// The number of the newest change; 0 if there was none.
+    pub(crate) fn last(&self) -> u64 {
+        self.0.back().map_or(0, |newest| newest.number)
+    }
+
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Change> {
+        self.0.iter()
+    }
+
+    /// Adds the changes that are not in it yet, and returns them.
+    pub(crate) fn add<'c>(&mut self, changes: impl IntoIterator<Item = &'c Change>) -> Vec<Change> {
+        let last = self.last();
+        let new = changes.into_iter().filter(|change| change.number > last);
+        let new: Vec<Change> = new.cloned().collect();
+        self.0.extend(new.iter().cloned());
+        let excess = self.0.len().saturating_sub(MOST_CHANGES);
+        self.0.drain(..excess);
+        new
+    }
+}
+
+const MOST_CHANGES: usize = 1_024;

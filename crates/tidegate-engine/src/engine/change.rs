@@ -1,6 +1,6 @@
 //! Edits at run time, and the log of changes: what was changed, by whom, and what it was before.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tidegate_table::locks::lock;
 
 use super::ruleset::{Ruleset, RulesetEdit, RulesetSource};
 use super::{Engine, EngineInner};
-use crate::edits::{Ban, Change, Changed, MOST_CHANGES, Overlay, field_changes};
+use crate::edits::{Ban, Change, ChangeLog, Changed, Overlay, field_changes};
 use crate::store::{Answer, Outage};
 
 /// The error of an edit that names a rule which does not exist.
@@ -47,8 +47,7 @@ pub(super) type Observer = Arc<dyn Fn(&Change) + Send + Sync>;
 /// The log of changes, its observers, and replaced rule sets.
 #[derive(Default)]
 pub(super) struct Changes {
-    log: VecDeque<Change>,
-    last: u64,
+    pub(super) log: ChangeLog,
     observers: Vec<Observer>,
     /// What the program needs of its rules.
     requirements: Vec<Requirement>,
@@ -299,8 +298,8 @@ impl Engine {
         };
         let new = Arc::new(Ruleset::new(policy, overlay, Some(&old), &source, edit));
         changes.check(&old, &new)?;
-        let made = numbered(changes.last, actor, times.wall, differences(&old, &new));
-        let made = changes.take_over(&made);
+        let made = numbered(changes.log.last(), actor, times.wall, differences(&old, &new));
+        let made = changes.log.add(&made);
         if !made.is_empty() || old.overlay != new.overlay {
             // Stored first: after a crash before the rest, the next start has the whole edit, not
             // half of it. In an outage it is in force all the same, and stored when the disk is
@@ -463,28 +462,9 @@ impl Ruleset {
 }
 
 impl Changes {
-    /// The log of an earlier run, as recovered from the store.
-    pub(super) fn restored(changes: Vec<Change>) -> Self {
-        let mut kept =
-            Self { last: changes.last().map_or(0, |last| last.number), ..Self::default() };
-        kept.log.extend(changes);
-        kept.forget_oldest();
-        kept
-    }
-
-    fn forget_oldest(&mut self) {
-        let excess = self.log.len().saturating_sub(MOST_CHANGES);
-        self.log.drain(..excess);
-    }
-
-    /// Adds the changes that are not in the log yet, and returns them.
-    pub(super) fn take_over(&mut self, changes: &[Change]) -> Vec<Change> {
-        let is_new = |change: &&Change| change.number > self.last;
-        let new: Vec<Change> = changes.iter().filter(is_new).cloned().collect();
-        self.last = new.last().map_or(self.last, |last| last.number);
-        self.log.extend(new.iter().cloned());
-        self.forget_oldest();
-        new
+    /// With the log of an earlier run, as recovered from the store.
+    pub(super) fn restored(log: ChangeLog) -> Self {
+        Self { log, ..Self::default() }
     }
 
     /// Keeps rules that were replaced, until no decision uses them.

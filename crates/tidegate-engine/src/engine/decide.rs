@@ -22,7 +22,7 @@ use crate::hold_id::Owner;
 use crate::plan::{HoldFor, IdempotencyKey};
 use crate::request::Request;
 use crate::store::answer::BoxFuture;
-use crate::store::{Answer, DecideError, Deciding, Durable, LaterDecided};
+use crate::store::{Answer, Decided, Durable, Failure};
 
 /// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -187,10 +187,10 @@ impl Engine {
         when: When,
     ) -> Answer<Result<Report, CheckError>> {
         match self.decide_into(&mut report, find, requests, verb, when) {
-            DecideProgress::Now => Answer::Ready(Ok(report)),
-            DecideProgress::Error(error) => Answer::Ready(Err(error)),
-            DecideProgress::Later(later) => {
-                Answer::Pending(self.decide_later(report, later, requests, verb, when))
+            Ok(None) => Answer::Ready(Ok(report)),
+            Err(error) => Answer::Ready(Err(error)),
+            Ok(Some(pending)) => {
+                Answer::Pending(self.finish_pending(report, pending, requests, verb, when))
             }
         }
     }
@@ -203,7 +203,7 @@ impl Engine {
         requests: &[Request<'_>],
         verb: Verb,
         when: When,
-    ) -> DecideProgress {
+    ) -> Result<Option<PendingDecision>, CheckError> {
         let all = GivenRequests { given: requests, read: requests };
         self.decide_read(report, find, all, verb, when)
     }
@@ -218,7 +218,7 @@ impl Engine {
         given: &[Request<'_>],
         verb: Verb,
         when: When,
-    ) -> DecideProgress {
+    ) -> Result<Option<PendingDecision>, CheckError> {
         with_descriptors(given, |read| {
             self.decide_read(report, find, GivenRequests { given, read }, verb, when)
         })
@@ -232,7 +232,7 @@ impl Engine {
         all @ GivenRequests { given, read: requests }: GivenRequests<'_>,
         verb: Verb,
         when: When,
-    ) -> DecideProgress {
+    ) -> Result<Option<PendingDecision>, CheckError> {
         loop {
             let body = &mut *report.body;
             let ReportBody { rules: guard, evaluated, decisions, is_of_several, .. } = body;
@@ -251,8 +251,8 @@ impl Engine {
                 return self.error_if_in_force(report, times, error);
             }
             if let Some(denial) = planned.denial {
-                let denial = (denial, planned.denied);
-                let denial = EarlyDenialReport::new(rules, domain, denial, times.wall);
+                let denial =
+                    EarlyDenialReport::new(rules, domain, denial, planned.denied, times.wall);
                 drop(planned);
                 report.deny(denial);
                 return self.denied_early(report, find, requests, verb, when, times);
@@ -270,35 +270,31 @@ impl Engine {
             if rules.has_local && !self.is_immediate() {
                 *local = LocalFallback::new(&self.shared.local, rules, &planned.plan, times.now);
             }
-            let deciding = self.shared.store.decide(&planned.plan, times, decisions);
-            let (decided, durable) = match deciding {
-                Deciding::Now(Err(DecideError::Superseded), _) => {
+            let decided = match self.shared.store.decide(&planned.plan, times, decisions) {
+                Answer::Ready(Err(Failure::Superseded)) => {
                     drop(planned);
                     *guard = Some(self.shared.rules.load());
                     continue;
                 }
-                Deciding::Now(Err(DecideError::NotAdopted), _) => {
+                Answer::Ready(Err(Failure::NotAdopted)) => {
                     let read = || self.times(rules, when.given());
                     self.shared.store.adopt(&rules.adoption, &read);
                     continue;
                 }
-                Deciding::Later(future) => {
+                Answer::Pending(future) => {
                     drop(planned);
-                    return DecideProgress::Later(LaterDecision { future, times, error: None });
+                    return Ok(Some(PendingDecision { future, times, error: None }));
                 }
-                Deciding::Now(decided, durable) => (decided, durable),
+                Answer::Ready(decided) => decided,
             };
             drop(planned);
-            if let Err(error) = report.set(decided) {
-                return DecideProgress::Error(error);
-            }
-            if let Some(durable) = durable {
+            if let Some(durable) = report.set(decided)? {
                 report.body.wait_for(self.wake_on_outage(durable));
             }
             if !report.body.is_allowed && !report.body.is_repeat {
                 self.correct_wait(report, find, requests, verb, when, times);
             }
-            return DecideProgress::Now;
+            return Ok(None);
         }
     }
 
@@ -311,12 +307,12 @@ impl Engine {
         verb: Verb,
         when: When,
         times: Times,
-    ) -> DecideProgress {
+    ) -> Result<Option<PendingDecision>, CheckError> {
         if self.is_shared() {
             return self.if_in_force(report, times);
         }
         self.correct_wait(report, find, requests, verb, when, times);
-        DecideProgress::Now
+        Ok(None)
     }
 
     /// In an outage the charge is undone, and the waiters are woken.
@@ -469,17 +465,10 @@ impl<'a> RequestIdentity<'a> {
     }
 }
 
-/// How far a decision is.
-pub(super) enum DecideProgress {
-    Now,
-    Error(CheckError),
-    /// The store answers later: the report is as far as the plan.
-    Later(LaterDecision),
-}
-
-/// A decision that a store makes later, for this time.
-pub(super) struct LaterDecision {
-    pub(super) future: BoxFuture<Result<LaterDecided, DecideError>>,
+/// A decision that is on its way to records that engines share, for this time. Its report is as far as
+/// the plan.
+pub(super) struct PendingDecision {
+    pub(super) future: BoxFuture<Result<Decided, Failure>>,
     pub(super) times: Times,
     /// The result, if it is an error by the rules that it was planned by.
     pub(super) error: Option<CheckError>,

@@ -2,7 +2,7 @@ use std::fmt;
 
 use tidegate_policy::policy::RuleId;
 
-use crate::store::{EnrolFailure, HoldBound, Outage, RefundFailure, SettleFailure};
+use crate::store::{Failure, HoldBound, Outage};
 
 /// Why a request was not decided: it is invalid, or does not fit the policy.
 ///
@@ -65,22 +65,17 @@ impl From<Outage> for CheckError {
     }
 }
 
-impl From<EnrolFailure> for CheckError {
-    fn from(failure: EnrolFailure) -> Self {
+impl From<Failure> for CheckError {
+    fn from(failure: Failure) -> Self {
         match failure {
-            EnrolFailure::NoRoom => Self::TooManyKeys,
-            EnrolFailure::Superseded => Self::Outage(Outage::Unavailable),
-            EnrolFailure::Outage(outage) => Self::Outage(outage),
-        }
-    }
-}
-
-impl From<RefundFailure> for CheckError {
-    fn from(unrefunded: RefundFailure) -> Self {
-        match unrefunded {
-            RefundFailure::OtherBody => Self::OtherRequest,
-            RefundFailure::Superseded => Self::Outage(Outage::Unavailable),
-            RefundFailure::Outage(outage) => Self::Outage(outage),
+            Failure::OtherBody => Self::OtherRequest,
+            Failure::TooManyHolds(bound) => Self::TooManyHolds(bound),
+            Failure::NoRoom => Self::TooManyKeys,
+            Failure::Superseded | Failure::NotAdopted => Self::Outage(Outage::Unavailable),
+            Failure::Outage(outage) => Self::Outage(outage),
+            Failure::Gone | Failure::Committed { .. } | Failure::Cancelled => {
+                unreachable!("only a settlement fails so")
+            }
         }
     }
 }
@@ -155,14 +150,18 @@ pub enum SettleError {
     Outage(Outage),
 }
 
-impl From<SettleFailure> for SettleError {
-    fn from(unsettled: SettleFailure) -> Self {
-        match unsettled {
-            SettleFailure::Gone => Self::Gone,
-            SettleFailure::Committed { units } => Self::Committed { units },
-            SettleFailure::Cancelled => Self::Cancelled,
-            SettleFailure::OtherBody => Self::OtherRequest,
-            SettleFailure::Outage(outage) => Self::Outage(outage),
+impl From<Failure> for SettleError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Gone => Self::Gone,
+            Failure::Committed { units } => Self::Committed { units },
+            Failure::Cancelled => Self::Cancelled,
+            Failure::OtherBody => Self::OtherRequest,
+            Failure::Superseded | Failure::NotAdopted => Self::Outage(Outage::Unavailable),
+            Failure::Outage(outage) => Self::Outage(outage),
+            Failure::TooManyHolds(_) | Failure::NoRoom => {
+                unreachable!("a settlement needs no room")
+            }
         }
     }
 }

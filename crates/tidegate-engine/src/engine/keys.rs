@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use super::owned_requests::OwnedRequests;
 use super::report::EarlyDenialReport;
 use super::ruleset::Ruleset;
 use super::shared::Planning;
@@ -11,7 +10,7 @@ use super::{CheckError, Engine, Note};
 use crate::any_limit::Operation;
 use crate::cycle::Times;
 use crate::request::Request;
-use crate::store::{Answer, EnrolFailure, ForgetScope, Outage, RefundFailure};
+use crate::store::{Answer, ForgetScope, Outage};
 
 /// What an enrolment came to, in keys: one for each rule that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,22 +55,11 @@ impl Engine {
     /// With [`CheckError::Outage`] it may still have happened; the same again is no error.
     pub fn enrol(&self, request: &Request<'_>) -> Answer<Result<Enrolment, CheckError>> {
         // What the keys are does not depend on the cost.
-        let request = request.cost(0);
-        if self.is_shared() {
-            let requests = OwnedRequests::new(std::slice::from_ref(&request));
-            return self
-                .submit_planned(move |engine| requests.with(|it| engine.enrol_once(&it[0])));
-        }
-        loop {
-            match self.enrol_once(&request) {
-                Answer::Ready(Ok(Err(EnrolFailure::Superseded))) => {}
-                result => return result.map(|enrolment| Ok(enrolment??)),
-            }
-        }
+        self.run_planned(&request.cost(0), Self::enrol_once)
     }
 
     /// Enrols, by the rules that are known here.
-    fn enrol_once(&self, request: &Request<'_>) -> Planning<Enrolment, EnrolFailure> {
+    fn enrol_once(&self, request: &Request<'_>) -> Planning<Enrolment> {
         let (rules, times) = self.begin(self.given);
         // The store may not know the newest rules yet.
         self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, self.given));
@@ -83,7 +71,7 @@ impl Engine {
         rules: &Ruleset,
         request: &Request<'_>,
         times: Times,
-    ) -> Planning<Enrolment, EnrolFailure> {
+    ) -> Planning<Enrolment> {
         let names = self.planned_keys(rules, request, times);
         let mut planned = match self.plan(rules, request, times) {
             Ok(planned) => planned,
@@ -91,9 +79,8 @@ impl Engine {
         };
         if let Some(denial) = planned.denial {
             let domain = rules.domain(request.domain);
-            let denial = (denial, planned.denied);
             let EarlyDenialReport { reason, .. } =
-                EarlyDenialReport::new(rules, domain, denial, times.wall);
+                EarlyDenialReport::new(rules, domain, denial, planned.denied, times.wall);
             return Answer::Ready(Err(CheckError::NoKeys { reason }));
         }
         let all = planned.plan.charges.len();
@@ -112,16 +99,11 @@ impl Engine {
     /// Drops the states of a request's keys, at every rule that applies; true if there were any.
     /// Holds stay.
     pub fn forget(&self, request: &Request<'_>) -> Answer<Result<bool, CheckError>> {
-        if self.is_shared() {
-            let requests = OwnedRequests::new(std::slice::from_ref(request));
-            return self
-                .submit_planned(move |engine| requests.with(|it| engine.forget_once(&it[0])));
-        }
-        self.forget_once(request).map(|forgotten| Ok(forgotten??))
+        self.run_planned(request, Self::forget_once)
     }
 
     /// Forgets, by the rules that are known here.
-    fn forget_once(&self, request: &Request<'_>) -> Planning<bool, RefundFailure> {
+    fn forget_once(&self, request: &Request<'_>) -> Planning<bool> {
         let (rules, times) = self.begin(self.given);
         rules.with_read(request, |request| {
             let names = self.planned_keys(&rules, request, times);

@@ -13,7 +13,7 @@ use super::planning::{EarlyDenial, RuleHit};
 use super::ruleset::{Domain, Ruleset};
 use crate::plan::{Charge, KeyName};
 use crate::request::Request;
-use crate::store::{Answer, DecideError, Decided, HoldId};
+use crate::store::{Answer, Decided, Durable, Failure, HoldId};
 pub(super) use body::{PlainParts, RecycledBody, ReportBody, ReportTicket, TicketEnd};
 
 mod body;
@@ -176,7 +176,11 @@ impl Report {
 
     /// The decision of every rule that applies, in the order of the policy.
     pub fn rules(&self) -> impl Iterator<Item = RuleReport<'_>> {
-        self.body.evaluated.iter().zip(&self.body.decisions).map(|it| self.rule_report(it))
+        self.body
+            .evaluated
+            .iter()
+            .zip(&self.body.decisions)
+            .map(|(evaluated, decision)| self.rule_report(evaluated, decision))
     }
 
     /// The rules' decisions on one of several requests that were
@@ -189,7 +193,9 @@ impl Report {
                 || self.rules_hit(request).any(|charge| charge == u32::try_from(index).ok())
         };
         let evaluated = self.body.evaluated.iter().zip(&self.body.decisions).enumerate();
-        evaluated.filter(move |(index, _)| applies(*index)).map(|(_, it)| self.rule_report(it))
+        evaluated
+            .filter(move |(index, _)| applies(*index))
+            .map(|(_, (evaluated, decision))| self.rule_report(evaluated, decision))
     }
 
     /// Whether an override makes one of the decided requests unlimited, by its index.
@@ -231,7 +237,8 @@ impl Report {
 
     fn rule_report<'r>(
         &'r self,
-        (evaluated, decision): (&EvaluatedRule, &'r Decision),
+        evaluated: &EvaluatedRule,
+        decision: &'r Decision,
     ) -> RuleReport<'r> {
         let rule = &self.ruleset().rule(evaluated.rule).rule;
         let by_calendar = || match rule.limit() {
@@ -346,20 +353,26 @@ impl Report {
         self.body.ruleset()
     }
 
+    /// Sets the result, and returns what it has to wait for, if it does.
     #[inline]
-    pub(super) fn set(&mut self, decided: Result<Decided, DecideError>) -> Result<(), CheckError> {
+    pub(super) fn set(
+        &mut self,
+        decided: Result<Decided, Failure>,
+    ) -> Result<Option<Durable>, CheckError> {
         match decided {
-            Ok(Decided { is_allowed, hold, is_repeat, .. }) => {
+            Ok(Decided { is_allowed, hold, is_repeat, durable, .. }) => {
                 (self.body.is_allowed, self.body.is_repeat) = (is_allowed, is_repeat);
                 self.body.hold = hold;
+                if let Answer::Pending(durable) = durable {
+                    return Ok(Some(durable));
+                }
             }
-            Err(DecideError::OtherBody) => return Err(CheckError::OtherRequest),
-            Err(DecideError::TooManyHolds(bound)) => return Err(CheckError::TooManyHolds(bound)),
-            Err(DecideError::Superseded | DecideError::NotAdopted | DecideError::Outage(_)) => {
+            Err(Failure::Superseded | Failure::NotAdopted | Failure::Outage(_)) => {
                 self.set_outage();
             }
+            Err(failure) => return Err(failure.into()),
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The report as it may be returned: once it is durable.
@@ -458,7 +471,8 @@ impl EarlyDenialReport {
     pub(super) fn new(
         rules: &Ruleset,
         domain: Option<&Domain>,
-        (denial, request): (EarlyDenial, u32),
+        denial: EarlyDenial,
+        request: u32,
         wall: Timestamp,
     ) -> Self {
         let request = usize::try_from(request).unwrap_or(usize::MAX);

@@ -1,13 +1,12 @@
 //! Verbs that end reservations, and refunds.
 
 use super::decide::RequestIdentity;
-use super::owned_requests::OwnedRequests;
 use super::shared::Planning;
 use super::{CheckError, Commit, Engine, Note, Refund, SettleError};
 use crate::plan::PlanTime;
 use crate::request::Request;
 use crate::store::settlement::{SettleCall, Settlement};
-use crate::store::{Answer, HoldId, RefundFailure, SettleFailure, Settled};
+use crate::store::{Answer, Failure, HoldId, Settled};
 
 /// What a commit came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,16 +91,11 @@ impl Engine {
     /// With [`CheckError::Outage`] the refund may still have happened: a [`peek`](Self::peek) shows
     /// it.
     pub fn refund(&self, request: &Request<'_>) -> Answer<Result<u64, CheckError>> {
-        if self.is_shared() {
-            let requests = OwnedRequests::new(std::slice::from_ref(request));
-            return self
-                .submit_planned(move |engine| requests.with(|it| engine.refund_once(&it[0])));
-        }
-        self.refund_once(request).map(|units| Ok(units??))
+        self.run_planned(request, Self::refund_once)
     }
 
     /// Refunds, by the rules that are known here.
-    fn refund_once(&self, request: &Request<'_>) -> Planning<u64, RefundFailure> {
+    fn refund_once(&self, request: &Request<'_>) -> Planning<u64> {
         let (rules, times) = self.begin(self.given);
         // The store may not know the newest rules yet.
         self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, self.given));
@@ -162,7 +156,7 @@ impl Engine {
         id: HoldId,
         settlement: Settlement,
         note: Option<&str>,
-    ) -> Answer<Result<Settled, SettleFailure>> {
+    ) -> Answer<Result<Settled, Failure>> {
         let store = &self.shared.store;
         let has_answered = store.shared().is_none_or(|shared| shared.control().version > 0);
         if self.given.is_some() || has_answered {
@@ -172,7 +166,7 @@ impl Engine {
         }
         let (engine, answer) = (self.clone(), self.synchronize());
         self.submit_future(Box::pin(async move {
-            answer.await.map_err(SettleFailure::Outage)?;
+            answer.await.map_err(Failure::Outage)?;
             let (_, times) = engine.begin(None);
             // No shared store writes notes.
             let (note, time) = (None, PlanTime::of(None));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_core::{Timestamp, Wait};
 
 use super::change::{Misfit, differences, numbered};
-use super::decide::{DecideProgress, LaterDecision, Verb, When};
+use super::decide::{PendingDecision, Verb, When};
 use super::domain::DomainName;
 use super::owned_requests::OwnedRequests;
 use super::report::{Report, TicketEnd};
@@ -24,27 +24,27 @@ use crate::request::Request;
 use crate::store::answer::{BoxFuture, Submitted};
 use crate::store::settlement::Settlement;
 use crate::store::shared::{Control, SharedStore};
-use crate::store::{Answer, DecideError, EnrolFailure, LaterDecided, Outage, RefundFailure};
+use crate::store::{Answer, DecidedElsewhere, Failure, Outage};
 use tidegate_policy::policy::{Effective, Policy};
 use tidegate_table::clock::Clock;
 use tidegate_table::hash::KeyedHash;
 use tidegate_table::locks::lock;
 
 impl Engine {
-    /// The decision of a store that answers later.
+    /// The report of a decision that is on its way.
     #[cold]
     #[inline(never)]
-    pub(super) fn decide_later(
+    pub(super) fn finish_pending(
         &self,
         report: Report,
-        later: LaterDecision,
+        pending: PendingDecision,
         requests: &[Request<'_>],
         verb: Verb,
         when: When,
     ) -> BoxFuture<Result<Report, CheckError>> {
         let (engine, requests) = (self.clone(), OwnedRequests::new(requests));
         let deciding = async move {
-            let decided = engine.finish_decision(report, later, requests, verb, when).await;
+            let decided = engine.finish_decision(report, pending, requests, verb, when).await;
             (decided, engine)
         };
         if self.shared.store.shared().is_none() {
@@ -68,9 +68,13 @@ impl Engine {
 
     /// A decision that needs no limit, but the rules of a shared store: they have to be in force.
     #[inline]
-    pub(super) fn if_in_force(&self, report: &Report, times: Times) -> DecideProgress {
+    pub(super) fn if_in_force(
+        &self,
+        report: &Report,
+        times: Times,
+    ) -> Result<Option<PendingDecision>, CheckError> {
         if !self.is_shared() {
-            return DecideProgress::Now;
+            return Ok(None);
         }
         self.known_if_in_force(report, times, None)
     }
@@ -82,7 +86,7 @@ impl Engine {
         report: &Report,
         times: Times,
         error: CheckError,
-    ) -> DecideProgress {
+    ) -> Result<Option<PendingDecision>, CheckError> {
         self.known_if_in_force(report, times, Some(error))
     }
 
@@ -92,14 +96,15 @@ impl Engine {
         report: &Report,
         times: Times,
         error: Option<CheckError>,
-    ) -> DecideProgress {
+    ) -> Result<Option<PendingDecision>, CheckError> {
         match (self.shared.store.shared(), error) {
-            (None, None) => DecideProgress::Now,
-            (None, Some(error)) => DecideProgress::Error(error),
+            (None, None) => Ok(None),
+            (None, Some(error)) => Err(error),
             (Some(store), error) => {
                 let (version, is_allowed) = (report.ruleset().version, report.body.is_allowed);
-                let future = store.if_in_force(version, is_allowed, times);
-                DecideProgress::Later(LaterDecision { future, times, error })
+                let found = store.if_in_force(version, is_allowed, times);
+                let future = Box::pin(found.into_future());
+                Ok(Some(PendingDecision { future, times, error }))
             }
         }
     }
@@ -108,28 +113,26 @@ impl Engine {
     async fn finish_decision(
         &self,
         mut report: Report,
-        mut later: LaterDecision,
+        mut pending: PendingDecision,
         requests: OwnedRequests,
         verb: Verb,
         when: When,
     ) -> Result<Report, CheckError> {
         for _ in 0..MOST_PLANS {
-            let LaterDecision { future, mut times, error } = later;
+            let PendingDecision { future, mut times, error } = pending;
             let decided = match (future.await, error) {
                 (Ok(_), Some(error)) => return Err(error),
-                (Ok(LaterDecided { decided, times: at, decisions, next_expiry, ticket }), None) => {
-                    (report.body.decisions, report.body.next_expiry) = (decisions, next_expiry);
-                    times = at;
-                    report.body.local = None;
-                    self.shared.local.tidy(times.now);
-                    if let Some(ticket) = ticket {
-                        report.end_ticket(TicketEnd::Known(ticket));
+                (Ok(mut decided), None) => {
+                    if let Some(elsewhere) = decided.elsewhere.take() {
+                        times = elsewhere.times;
+                        report.take_elsewhere(*elsewhere);
                     }
+                    self.shared.local.tidy(times.now);
                     Ok(decided)
                 }
                 // What is wrong with the request by the rules known here is no matter of the store.
-                (Err(DecideError::Outage(_)), Some(error)) => return Err(error),
-                (Err(DecideError::Superseded | DecideError::NotAdopted), error) => {
+                (Err(Failure::Outage(_)), Some(error)) => return Err(error),
+                (Err(Failure::Superseded | Failure::NotAdopted), error) => {
                     // Boxed: few decisions are planned again.
                     if let Err(outage) = Box::pin(self.catch_up()).await {
                         report.lose_ticket(outage);
@@ -139,15 +142,14 @@ impl Engine {
                     let ticket = report.body.ticket.take();
                     report = Report::new(&self.shared.rules);
                     report.body.ticket = ticket;
-                    match requests.with(|it| self.plan_again(&mut report, it, verb, when)) {
-                        DecideProgress::Error(error) => return Err(error),
-                        DecideProgress::Later(next) => later = next,
-                        DecideProgress::Now => return Ok(report),
+                    match requests.with(|it| self.plan_again(&mut report, it, verb, when))? {
+                        Some(next) => pending = next,
+                        None => return Ok(report),
                     }
                     continue;
                 }
                 (Err(error), _) => {
-                    if let DecideError::Outage(outage) = error {
+                    if let Failure::Outage(outage) = error {
                         report.lose_ticket(outage);
                     }
                     Err(error)
@@ -161,7 +163,7 @@ impl Engine {
             }
             return Ok(report);
         }
-        report.set(Err(DecideError::Superseded))?;
+        report.set(Err(Failure::Superseded))?;
         Ok(report)
     }
 
@@ -171,7 +173,7 @@ impl Engine {
         requests: &[Request<'_>],
         verb: Verb,
         when: When,
-    ) -> DecideProgress {
+    ) -> Result<Option<PendingDecision>, CheckError> {
         self.decide_into(report, &DomainName::of(requests), requests, verb, when)
     }
 
@@ -285,7 +287,7 @@ impl Engine {
         self.submit_future(Box::pin(async move {
             match looking.await {
                 Ok(_) => Ok(()),
-                Err(DecideError::Outage(outage)) => Err(outage),
+                Err(Failure::Outage(outage)) => Err(outage),
                 Err(_) => engine.catch_up().await,
             }
         }))
@@ -302,7 +304,7 @@ impl Engine {
         let new = rules_of(control, store.hash_of_keys(), Some(&old));
         let misfits = changes.misfits(&old, &new);
         self.shared.rules.store(Arc::new(new));
-        let made = changes.take_over(&control.changes);
+        let made = changes.log.add(control.changes.iter());
         changes.retire(old);
         self.shared.waiting.wake_all();
         let observers = changes.observers();
@@ -376,41 +378,47 @@ impl Engine {
     }
 }
 
+impl Report {
+    /// Takes over what came with a decision over records that engines share.
+    fn take_elsewhere(&mut self, elsewhere: DecidedElsewhere) {
+        let DecidedElsewhere { decisions, next_expiry, ticket, .. } = elsewhere;
+        (self.body.decisions, self.body.next_expiry) = (decisions, next_expiry);
+        self.body.local = None;
+        if let Some(ticket) = ticket {
+            self.end_ticket(TicketEnd::Known(ticket));
+        }
+    }
+}
+
 /// The result of an operation that was planned, if it could be.
-pub(super) type Planning<T, F> = Answer<Result<Result<T, F>, CheckError>>;
-
-/// The failure of an operation, which may be that its plan was made from other rules.
-pub(super) trait PlanFailure: Into<CheckError> + Send + 'static {
-    fn is_superseded(&self) -> bool;
-}
-
-impl PlanFailure for RefundFailure {
-    fn is_superseded(&self) -> bool {
-        *self == Self::Superseded
-    }
-}
-
-impl PlanFailure for EnrolFailure {
-    fn is_superseded(&self) -> bool {
-        *self == Self::Superseded
-    }
-}
+pub(super) type Planning<T> = Answer<Result<Result<T, Failure>, CheckError>>;
 
 impl Engine {
-    /// Submits an operation that is planned again where the rules have changed meanwhile.
-    pub(super) fn submit_planned<T: Send + 'static, F: PlanFailure>(
+    /// Plans an operation by the rules that are known here and applies it, again where the rules have
+    /// changed meanwhile.
+    pub(super) fn run_planned<T: Send + 'static>(
         &self,
-        once: impl Fn(&Self) -> Planning<T, F> + Send + Sync + 'static,
+        request: &Request<'_>,
+        once: impl Fn(&Self, &Request<'_>) -> Planning<T> + Send + Sync + 'static,
     ) -> Answer<Result<T, CheckError>> {
+        if !self.is_shared() {
+            loop {
+                match once(self, request) {
+                    Answer::Ready(Ok(Err(Failure::Superseded | Failure::NotAdopted))) => {}
+                    result => return result.map(|result| Ok(result??)),
+                }
+            }
+        }
+        let requests = OwnedRequests::new(std::slice::from_ref(request));
         let engine = self.clone();
         self.submit_future(Box::pin(async move {
             for _ in 0..MOST_PLANS {
-                let result = match once(&engine) {
+                let result = match requests.with(|it| once(&engine, &it[0])) {
                     Answer::Ready(result) => result,
                     Answer::Pending(result) => result.await,
                 };
                 match result? {
-                    Err(failure) if failure.is_superseded() => engine.catch_up().await?,
+                    Err(Failure::Superseded | Failure::NotAdopted) => engine.catch_up().await?,
                     result => return result.map_err(Into::into),
                 }
             }
@@ -513,7 +521,7 @@ fn edited(
     let how = RulesetEdit { times, effective };
     let new = Ruleset::new(policy, overlay, Some(&old), &source, how);
     fits(&old, &new)?;
-    let last = control.changes.last().map_or(0, |last| last.number);
+    let last = control.changes.last();
     let made = numbered(last, actor, times.wall, differences(&old, &new));
     let is_same = made.is_empty()
         && new.adoption.rules.is_empty()
@@ -530,7 +538,7 @@ fn edited(
     if history.superseded() > MOST_SUPERSEDED {
         return Err(EditError::TooManyEdits);
     }
-    let after = control.edited((new.policy, new.overlay), history, &made);
+    let after = control.edited(new.policy, new.overlay, history, &made);
     Ok((Some(after), made))
 }
 

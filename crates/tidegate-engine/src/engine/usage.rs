@@ -11,15 +11,14 @@ use tidegate_table::clock::Clock;
 
 use super::Engine;
 use super::error::CheckError;
-use super::owned_requests::OwnedRequests;
 use super::planning::{Charged, Planned};
 use super::ruleset::{CompiledRule, Ruleset};
-use super::shared::{PlanFailure, Planning};
+use super::shared::Planning;
 use crate::any_limit::{Decisions, Operation};
 use crate::cycle::Times;
 use crate::plan::KeyName;
 use crate::request::Request;
-use crate::store::{Answer, DecideError, Deciding, Outage};
+use crate::store::Answer;
 
 /// What a key has used of one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,27 +135,13 @@ impl Engine {
         request: &Request<'_>,
         rule: Option<RuleId>,
     ) -> Answer<Result<Vec<RuleUsage>, CheckError>> {
-        let request = request.cost(0);
-        if self.is_shared() {
-            let requests = OwnedRequests::new(std::slice::from_ref(&request));
-            return self.submit_planned(move |engine| {
-                requests.with(|it| engine.usage_once(&it[0], rule.as_ref()))
-            });
-        }
-        loop {
-            match self.usage_once(&request, rule.as_ref()) {
-                Answer::Ready(Ok(Err(failure))) if failure.is_superseded() => {}
-                result => return result.map(|usage| Ok(usage??)),
-            }
-        }
+        self.run_planned(&request.cost(0), move |engine, request| {
+            engine.usage_once(request, rule.as_ref())
+        })
     }
 
     /// Measures, by the rules that are known here.
-    fn usage_once(
-        &self,
-        request: &Request<'_>,
-        rule: Option<&RuleId>,
-    ) -> Planning<Vec<RuleUsage>, DecideError> {
+    fn usage_once(&self, request: &Request<'_>, rule: Option<&RuleId>) -> Planning<Vec<RuleUsage>> {
         let (rules, times) = self.begin(self.given);
         // The store may not know the newest rules yet.
         self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, self.given));
@@ -175,7 +160,7 @@ impl Engine {
         numbers: &[u32],
         request: &Request<'_>,
         times: Times,
-    ) -> Planning<Vec<RuleUsage>, DecideError> {
+    ) -> Planning<Vec<RuleUsage>> {
         let names = self.planned_keys(rules, request, times);
         let mut planned = Planned::new(rules, Operation::Measure);
         planned.plan.names = Some(&names);
@@ -207,17 +192,14 @@ impl Engine {
         {
             // Other rules may be in force.
             let in_force = store.if_in_force(rules.version, true, times);
-            return Answer::Pending(Box::pin(
-                async move { Ok(in_force.await.map(|_| measured(&[]))) },
-            ));
+            return in_force.map(|found| Ok(found.map(|_| measured(&[]))));
         }
         let mut decisions = Decisions::new();
-        match self.shared.store.decide(&planned.plan, times, &mut decisions) {
-            Deciding::Now(decided, _) => Answer::Ready(Ok(decided.map(|_| measured(&decisions)))),
-            Deciding::Later(decided) => Answer::Pending(Box::pin(async move {
-                Ok(decided.await.map(|decided| measured(&decided.decisions)))
-            })),
-        }
+        let decided = self.shared.store.decide(&planned.plan, times, &mut decisions);
+        decided.map(move |decided| {
+            let decided = decided.map(|it| it.elsewhere.map_or(decisions, |it| it.decisions));
+            Ok(decided.map(|decisions| measured(&decisions)))
+        })
     }
 }
 
@@ -300,23 +282,5 @@ impl CompiledRule {
         let attributes: Vec<_> = parts.iter().zip(key).filter_map(value).collect();
         // Its bits may have changed since: then it is another key.
         (self.key_of(&Attributes::new(&attributes)) == key).then_some(attributes)
-    }
-}
-
-impl PlanFailure for DecideError {
-    fn is_superseded(&self) -> bool {
-        matches!(self, Self::Superseded | Self::NotAdopted)
-    }
-}
-
-/// Of a measurement, which neither holds nor has an idempotency key.
-impl From<DecideError> for CheckError {
-    fn from(error: DecideError) -> Self {
-        match error {
-            DecideError::OtherBody => Self::OtherRequest,
-            DecideError::TooManyHolds(bound) => Self::TooManyHolds(bound),
-            DecideError::Superseded | DecideError::NotAdopted => Self::Outage(Outage::Unavailable),
-            DecideError::Outage(outage) => Self::Outage(outage),
-        }
     }
 }

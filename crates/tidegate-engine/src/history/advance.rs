@@ -60,7 +60,7 @@ impl RuleHistory {
             stored.state = limit.fully_used(&stored.state, next.at.now, next.period);
         }
         match stored.state {
-            AnyState::Window(_) => self.advance_window((stored.state, now), &limits, from, to),
+            AnyState::Window(_) => self.advance_window(stored.state, now, &limits, from, to),
             AnyState::Quota(state) => self.advance_quota(state, &limits, from, to),
             state => self.advance_others(state, &limits, from, to),
         }
@@ -70,7 +70,8 @@ impl RuleHistory {
     /// end.
     fn advance_window(
         &self,
-        (mut state, now): (AnyState, Timestamp),
+        mut state: AnyState,
+        now: Timestamp,
         limits: &KeyLimits<'_>,
         from: Position,
         to: Position,
@@ -190,7 +191,7 @@ impl RuleHistory {
                 state = limit.current(&state, before);
             }
             if let Some((_, _, Stuck { limit: unable, since, .. })) = &stuck {
-                state = limit.refilled_by(unable, &state, (*since, at));
+                state = limit.refilled_by(unable, &state, *since, at);
             }
             if next.limit.can_take_over(&limit, &state, at) {
                 let edited = DecisionTime { now: at, period: NO_PERIOD };
@@ -216,7 +217,7 @@ impl RuleHistory {
     }
 
     /// The number that a version has for a period of an earlier one.
-    pub(crate) fn renumbered(&self, (tag, period): (u32, u64), to: u32) -> u64 {
+    pub(crate) fn renumbered(&self, tag: u32, period: u64, to: u32) -> u64 {
         let (first, last) = (self.locate(tag).version, self.locate(to).version);
         let versions = &self.versions[first..=last.max(first)];
         let pairs = versions.iter().zip(&versions[1..]);

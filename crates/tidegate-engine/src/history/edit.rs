@@ -42,8 +42,7 @@ impl RuleHistory {
     pub(crate) fn new(limits: RuleLimits, edit: RuleEdit) -> Self {
         let (versions, spans) = (Vec::new(), Spans::default());
         let mut history = Self { family: edit.family, versions, spans };
-        let common = (None, 0, Some(limits.common), None);
-        history.push_span(common, edit.tag);
+        history.push_span(None, 0, Some(limits.common), None, edit.tag);
         history.add_overrides(limits.overrides, edit.tag);
         history.add_version(limits.cycle, RuleEdit { effective: Effective::Now, ..edit }, false);
         history
@@ -107,12 +106,15 @@ impl RuleHistory {
         let limit = limit.succeeding(self.common());
         let newest = self.spans.common().last().copied();
         newest.into_iter().for_each(|index| self.spans.end(index, tag));
-        self.push_span((None, 0, Some(limit), None), tag);
+        self.push_span(None, 0, Some(limit), None, tag);
     }
 
     fn push_span(
         &mut self,
-        (keys, rank, limit, until): (Option<Keys>, i64, Option<AnyLimit>, Option<Timestamp>),
+        keys: Option<Keys>,
+        rank: i64,
+        limit: Option<AnyLimit>,
+        until: Option<Timestamp>,
         from: u32,
     ) {
         self.spans.push(Span { keys, rank, limit, from, to: None, until });
@@ -210,7 +212,7 @@ impl RuleHistory {
     fn push_overrides(&mut self, overrides: Vec<OverrideLimit>, first_rank: i64, tag: u32) {
         for (rank, OverrideLimit { keys, limit, until }) in (first_rank..).zip(overrides) {
             let limit = limit.map(|limit| limit.succeeding(self.limit_before(&keys)));
-            self.push_span((Some(keys), rank, limit, until), tag);
+            self.push_span(Some(keys), rank, limit, until, tag);
         }
     }
 

@@ -22,19 +22,19 @@ impl History {
         now: Timestamp,
         ends: Timestamp,
     ) -> bool {
-        self.rule_of(stored.tag).is_none_or(|rule| rule.is_idle(stored, hash, (now, ends)))
+        self.rule_of(stored.tag).is_none_or(|rule| rule.is_idle(stored, hash, now, ends))
     }
 }
 
 impl RuleHistory {
     /// Whether a state of this rule is as good as fresh from `now` on.
-    fn is_idle(&self, stored: StoredState, hash: u64, (now, ends): (Timestamp, Timestamp)) -> bool {
+    fn is_idle(&self, stored: StoredState, hash: u64, now: Timestamp, ends: Timestamp) -> bool {
         if self.is_gone_at(now) {
             return true;
         }
         match stored.state {
             AnyState::Quota(state) => {
-                let is_over = self.is_over(stored.tag, state.period, (now, ends));
+                let is_over = self.is_over(stored.tag, state.period, now, ends);
                 let is_used = state.used > 0 && !is_over;
                 !self.may_carry() && !is_used && state.held == 0 && !self.owes(&state, is_over)
             }
@@ -65,7 +65,7 @@ impl History {
         let ends = rule.newest().decided_at(times).period.ends;
         let ends = ends.unwrap_or(Timestamp::from_nanos(u64::MAX));
         let is_fresh_after =
-            |after: &Duration| rule.is_idle(stored, hash, (times.now.saturating_add(*after), ends));
+            |after: &Duration| rule.is_idle(stored, hash, times.now.saturating_add(*after), ends);
         (0..POWERS).map(|power| Duration::from_secs(1 << power)).find(is_fresh_after)
     }
 }
@@ -78,7 +78,7 @@ impl Version {
 
 impl RuleHistory {
     /// Whether a period is over. `ends` is when it was to end, as the calendar was then.
-    fn is_over(&self, tag: u32, period: u64, (now, ends): (Timestamp, Timestamp)) -> bool {
+    fn is_over(&self, tag: u32, period: u64, now: Timestamp, ends: Timestamp) -> bool {
         let newest = self.newest();
         let since = &self.versions[self.locate(tag).version..];
         if since.iter().zip(&since[1..]).all(|(before, after)| before.has_cycle_of(after)) {
@@ -86,7 +86,7 @@ impl RuleHistory {
         }
         // Under another calendar it is another period.
         let open = newest.decided_at(newest.at.at(now)).period.index;
-        self.renumbered((tag, period), newest.tag) < open
+        self.renumbered(tag, period, newest.tag) < open
     }
 
     /// Whether the rule has been gone for so long that its states are dropped.

@@ -16,7 +16,7 @@ use tidegate_table::locks::lock;
 
 use super::memory::{MemoryStore, Undo};
 use super::record::{Record, RoundRecord};
-use super::{Answer, Decided, Deciding, Durable, Outage, StoredEdits};
+use super::{Answer, Decided, Failure, Outage, StoredEdits};
 use crate::any_limit::{Decisions, Operation};
 use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
@@ -172,17 +172,17 @@ impl FileStore {
         plan: &Plan<'_>,
         times: Times,
         decisions: &mut Decisions,
-    ) -> Deciding {
+    ) -> Result<Decided, Failure> {
         if self.is_failing(plan.note) {
             // A denial that charges nothing needs no write: what is known to be exhausted stays denied.
             let denied = (!plan.charges_denials())
                 .then(|| self.shared.memory.known_denial(plan, times, decisions));
-            return Deciding::Now(denied.flatten().ok_or(Outage::Unavailable.into()), None);
+            return denied.flatten().ok_or(Outage::Unavailable.into());
         }
-        let decided = match self.shared.memory.decide_with_holds(plan, times, decisions) {
+        let mut decided = match self.shared.memory.decide_with_holds(plan, times, decisions) {
             Ok(it) if it.is_allowed || plan.charges_denials() => it,
             // Nothing was charged, so nothing has to be durable.
-            other => return Deciding::Now(other, None),
+            other => return other,
         };
         let undo = self.undo_of(plan, &decided, decisions);
         let (log, level) = (&self.shared.recorder.log, level(self.durability(plan)));
@@ -192,14 +192,14 @@ impl FileStore {
             None => log.wait_durable(level),
         };
         let store = Arc::clone(&self.shared);
-        let durable: Durable = Box::pin(async move {
+        decided.durable = Answer::Pending(Box::pin(async move {
             let synced = durable.await.map_err(Outage::from);
             if synced.is_err() {
                 store.memory.undo(&undo, times);
             }
             synced
-        });
-        Deciding::Now(Ok(decided), Some(durable))
+        }));
+        Ok(decided)
     }
 
     fn undo_of(&self, plan: &Plan<'_>, decided: &Decided, decisions: &Decisions) -> Undo {

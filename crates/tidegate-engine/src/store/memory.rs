@@ -32,10 +32,7 @@ pub(crate) use overflow::{OverflowCell, SharingKey};
 #[cfg(feature = "durable")]
 pub(crate) use state_image::{NoSlotForState, StateImage};
 
-use super::{
-    Adoption, DecideError, Decided, EnrolFailure, ForgetScope, HoldId, NewHold, RefundFailure,
-    SettleFailure, Settled,
-};
+use super::{Adoption, Decided, Failure, ForgetScope, HoldId, NewHold, Settled};
 use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
@@ -145,17 +142,17 @@ impl MemoryStore {
 
     /// Whether the plan was made from the rules that are in force.
     #[inline(always)]
-    fn in_force(&self, plan: &Plan<'_>) -> Result<(), DecideError> {
+    fn in_force(&self, plan: &Plan<'_>) -> Result<(), Failure> {
         self.is_in_force(plan.version)
     }
 
     /// Whether rules of this version are in force.
     #[inline(always)]
-    fn is_in_force(&self, version: u64) -> Result<(), DecideError> {
+    fn is_in_force(&self, version: u64) -> Result<(), Failure> {
         match self.version.load(Ordering::SeqCst).cmp(&version) {
             cmp::Ordering::Equal => Ok(()),
-            cmp::Ordering::Greater => Err(DecideError::Superseded),
-            cmp::Ordering::Less => Err(DecideError::NotAdopted),
+            cmp::Ordering::Greater => Err(Failure::Superseded),
+            cmp::Ordering::Less => Err(Failure::NotAdopted),
         }
     }
 
@@ -166,7 +163,7 @@ impl MemoryStore {
         plan: &Plan<'_>,
         times: Times,
         decisions: &mut Decisions,
-    ) -> Result<Decided, DecideError> {
+    ) -> Result<Decided, Failure> {
         let is_plain = plan.is_plain() || (plan.act.is_look() && plan.name.is_none());
         if is_plain {
             match self.decide_locked(plan, times, None, decisions) {
@@ -186,7 +183,7 @@ impl MemoryStore {
         plan: &Plan<'_>,
         times: Times,
         decisions: &mut Decisions,
-    ) -> Result<Decided, DecideError> {
+    ) -> Result<Decided, Failure> {
         if let Err(why) = self.in_force(plan) {
             // Another path may have claimed slots for it.
             self.release_claims(plan);
@@ -209,9 +206,9 @@ impl MemoryStore {
                     let (is_allowed, hold) = (*is_allowed, *hold);
                     return Ok(Decided { hold, is_repeat: true, ..Decided::new(is_allowed) });
                 }
-                Ok(Some(CachedResponse::Refunded { .. })) => return Err(DecideError::OtherBody),
+                Ok(Some(CachedResponse::Refunded { .. })) => return Err(Failure::OtherBody),
                 Ok(None) => {}
-                Err(BodyMismatch) => return Err(DecideError::OtherBody),
+                Err(BodyMismatch) => return Err(Failure::OtherBody),
             }
         }
         if let Some(hold) = plan.hold {
@@ -219,7 +216,7 @@ impl MemoryStore {
             let counted = |it: &&Charge| !matches!(it.limit, AnyLimit::Slots(_));
             let keys = plan.charges.iter().filter(counted).map(|charge| charge.hash);
             if let Some(bound) = tables.bound_of_holds(hold.domain, keys) {
-                return Err(DecideError::TooManyHolds(bound));
+                return Err(Failure::TooManyHolds(bound));
             }
         }
         let kind =
@@ -257,9 +254,9 @@ impl MemoryStore {
     }
 
     /// Makes the keys of a plan known, and returns how many were not.
-    pub(super) fn enrol(&self, plan: &Plan<'_>, times: Times) -> Result<u64, EnrolFailure> {
+    pub(super) fn enrol(&self, plan: &Plan<'_>, times: Times) -> Result<u64, Failure> {
         if self.in_force(plan).is_err() {
-            return Err(EnrolFailure::Superseded);
+            return Err(Failure::Superseded);
         }
         let mut tables = self.tables();
         self.expire_holds(&mut tables, times);
@@ -268,10 +265,10 @@ impl MemoryStore {
         let with = Some((&mut *tables, &mut entry));
         let Ok(outcome) = self.decide_locked(plan, times, with, &mut Decisions::new()) else {
             self.release_claims(plan);
-            return Err(EnrolFailure::Superseded);
+            return Err(Failure::Superseded);
         };
         if !outcome.is_allowed {
-            return Err(EnrolFailure::NoRoom);
+            return Err(Failure::NoRoom);
         }
         entry.note = plan.note.map(Into::into);
         self.record(&tables, entry);
@@ -397,7 +394,7 @@ impl MemoryStore {
         plan: &Plan<'_>,
         times: Times,
         decisions: &mut Decisions,
-    ) -> Result<Decided, DecideError> {
+    ) -> Result<Decided, Failure> {
         self.in_force(plan)?;
         if plan.is_plain()
             && let Some(charges) = plan.charge_list()
@@ -416,12 +413,12 @@ impl MemoryStore {
         id: HoldId,
         SettleCall { settlement, note, .. }: SettleCall<'_>,
         times: Times,
-    ) -> Result<Settled, SettleFailure> {
+    ) -> Result<Settled, Failure> {
         self.settle_as(id, settlement, Author::Host, note, times)
     }
 
-    pub(super) fn refund(&self, plan: &Plan<'_>, times: Times) -> Result<u64, RefundFailure> {
-        self.refund_now(plan, times).map_err(|BodyMismatch| RefundFailure::OtherBody)
+    pub(super) fn refund(&self, plan: &Plan<'_>, times: Times) -> Result<u64, Failure> {
+        self.refund_now(plan, times).map_err(|BodyMismatch| Failure::OtherBody)
     }
 
     pub(super) fn expire(&self, times: Times) -> bool {

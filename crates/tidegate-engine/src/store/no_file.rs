@@ -3,7 +3,7 @@
 use tidegate_core::Timestamp;
 use tidegate_policy::policy::Durability;
 
-use super::{Answer, Deciding, MemoryStore, Outage, StoredEdits};
+use super::{Answer, Decided, Failure, MemoryStore, Outage, StoredEdits};
 use crate::any_limit::Decisions;
 use crate::cycle::Times;
 use crate::edits::{Change, Overlay};
@@ -34,7 +34,12 @@ impl FileStore {
         match *self {}
     }
 
-    pub(super) fn decide(&self, _: &Plan<'_>, _: Times, _: &mut Decisions) -> Deciding {
+    pub(super) fn decide(
+        &self,
+        _: &Plan<'_>,
+        _: Times,
+        _: &mut Decisions,
+    ) -> Result<Decided, Failure> {
         match *self {}
     }
 

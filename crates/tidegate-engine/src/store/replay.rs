@@ -139,7 +139,7 @@ impl Replay {
     fn apply_rule(&mut self, image: RuleImage) -> Result<(), Malformed> {
         let Self { memory, history, cycles, .. } = self;
         let before = history.rule(image.family()).cloned();
-        let cycle_of = |cycle, domain| cycles.of((cycle, domain), |domain| memory.rounds(domain));
+        let cycle_of = |cycle, domain| cycles.of(cycle, domain, |domain| memory.rounds(domain));
         let rule = image.applied_to(before.as_deref(), cycle_of).ok_or(Malformed)?;
         Arc::make_mut(&mut self.history).insert(Arc::new(rule));
         Ok(())

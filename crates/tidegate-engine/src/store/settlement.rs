@@ -8,7 +8,7 @@ use tidegate_core::{Committed, HeldUnits, Timestamp};
 use tidegate_policy::policy::Charging;
 
 use super::memory::{ActionKind, EndKind, Hold, HoldEnd, JournalTransfer, REMEMBERED_FOR};
-use super::{FreedQueues, HoldId, SettleFailure, Settled};
+use super::{Failure, FreedQueues, HoldId, Settled};
 use crate::any_limit::{AnyLimit, AnyState, INLINE};
 use crate::history::{History, RuleHistory, StoredState};
 use crate::plan::{IdempotencyKey, PlanTime};
@@ -129,14 +129,14 @@ pub(crate) fn known(
     settlement: Settlement,
     refunded: Option<u64>,
     now: Timestamp,
-) -> Option<Result<Settled, SettleFailure>> {
+) -> Option<Result<Settled, Failure>> {
     if let Some(units) = refunded {
         return Some(Ok(Settled { units, is_repeat: true, ..Settled::NOTHING }));
     }
     let expires = id.expiry_of_unlimited()?;
     let is_open = now < expires && !settlement.is_refund();
     let settled = Settled { expires, ..Settled::NOTHING };
-    Some(if is_open { Ok(settled) } else { Err(SettleFailure::Gone) })
+    Some(if is_open { Ok(settled) } else { Err(Failure::Gone) })
 }
 
 /// The result of the same settlement before; an error if it was another one.
@@ -144,10 +144,10 @@ pub(crate) fn settled_before(
     hold: &Hold,
     settlement: Settlement,
     now: Timestamp,
-) -> Result<Option<Settled>, SettleFailure> {
+) -> Result<Option<Settled>, Failure> {
     let is_refund = settlement.is_refund();
     let Some(end) = hold.end else {
-        return if is_refund { Err(SettleFailure::Gone) } else { Ok(None) };
+        return if is_refund { Err(Failure::Gone) } else { Ok(None) };
     };
     let is_same = match (settlement, end.settlement) {
         (Settlement::Commit { actual }, EndKind::Commit { actual: before }) => actual == before,
@@ -155,17 +155,17 @@ pub(crate) fn settled_before(
         _ => false,
     };
     match end.settlement {
-        _ if end.at < now.saturating_sub(REMEMBERED_FOR) => Err(SettleFailure::Gone),
+        _ if end.at < now.saturating_sub(REMEMBERED_FOR) => Err(Failure::Gone),
         _ if is_same => {
             let HoldEnd { units, debt, forgiven, .. } = end;
             let (expires, fence) = (hold.expires, hold.fence);
             let repeat = Settled { units, debt, forgiven, is_repeat: true, ..Settled::NOTHING };
             Ok(Some(Settled { expires, fence, ..repeat }))
         }
-        _ if settlement == Settlement::Renew => Err(SettleFailure::Gone),
+        _ if settlement == Settlement::Renew => Err(Failure::Gone),
         EndKind::Commit { .. } if is_refund => Ok(None),
-        EndKind::Commit { .. } => Err(SettleFailure::Committed { units: end.units }),
-        EndKind::Cancel => Err(SettleFailure::Cancelled),
+        EndKind::Commit { .. } => Err(Failure::Committed { units: end.units }),
+        EndKind::Cancel => Err(Failure::Cancelled),
     }
 }
 
@@ -236,7 +236,7 @@ fn settle_item(
     let mut done = Committed::default();
     let begun = item.charged.as_deref().map(|charged| charged.state);
     let (is_by_request, charging) = (item.is_by_request, item.charging);
-    let change = |limit: &AnyLimit, state: &mut AnyState, (held, decided_at)| match settlement {
+    let change = |limit: &AnyLimit, state: &mut AnyState, held, decided_at| match settlement {
         Settlement::Commit { actual } => {
             let HeldUnits { units, .. } = held;
             let actual = actual.filter(|_| is_by_request).unwrap_or(units);
@@ -250,10 +250,10 @@ fn settle_item(
             done.charged
         }
         Settlement::Refund { units, .. } => charge.as_mut().map_or(0, |charge| {
-            charge.refund((limit, state), (units, &mut left, &mut debt), decided_at)
+            charge.refund(limit, state, units, &mut left, &mut debt, decided_at)
         }),
         Settlement::Void => {
-            limit.void(state, (held, begun.as_ref()), decided_at);
+            limit.void(state, held, begun.as_ref(), decided_at);
             0
         }
         Settlement::Cancel | Settlement::Renew => {
@@ -262,7 +262,7 @@ fn settle_item(
         }
     };
     let newest = |rule: &RuleHistory, times| rule.tag_at(times);
-    let (units, after) = update(view, (index, newest), item, change);
+    let (units, after) = update(view, index, newest, item, change);
     let counts_units = after.is_some_and(|stored| stored.state.counts_units());
     let of_refund = charge.map(|it| StoredState { tag: it.tag, state: it.state });
     let is_refund = matches!(settlement, Settlement::Refund { .. });

@@ -24,8 +24,8 @@ pub use records::{
 
 use super::answer::{BoxFuture, Finisher, PromiseFuture, Submitted, promise};
 use super::{
-    Answer, DecideError, Decided, Deciding, EnrolFailure, ForgetScope, HoldId, LaterDecided,
-    Outage, Plan, RefundFailure, SettleCall, SettleFailure, Settled,
+    Answer, Decided, DecidedElsewhere, Failure, ForgetScope, HoldId, Outage, Plan, SettleCall,
+    Settled,
 };
 use crate::any_limit::Decisions;
 use crate::cycle::Times;
@@ -172,7 +172,7 @@ impl SharedStore {
                 Some(control) => {
                     let room = Room::UNBOUNDED;
                     let view = RecordView { records, control, times, room };
-                    queue::leave(&view, queue, (node, arrival))
+                    queue::leave(&view, queue, node, arrival)
                 }
                 // The records were lost since.
                 None => Ok((Changes::NONE, ())),
@@ -237,17 +237,15 @@ impl SharedStore {
         version: u64,
         is_allowed: bool,
         times: Times,
-    ) -> BoxFuture<Result<LaterDecided, DecideError>> {
+    ) -> Answer<Result<Decided, Failure>> {
         let seen = self.seen.clone();
         let reads = smallvec![Control::key()];
         let future = self.run_for(Purpose::Charge, reads, move |records| {
-            let found = decide::control_in_force::<DecideError>(records, version, &seen);
-            let decided = Decided::new(is_allowed);
-            let (decisions, ticket) = (Decisions::new(), None);
-            let decided = LaterDecided { decided, times, decisions, next_expiry: None, ticket };
-            flow(found.map(|_| (Changes::NONE, decided)))
+            let found = decide::control_in_force(records, version, &seen);
+            let elsewhere = DecidedElsewhere::new(times, Decisions::new());
+            flow(found.map(|_| (Changes::NONE, Decided::elsewhere(is_allowed, elsewhere))))
         });
-        Box::pin(async move { future.await? })
+        Answer::Pending(Box::pin(async move { future.await? }))
     }
 
     /// Closes a round of a domain.
@@ -283,7 +281,7 @@ impl SharedStore {
 
 /// The verbs of a store.
 impl SharedStore {
-    pub(super) fn decide(&self, plan: &Plan<'_>, times: Times) -> Deciding {
+    pub(super) fn decide(&self, plan: &Plan<'_>, times: Times) -> Answer<Result<Decided, Failure>> {
         let is_look = plan.act.is_look();
         let id = match (plan.ticket, plan.hold) {
             (Some(ticket), _) => HoldId(ticket.turn.hold),
@@ -299,9 +297,9 @@ impl SharedStore {
             (room.is_full && plan.name.is_some()).then(|| Arc::clone(&self.forgotten));
         let function = move |records: &Records| {
             let times = attempts.next();
-            let view = decide::view_of::<DecideError>(records, (&plan, times), (&seen, room));
+            let view = decide::view_of(records, &plan, times, &seen, room);
             let decided = view.and_then(|view| decide::decide(&view, &plan, id));
-            if let Ok((_, LaterDecided { decided, .. })) = &decided
+            if let Ok((_, decided)) = &decided
                 && decided.is_allowed
                 && !decided.is_repeat
                 && let Some(forgotten) = forgotten.take()
@@ -312,7 +310,7 @@ impl SharedStore {
         };
         let purpose = if is_look { Purpose::Other } else { Purpose::Charge };
         let future = self.run_for(purpose, reads, function);
-        Deciding::Later(Box::pin(async move { future.await? }))
+        Answer::Pending(Box::pin(async move { future.await? }))
     }
 
     pub(super) fn settle(
@@ -320,15 +318,15 @@ impl SharedStore {
         id: HoldId,
         SettleCall { settlement, time, .. }: SettleCall<'_>,
         times: Times,
-    ) -> Answer<Result<Settled, SettleFailure>> {
+    ) -> Answer<Result<Settled, Failure>> {
         let (seen, mut attempts) = (self.seen.clone(), self.attempts(times, time));
         let name = settlement.name().map(|named| Kind::Idempotency(named.name));
         let reads = [Kind::Control, Kind::Hold(id.0)].into_iter().chain(name);
         let reads = reads.map(RecordKey).collect();
         let function = move |records: &Records| {
             let times = attempts.next();
-            let view = control_of::<SettleFailure>(records, &seen).and_then(|control| {
-                let control = control.ok_or(Stop::With(SettleFailure::Gone))?;
+            let view = control_of(records, &seen).and_then(|control| {
+                let control = control.ok_or(Stop::With(Failure::Gone))?;
                 let room = Room::UNBOUNDED;
                 Ok(RecordView { records, control, times, room })
             });
@@ -337,40 +335,29 @@ impl SharedStore {
         self.submit(reads, function)
     }
 
-    pub(super) fn refund(
-        &self,
-        plan: &Plan<'_>,
-        times: Times,
-    ) -> Answer<Result<u64, RefundFailure>> {
+    pub(super) fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<Result<u64, Failure>> {
         let (plan, seen) = (plan.unwritten(), self.seen.clone());
         let mut attempts = self.attempts(times, plan.time);
         self.submit(Self::reads(&plan), move |records| {
-            let at = (&plan, attempts.next());
-            let view = decide::view_of::<RefundFailure>(records, at, (&seen, Room::UNBOUNDED));
+            let view = decide::view_of(records, &plan, attempts.next(), &seen, Room::UNBOUNDED);
             flow(view.and_then(|view| decide::refund(&view, &plan)))
         })
     }
 
-    pub(super) fn enrol(&self, plan: &Plan<'_>, times: Times) -> Answer<Result<u64, EnrolFailure>> {
+    pub(super) fn enrol(&self, plan: &Plan<'_>, times: Times) -> Answer<Result<u64, Failure>> {
         let (plan, seen, room) = (plan.unwritten(), self.seen.clone(), self.room(times.now));
         let mut attempts = self.attempts(times, plan.time);
         self.submit(Self::reads(&plan), move |records| {
-            let at = (&plan, attempts.next());
-            let view = decide::view_of::<EnrolFailure>(records, at, (&seen, room));
+            let view = decide::view_of(records, &plan, attempts.next(), &seen, room);
             flow(view.and_then(|view| decide::enrol(&view, &plan)))
         })
     }
 
-    pub(super) fn forget(
-        &self,
-        plan: &Plan<'_>,
-        times: Times,
-    ) -> Answer<Result<bool, RefundFailure>> {
+    pub(super) fn forget(&self, plan: &Plan<'_>, times: Times) -> Answer<Result<bool, Failure>> {
         let (plan, seen) = (plan.unwritten(), self.seen.clone());
         let mut attempts = self.attempts(times, plan.time);
         self.submit(Self::reads(&plan), move |records| {
-            let at = (&plan, attempts.next());
-            let view = decide::view_of::<RefundFailure>(records, at, (&seen, Room::UNBOUNDED));
+            let view = decide::view_of(records, &plan, attempts.next(), &seen, Room::UNBOUNDED);
             flow(view.and_then(|view| decide::forget(&view, &plan)))
         })
     }
@@ -385,7 +372,8 @@ impl SharedStore {
         let forgetting = forget_all::forget_all(
             Arc::clone(&self.records),
             self.seen.clone(),
-            (families, attempts),
+            families,
+            attempts,
         );
         Answer::Pending(Box::pin(Submitted::new(Box::pin(forgetting), |_| None, &self.finisher)))
     }

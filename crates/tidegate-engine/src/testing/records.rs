@@ -67,9 +67,9 @@ impl DelayedRecords {
     pub fn with_faults(seed: u64, faults: RecordFaults) -> Self {
         let shared: Arc<Inner> = Arc::default();
         let (queue, submitted) = channel();
-        let running = (Arc::clone(&shared), Dice::new(seed), faults);
+        let (records, dice) = (Arc::clone(&shared), Dice::new(seed));
         // It ends with the sender.
-        drop(thread::spawn(move || run(&submitted, running)));
+        drop(thread::spawn(move || run(&submitted, &records, dice, faults)));
         Self { shared, queue }
     }
 
@@ -174,10 +174,7 @@ impl Inner {
 
 /// Runs one step of some transaction after the other, so that others come between its reads and its
 /// writes.
-fn run(
-    submitted: &Receiver<Transaction>,
-    (shared, mut dice, faults): (Arc<Inner>, Dice, RecordFaults),
-) {
+fn run(submitted: &Receiver<Transaction>, shared: &Inner, mut dice: Dice, faults: RecordFaults) {
     let mut open: Vec<OpenTransaction> = Vec::new();
     loop {
         let arrived = if open.is_empty() {
@@ -193,7 +190,7 @@ fn run(
             continue;
         }
         let next = usize::try_from(dice.below(open.len() as u64)).unwrap_or(0);
-        let advanced = open.swap_remove(next).advance(&shared, &mut dice, faults);
+        let advanced = open.swap_remove(next).advance(shared, &mut dice, faults);
         if advanced.is_none() {
             shared.ended.fetch_add(1, Ordering::SeqCst);
         }

@@ -1,7 +1,7 @@
 //! Edits of the policy in the log: what an edit changed, and now and then all of them.
 
 use super::recovery::FileReplay;
-use crate::edits::{Change, MOST_CHANGES, Overlay};
+use crate::edits::{Change, Overlay};
 use crate::store::StoredEdits;
 use crate::store::record::{EditRecord, EditedItem, Malformed, OverlayEdit};
 
@@ -26,9 +26,7 @@ impl LoggedEdits {
     /// Makes an edit, and returns its record.
     pub(super) fn edit(&mut self, overlay: &Overlay, changes: &[Change]) -> EditRecord {
         self.stored.overlay = overlay.clone();
-        self.stored.changes.extend(changes.iter().cloned());
-        let excess = self.stored.changes.len().saturating_sub(MOST_CHANGES);
-        self.stored.changes.drain(..excess);
+        self.stored.changes.add(changes);
         self.revision += 1;
         let text = overlay.to_toml();
         let part = OverlayEdit::part(&self.text, &text);
@@ -84,11 +82,8 @@ impl FileReplay {
             }
             self.revision = edit.revision;
         }
-        let last = self.changes.last().map_or(0, |last| last.number);
-        let new = edit.changes.iter().filter(|change| change.number > last);
-        self.changes.extend(new.cloned().map(Change::from));
-        let excess = self.changes.len().saturating_sub(MOST_CHANGES);
-        self.changes.drain(..excess);
+        let changes: Vec<Change> = edit.changes.iter().cloned().map(Change::from).collect();
+        self.changes.add(&changes);
         Ok(())
     }
 }

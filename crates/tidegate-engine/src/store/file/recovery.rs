@@ -7,7 +7,7 @@ use tidegate_policy::StoreBounds;
 use super::edits::LoggedEdits;
 use super::keys::{Keys, KnownKey, LoadingKeys};
 use super::options::OpenError;
-use crate::edits::{Change, Overlay};
+use crate::edits::{ChangeLog, Overlay};
 use crate::store::StoredEdits;
 use crate::store::memory::MemoryStore;
 use crate::store::record::skim::{self, KeyHead};
@@ -60,15 +60,15 @@ pub(super) struct FileReplay {
     /// The edits in force, and how many there were.
     pub(super) overlay: String,
     pub(super) revision: u64,
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: ChangeLog,
 }
 
 impl FileReplay {
     fn new(bounds: StoreBounds) -> Result<Self, OpenError> {
         let memory = MemoryStore::with_bounds(bounds).ok_or(OpenError::TooManyKeys)?;
         let replay = Replay::new(memory, Threads::ForWork);
-        let (keys, overlay, revision, changes) = (LoadingKeys::new(), String::new(), 0, Vec::new());
-        Ok(Self { replay, keys, is_snapshot: false, overlay, revision, changes })
+        let (keys, overlay, changes) = (LoadingKeys::new(), String::new(), ChangeLog::default());
+        Ok(Self { replay, keys, is_snapshot: false, overlay, revision: 0, changes })
     }
 
     fn read_snapshot(&mut self, disk: &dyn Disk, number: u64) -> Result<(), LogError> {

@@ -14,7 +14,7 @@ use super::overflow::Overflow;
 use crate::any_limit::INLINE;
 use crate::mixing::Mixing;
 use crate::plan::IdempotencyKey;
-use crate::store::{HoldBound, HoldId, NewHold, SettleFailure};
+use crate::store::{Failure, HoldBound, HoldId, NewHold};
 use crate::transition::HoldItem;
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ pub(crate) enum EndKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyMismatch;
 
-impl From<BodyMismatch> for SettleFailure {
+impl From<BodyMismatch> for Failure {
     fn from(BodyMismatch: BodyMismatch) -> Self {
         Self::OtherBody
     }

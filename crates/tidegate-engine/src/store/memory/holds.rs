@@ -10,9 +10,9 @@ use tidegate_table::table::{KeyLocation, WideLine};
 use super::locked::line_of_key;
 use super::slot::{AnyLine, AnyLocked, SlotLine};
 use super::{
-    ActionKind, Author, BodyMismatch, CachedResponse, Charge, EndKind, Hold, HoldId, HoldItem,
-    HoldTables, JournalBooking, JournalEntry, JournalTransfer, MemoryStore, NewHold, Plan,
-    SettleFailure, Settled, Settlement, Several, Width,
+    ActionKind, Author, BodyMismatch, CachedResponse, Charge, EndKind, Failure, Hold, HoldId,
+    HoldItem, HoldTables, JournalBooking, JournalEntry, JournalTransfer, MemoryStore, NewHold,
+    Plan, Settled, Settlement, Several, Width,
 };
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
 use crate::cycle::Times;
@@ -73,14 +73,14 @@ impl MemoryStore {
         author: Author,
         note: Option<&str>,
         times: Times,
-    ) -> Result<Settled, SettleFailure> {
+    ) -> Result<Settled, Failure> {
         let mut tables = self.tables();
         self.expire_holds(&mut tables, times);
         let refunded = refunded_before(&mut tables, settlement.name(), times.now)?;
         if let Some(known) = settlement::known(id, settlement, refunded, times.now) {
             return known;
         }
-        let mut hold = tables.hold(id).ok_or(SettleFailure::Gone)?.clone();
+        let mut hold = tables.hold(id).ok_or(Failure::Gone)?.clone();
         if let Some(before) = settlement::settled_before(&hold, settlement, times.now)? {
             return Ok(before);
         }

@@ -13,8 +13,7 @@ use super::journal::{JournalBooking, JournalEntry, JournalTransfer};
 use super::overflow::SharingKey;
 use super::slot::{AnyLine, AnyLocked, SlotLine};
 use super::{
-    Charge, DecideError, Decisions, Fallback, MemoryStore, Operation, Plan, Several, SlotTable,
-    Width,
+    Charge, Decisions, Failure, Fallback, MemoryStore, Operation, Plan, Several, SlotTable, Width,
 };
 use crate::any_limit::{AnyLimit, AnyState, Booking};
 use crate::cycle::Times;
@@ -338,9 +337,9 @@ impl MemoryStore {
     }
 
     /// The error of a plan that was not decided, with nothing left of it.
-    pub(super) fn undecided(&self, plan: &Plan<'_>) -> DecideError {
+    pub(super) fn undecided(&self, plan: &Plan<'_>) -> Failure {
         self.release_claims(plan);
-        DecideError::Superseded
+        Failure::Superseded
     }
 }
 

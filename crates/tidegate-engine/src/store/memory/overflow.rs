@@ -412,7 +412,7 @@ impl OverflowCell {
         match state {
             AnyState::Quota(state) => {
                 let open = rule.newest().decided_at(times).period.index;
-                rule.renumbered((tag, state.period), rule.newest().tag) < open
+                rule.renumbered(tag, state.period, rule.newest().tag) < open
             }
             _ if tag >= newest => self.limit.is_idle(&state, times.now),
             // It may have counted under any limit since; the slowest one is the last to be idle.

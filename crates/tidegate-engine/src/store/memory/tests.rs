@@ -79,7 +79,7 @@ fn slots_claimed_for_a_removed_rule_are_free_again() {
     assert_eq!((fallback, store.len()), (Fallback::NeedsHoldTables, 1));
     store.adopt(&Adoption { version: 2, rules: Vec::new() }, &|| times);
     let superseded = store.decide_with_holds(&plan, times, &mut decisions).unwrap_err();
-    assert!(matches!(superseded, DecideError::Superseded));
+    assert!(matches!(superseded, Failure::Superseded));
     assert_eq!(store.len(), 0, "the slot is claimed for ever");
 }
 

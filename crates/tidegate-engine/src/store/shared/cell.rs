@@ -146,7 +146,7 @@ impl Spots {
                 }
                 (Spot::Shared, _) => {
                     let cell = self.cells.entry(number).or_default();
-                    cell.charge(view, plan, (charge, stored.state));
+                    cell.charge(view, plan, charge, stored.state);
                     changed.push(number);
                 }
                 _ => {}
@@ -205,12 +205,7 @@ impl CellRecord {
         self.0.iter().find(|cell| cell.family == family)
     }
 
-    fn charge(
-        &mut self,
-        view: &RecordView<'_>,
-        plan: &Plan<'_>,
-        (charge, after): (&Charge, AnyState),
-    ) {
+    fn charge(&mut self, view: &RecordView<'_>, plan: &Plan<'_>, charge: &Charge, after: AnyState) {
         let charged = with_key(view, plan, charge, |key| {
             OverflowCell::charged(self.of(charge.family), key, after)
         });

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::records::{Kind, RecordKey, Records, Write};
 use crate::cycle::CycleClocks;
-use crate::edits::{Change, MOST_CHANGES, Overlay};
+use crate::edits::{Change, ChangeLog, Overlay};
 use crate::history::History;
 use crate::store::record::{ByteReader, ByteWriter, EditedItem, Malformed, RuleImage};
 use tidegate_policy::policy::Policy;
@@ -25,8 +25,7 @@ pub(crate) struct Control {
     stamp: u64,
     pub(crate) policy: Arc<Policy>,
     pub(crate) overlay: Overlay,
-    /// The last changes, oldest first.
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: ChangeLog,
     /// Digests of the policies that were replaced, oldest first: an engine that starts with one of
     /// them does not bring it back.
     replaced: Vec<u64>,
@@ -47,7 +46,7 @@ impl Control {
             stamp: 0,
             policy,
             overlay: Overlay::default(),
-            changes: Vec::new(),
+            changes: ChangeLog::default(),
             replaced: Vec::new(),
             rounds: BTreeMap::new(),
             history: Arc::default(),
@@ -85,14 +84,13 @@ impl Control {
     /// The control after an edit.
     pub(crate) fn edited(
         &self,
-        (policy, overlay): (Arc<Policy>, Overlay),
+        policy: Arc<Policy>,
+        overlay: Overlay,
         history: History,
         changes: &[Change],
     ) -> Self {
         let mut all = self.changes.clone();
-        all.extend(changes.iter().cloned());
-        let excess = all.len().saturating_sub(MOST_CHANGES);
-        all.drain(..excess);
+        all.add(changes);
         let mut replaced = self.replaced.clone();
         if self.version != 0 && *policy != *self.policy {
             let (old, new) = (digest(&self.policy), digest(&policy));
@@ -144,7 +142,7 @@ impl Control {
         for rule in history.rules() {
             let image = RuleImage::of_change(None, rule);
             let rule = image.applied_to(None, |cycle, domain| {
-                cycles.of((cycle, domain), |domain| self.rounds(domain))
+                cycles.of(cycle, domain, |domain| self.rounds(domain))
             });
             if let Some(rule) = rule {
                 bound.insert(Arc::new(rule));
@@ -168,18 +166,17 @@ impl Control {
         if (version, stamp) == (seen.version, seen.stamp) {
             return Ok(Some(Arc::clone(seen)));
         }
-        Self::read_rest((version, stamp), from).map(|control| Some(Arc::new(control)))
+        Self::read_rest(version, stamp, from).map(|control| Some(Arc::new(control)))
     }
 
-    fn read_rest(
-        (version, stamp): (u64, u64),
-        mut from: ByteReader<'_>,
-    ) -> Result<Self, Malformed> {
+    fn read_rest(version: u64, stamp: u64, mut from: ByteReader<'_>) -> Result<Self, Malformed> {
         let takes_own_limits = from.byte()? == 1;
         let policy = Policy::from_toml(from.text()?).map_err(|_| Malformed)?;
         let policy = if takes_own_limits { policy.with_request_limits() } else { policy };
         let overlay = Overlay::from_toml(from.text()?).map_err(|_| Malformed)?;
-        let changes = from.list(|from| EditedItem::read(from).map(Change::from))?;
+        let listed = from.list(|from| EditedItem::read(from).map(Change::from))?;
+        let mut changes = ChangeLog::default();
+        changes.add(&listed);
         let replaced = from.list(ByteReader::word)?;
         let rounds = from.list(|from| {
             let domain = Box::from(from.text()?);
@@ -201,7 +198,7 @@ impl Control {
         let mut cycles = CycleClocks::default();
         for image in images {
             let rule = image.applied_to(None, |cycle, domain| {
-                cycles.of((cycle, domain), |domain| control.rounds(domain))
+                cycles.of(cycle, domain, |domain| control.rounds(domain))
             });
             history.insert(Arc::new(rule.ok_or(Malformed)?));
         }

@@ -16,45 +16,40 @@ use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
 use crate::cycle::Times;
 use crate::plan::{Charge, IdempotencyKey, Plan, PlanTime};
 use crate::store::memory::{CachedResponse, CachedResult, Hold};
-use crate::store::{
-    DecideError, Decided, EnrolFailure, HoldBound, HoldId, LaterDecided, NewHold, Outage,
-    RefundFailure, TicketOutcome,
-};
+use crate::store::{Decided, DecidedElsewhere, Failure, HoldBound, HoldId, NewHold, TicketOutcome};
 use crate::transition::{self, HoldItem, KeyState, Outcome, View};
 use tidegate_policy::policy::Durability;
 
-/// The rules that a plan was made from are not in force, or its time is over.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Superseded;
-
-/// The records of a plan, if it was made from the rules in force.
-pub(super) fn view_of<'r, E: From<Outage> + From<Superseded>>(
+/// The records of a plan, if it was made from the rules in force and its time is not over.
+pub(super) fn view_of<'r>(
     records: &'r Records,
-    (plan, times): (&Plan<'_>, Times),
-    (seen, room): (&Seen, Room),
-) -> Result<RecordView<'r>, Stop<E>> {
+    plan: &Plan<'_>,
+    times: Times,
+    seen: &Seen,
+    room: Room,
+) -> Result<RecordView<'r>, Stop<Failure>> {
     let control = control_in_force(records, plan.version, seen)?;
     if let PlanTime::Clock { until: Some(until) } = plan.time
         && until <= times.now
     {
-        return Err(Stop::With(Superseded.into()));
+        return Err(Stop::With(Failure::Superseded));
     }
     Ok(RecordView { records, control, times, room })
 }
 
 /// The control, if it has this version.
-pub(super) fn control_in_force<E: From<Outage> + From<Superseded>>(
+pub(super) fn control_in_force(
     records: &Records,
     version: u64,
     seen: &Seen,
-) -> Result<Arc<Control>, Stop<E>> {
+) -> Result<Arc<Control>, Stop<Failure>> {
     match control_of(records, seen)? {
         Some(control) if control.version == version => Ok(control),
         Some(control) => {
             seen.set(&control);
-            Err(Stop::With(Superseded.into()))
+            Err(Stop::With(Failure::Superseded))
         }
-        None => Err(Stop::With(Superseded.into())),
+        None => Err(Stop::With(Failure::Superseded)),
     }
 }
 
@@ -63,12 +58,12 @@ pub(super) fn decide(
     view: &RecordView<'_>,
     plan: &Plan<'_>,
     new_id: HoldId,
-) -> Result<(Changes, LaterDecided), Stop<DecideError>> {
+) -> Result<(Changes, Decided), Stop<Failure>> {
     if let Some(named) = plan.name {
-        match view.recall::<DecideError>(named)? {
+        match view.recall(named)? {
             Ok(Some(response)) => return repeated(view, plan, &response),
             Ok(None) => {}
-            Err(OtherBody) => return Err(Stop::With(DecideError::OtherBody)),
+            Err(OtherBody) => return Err(Stop::With(Failure::OtherBody)),
         }
     }
     let mut states = view.states(plan.hashes())?;
@@ -82,29 +77,28 @@ pub(super) fn decide(
         };
         if plan.charges.iter().zip(&states).any(is_full) {
             let bound = HoldBound::Key { most: MOST_HOLDS_OF_KEY };
-            return Err(Stop::With(DecideError::TooManyHolds(bound)));
+            return Err(Stop::With(Failure::TooManyHolds(bound)));
         }
         if view.room.is_full {
             let bound = HoldBound::Records { most: view.room.max_records };
-            return Err(Stop::With(DecideError::TooManyHolds(bound)));
+            return Err(Stop::With(Failure::TooManyHolds(bound)));
         }
     }
     let mut spots = Spots::of(view, plan)?;
     let mut keys = spots.key_states(view, plan, &states);
     let (history, times) = (view.history(), view.times);
-    let (outcome, mut decided) = decided(view, plan, (&states, &mut keys));
+    let (outcome, mut elsewhere) = decided(view, plan, &states, &mut keys);
     let (is_allowed, has_charged) = (outcome.is_allowed, outcome.has_charged);
     if plan.act.is_look() {
-        return Ok((Changes::NONE, decided));
+        return Ok((Changes::NONE, Decided::elsewhere(is_allowed, elsewhere)));
     }
-    let ticket = attend(plan, &decided, &mut states, times.now);
-    decided.ticket = plan.ticket.map(|_| ticket.outcome);
+    let ticket = attend(plan, is_allowed, &elsewhere.decisions, &mut states, times.now);
+    elsewhere.ticket = plan.ticket.map(|_| ticket.outcome);
     let (mut writes, mut need) = (Vec::new(), DurabilityNeed::NONE);
     if !ticket.waits() {
         writes = spots.charge(view, plan, &mut keys);
     }
-    let held = add_hold(view, (plan, outcome), (new_id, &mut states), &mut writes);
-    decided.decided.hold = held;
+    let held = add_hold(view, plan, outcome, new_id, &mut states, &mut writes);
     for (index, charge) in plan.charges.iter().enumerate() {
         if !spots.is_own(index) {
             continue;
@@ -123,10 +117,11 @@ pub(super) fn decide(
     let is_remembered = (is_allowed || has_charged) && !view.room.is_full;
     if let Some(named) = plan.name.filter(|_| is_remembered) {
         let hashes = plan.hashes();
-        let decisions = hashes.zip(decided.decisions.iter().copied()).collect();
+        let decisions = hashes.zip(elsewhere.decisions.iter().copied()).collect();
         let response = CachedResponse::Charged { is_allowed, hold: held, decisions };
         writes.push(cached(named, response, times.now));
     }
+    let decided = Decided { hold: held, ..Decided::elsewhere(is_allowed, elsewhere) };
     Ok((Changes { writes, need }, decided))
 }
 
@@ -134,20 +129,15 @@ pub(super) fn decide(
 fn decided(
     view: &RecordView<'_>,
     plan: &Plan<'_>,
-    (states, keys): (&[StateRecord], &mut [KeyState]),
-) -> (Outcome, LaterDecided) {
+    states: &[StateRecord],
+    keys: &mut [KeyState],
+) -> (Outcome, DecidedElsewhere) {
     let mut decisions = Decisions::new();
     let mut transition_view = View { history: view.history(), times: view.times, keys };
     let holds = |index: usize| states[index].ending_holds();
     let outcome = transition::decide(&mut transition_view, plan, holds, &mut decisions);
-    let decided = LaterDecided {
-        decided: Decided::new(outcome.is_allowed),
-        times: view.times,
-        decisions,
-        next_expiry: states.iter().filter_map(StateRecord::next_expiry).min(),
-        ticket: None,
-    };
-    (outcome, decided)
+    let next_expiry = states.iter().filter_map(StateRecord::next_expiry).min();
+    (outcome, DecidedElsewhere { next_expiry, ..DecidedElsewhere::new(view.times, decisions) })
 }
 
 /// The lease that a waiter has got already, by an attempt whose answer was lost.
@@ -155,17 +145,14 @@ fn granted_before(
     view: &RecordView<'_>,
     plan: &Plan<'_>,
     states: &[StateRecord],
-) -> Option<LaterDecided> {
+) -> Option<Decided> {
     let id = HoldId(plan.ticket?.turn.hold);
     let entry = states.iter().flat_map(|state| &state.held).find(|entry| entry.id == id)?;
     let hold = Some(NewHold { id, expires: entry.expires, fence: entry.fence });
     let look = Plan { act: Operation::Look, ticket: None, ..plan.clone() };
-    let (_, decided) = decided(view, &look, (states, &mut key_states(&look, states)));
-    Some(LaterDecided {
-        decided: Decided { hold, ..Decided::new(true) },
-        ticket: Some(TicketOutcome::Gone),
-        ..decided
-    })
+    let (_, mut elsewhere) = decided(view, &look, states, &mut key_states(&look, states));
+    elsewhere.ticket = Some(TicketOutcome::Gone);
+    Some(Decided { hold, ..Decided::elsewhere(true, elsewhere) })
 }
 
 /// The result that the same request got before.
@@ -173,28 +160,30 @@ fn repeated(
     view: &RecordView<'_>,
     plan: &Plan<'_>,
     response: &CachedResponse,
-) -> Result<(Changes, LaterDecided), Stop<DecideError>> {
+) -> Result<(Changes, Decided), Stop<Failure>> {
     let CachedResponse::Charged { is_allowed, hold, decisions: earlier } = response else {
-        return Err(Stop::With(DecideError::OtherBody));
+        return Err(Stop::With(Failure::OtherBody));
     };
     // The rules may have changed; each gets its own earlier decision.
     let decision = |charge: &Charge| {
         let decision = earlier.iter().find(|(hash, _)| *hash == charge.hash);
         decision.map_or_else(|| charge.peek_fresh(view.times.now), |(_, it)| *it)
     };
-    let decided = Decided { hold: *hold, is_repeat: true, ..Decided::new(*is_allowed) };
     let decisions = plan.charges.iter().map(decision).collect();
     // The first one may not be durable yet.
     let changes = Changes { writes: Vec::new(), need: need_of_all(plan) };
-    let times = view.times;
-    Ok((changes, LaterDecided { decided, times, decisions, next_expiry: None, ticket: None }))
+    let elsewhere = DecidedElsewhere::new(view.times, decisions);
+    let decided = Decided::elsewhere(*is_allowed, elsewhere);
+    Ok((changes, Decided { hold: *hold, is_repeat: true, ..decided }))
 }
 
 /// Writes the hold of a decision, if it has one.
 fn add_hold(
     view: &RecordView<'_>,
-    (plan, outcome): (&Plan<'_>, Outcome),
-    (id, states): (HoldId, &mut [StateRecord]),
+    plan: &Plan<'_>,
+    outcome: Outcome,
+    id: HoldId,
+    states: &mut [StateRecord],
     writes: &mut Vec<Write>,
 ) -> Option<NewHold> {
     let hold = plan.hold.filter(|_| outcome.is_allowed)?;
@@ -224,11 +213,11 @@ fn add_hold(
 pub(super) fn enrol(
     view: &RecordView<'_>,
     plan: &Plan<'_>,
-) -> Result<(Changes, u64), Stop<EnrolFailure>> {
+) -> Result<(Changes, u64), Stop<Failure>> {
     let mut states = view.states(plan.hashes())?;
     let mut spots = Spots::of(view, plan)?;
     if spots.has_no_room() {
-        return Err(Stop::With(EnrolFailure::NoRoom));
+        return Err(Stop::With(Failure::NoRoom));
     }
     let mut keys = spots.key_states(view, plan, &states);
     let mut transition_view = View { history: view.history(), times: view.times, keys: &mut keys };
@@ -244,15 +233,15 @@ pub(super) fn enrol(
 pub(super) fn refund(
     view: &RecordView<'_>,
     plan: &Plan<'_>,
-) -> Result<(Changes, u64), Stop<RefundFailure>> {
+) -> Result<(Changes, u64), Stop<Failure>> {
     if let Some(named) = plan.name {
-        match view.recall::<RefundFailure>(named)? {
+        match view.recall(named)? {
             Ok(Some(CachedResponse::Refunded { units, .. })) => {
                 let changes = Changes { writes: Vec::new(), need: need_of_all(plan) };
                 return Ok((changes, units));
             }
             Ok(Some(CachedResponse::Charged { .. })) | Err(OtherBody) => {
-                return Err(Stop::With(RefundFailure::OtherBody));
+                return Err(Stop::With(Failure::OtherBody));
             }
             Ok(None) => {}
         }
@@ -278,7 +267,7 @@ pub(super) fn refund(
 pub(super) fn forget(
     view: &RecordView<'_>,
     plan: &Plan<'_>,
-) -> Result<(Changes, bool), Stop<RefundFailure>> {
+) -> Result<(Changes, bool), Stop<Failure>> {
     let mut states = view.states(plan.hashes())?;
     let mut keys = key_states(plan, &states);
     let mut transition_view = View { history: view.history(), times: view.times, keys: &mut keys };
@@ -329,24 +318,6 @@ fn changed(
 pub(super) fn cached(named: IdempotencyKey, response: CachedResponse, now: Timestamp) -> Write {
     let IdempotencyKey { domain, name, body } = named;
     name_write(name, Some(&CachedResult { at: now, domain, body, response }))
-}
-
-impl From<Superseded> for DecideError {
-    fn from(Superseded: Superseded) -> Self {
-        Self::Superseded
-    }
-}
-
-impl From<Superseded> for EnrolFailure {
-    fn from(Superseded: Superseded) -> Self {
-        Self::Superseded
-    }
-}
-
-impl From<Superseded> for RefundFailure {
-    fn from(Superseded: Superseded) -> Self {
-        Self::Superseded
-    }
 }
 
 /// How many open reservations a key may have, so that its record stays small.

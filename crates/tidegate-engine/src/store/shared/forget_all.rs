@@ -20,7 +20,8 @@ use crate::transition::{self, View};
 pub(super) async fn forget_all(
     records: Arc<dyn RecordStore>,
     seen: Seen,
-    (families, attempts): (Option<HashSet<u64>>, Attempts),
+    families: Option<HashSet<u64>>,
+    attempts: Attempts,
 ) -> Result<u64, Outage> {
     let families = Arc::new(families);
     let (mut count, mut from) = (0, 0);
@@ -32,7 +33,7 @@ pub(super) async fn forget_all(
                 let (seen, families) = (seen.clone(), Arc::clone(&families));
                 let mut attempts = attempts.clone();
                 let function = move |read: &Records| {
-                    flow(forget(read, (key, &families), attempts.next(), &seen))
+                    flow(forget(read, key, &families, attempts.next(), &seen))
                 };
                 let (promise, future) = promise();
                 records.run(Transaction::new(smallvec![Control::key(), key], function, promise));
@@ -52,7 +53,8 @@ pub(super) async fn forget_all(
 /// Makes one key unknown, but for its units on hold; true if it was known.
 fn forget(
     records: &Records,
-    (key, families): (RecordKey, &Option<HashSet<u64>>),
+    key: RecordKey,
+    families: &Option<HashSet<u64>>,
     times: Times,
     seen: &Seen,
 ) -> Result<(Changes, bool), Stop<Outage>> {

@@ -6,9 +6,9 @@ use tidegate_policy::policy::Mode;
 use super::records::Changes;
 use super::state::StateRecord;
 use super::view::{RecordView, Stop};
-use crate::any_limit::{AnyLimit, Operation};
+use crate::any_limit::{AnyLimit, Decisions, Operation};
 use crate::plan::{Charge, Plan};
-use crate::store::{LaterDecided, Outage, TicketOutcome};
+use crate::store::{Outage, TicketOutcome};
 
 impl StateRecord {
     /// How many wait for the slots of a charge that come before its request.
@@ -38,7 +38,8 @@ impl TicketChange {
 /// Lets a request wait that needs a slot, or ends its wait.
 pub(super) fn attend(
     plan: &Plan<'_>,
-    decided: &LaterDecided,
+    is_allowed: bool,
+    decisions: &Decisions,
     states: &mut [StateRecord],
     now: Timestamp,
 ) -> TicketChange {
@@ -51,9 +52,8 @@ pub(super) fn attend(
             && charge.mode == Mode::Enforce
             && decision.retry_after() == Some(Wait::Unknown)
     };
-    let waits = !decided.decided.is_allowed
-        && !ticket.turn.is_last
-        && plan.charges.iter().zip(&decided.decisions).any(is_for_slot);
+    let waits =
+        !is_allowed && !ticket.turn.is_last && plan.charges.iter().zip(decisions).any(is_for_slot);
     let tickets = &mut states[index].tickets;
     let (outcome, is_changed) = if waits {
         tickets.wait(&ticket, now)
@@ -67,7 +67,8 @@ pub(super) fn attend(
 pub(super) fn leave(
     view: &RecordView<'_>,
     queue: u64,
-    (node, arrival): (u64, u64),
+    node: u64,
+    arrival: u64,
 ) -> Result<(Changes, ()), Stop<Outage>> {
     let mut states = view.states::<Outage>([queue].into_iter())?;
     let is_changed = states[0].tickets.leave(node, arrival);

@@ -7,7 +7,7 @@ use super::view::{OtherBody, RecordView, Stop};
 use crate::any_limit::AnyLimit;
 use crate::store::memory::{CachedResponse, EndKind, Hold};
 use crate::store::settlement::{self, HoldAfter, Settlement};
-use crate::store::{HoldId, SettleFailure, Settled};
+use crate::store::{Failure, HoldId, Settled};
 use crate::transition::{HoldItem, KeyState, View};
 
 /// Ends a hold, extends it, or refunds what it charged.
@@ -15,7 +15,7 @@ pub(super) fn settle(
     view: &RecordView<'_>,
     id: HoldId,
     settlement: Settlement,
-) -> Result<(Changes, Settled), Stop<SettleFailure>> {
+) -> Result<(Changes, Settled), Stop<Failure>> {
     let now = view.times.now;
     let refunded = refunded_before(view, settlement)?;
     if let Some(known) = settlement::known(id, settlement, refunded, now) {
@@ -30,7 +30,7 @@ pub(super) fn settle(
         return Ok((Changes { writes: Vec::new(), need }, before));
     }
     let mut states = match hold.end {
-        None => view.states_of_open((id, &hold))?.ok_or_else(gone)?,
+        None => view.states_of_open(id, &hold)?.ok_or_else(gone)?,
         Some(_) => view.states(hold.items.iter().map(|item| item.hash))?,
     };
     let limit = |item: &HoldItem| view.history().rule_of(item.tag).map(|rule| *rule.common());
@@ -82,12 +82,12 @@ pub(super) fn settle(
 fn refunded_before(
     view: &RecordView<'_>,
     settlement: Settlement,
-) -> Result<Option<u64>, Stop<SettleFailure>> {
+) -> Result<Option<u64>, Stop<Failure>> {
     let Some(named) = settlement.name() else { return Ok(None) };
-    match view.recall::<SettleFailure>(named)? {
+    match view.recall(named)? {
         Ok(Some(CachedResponse::Refunded { units, .. })) => Ok(Some(units)),
         Ok(Some(CachedResponse::Charged { .. })) | Err(OtherBody) => {
-            Err(Stop::With(SettleFailure::OtherBody))
+            Err(Stop::With(Failure::OtherBody))
         }
         Ok(None) => Ok(None),
     }
@@ -103,6 +103,6 @@ fn need_of(hold: &Hold) -> DurabilityNeed {
     hold.items.iter().map(of_item).fold(DurabilityNeed::NONE, DurabilityNeed::and)
 }
 
-fn gone() -> Stop<SettleFailure> {
-    Stop::With(SettleFailure::Gone)
+fn gone() -> Stop<Failure> {
+    Stop::With(Failure::Gone)
 }

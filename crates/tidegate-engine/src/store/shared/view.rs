@@ -103,7 +103,8 @@ impl<'r> RecordView<'r> {
     /// was faster, may have released it, and given its units to another client.
     pub(super) fn states_of_open<E: From<Outage>>(
         &self,
-        (id, hold): (HoldId, &Hold),
+        id: HoldId,
+        hold: &Hold,
     ) -> Result<Option<SmallVec<[StateRecord; INLINE]>>, Stop<E>> {
         let states = self.states(hold.items.iter().map(|item| item.hash))?;
         let has_entry = |state: &StateRecord| state.held.iter().any(|entry| entry.id == id);
@@ -118,7 +119,7 @@ impl<'r> RecordView<'r> {
     /// Whether a hold was committed, or is open and lives.
     fn still_counts<E: From<Outage>>(&self, id: HoldId) -> Result<bool, Stop<E>> {
         let Some(hold) = self.hold(id)? else { return Ok(false) };
-        Ok(hold.end.is_some() || self.states_of_open((id, &hold))?.is_some())
+        Ok(hold.end.is_some() || self.states_of_open(id, &hold)?.is_some())
     }
 
     /// Whether an idempotency key is that of a hold's request, and not of a later one.
