@@ -1,22 +1,24 @@
-//! Any limit and any state, and the one pure decision over several of them.
+//! Any limit and any state: all that the engine knows of an algorithm, but for how a table packs it.
 
-use std::ops::{Deref, DerefMut};
-
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use tidegate_core::{
     Algorithm, Bucket, BucketState, Carry, Committed, Cooldown, CooldownState, Debt, Decision,
     HeldUnits, Period, Quota, QuotaCharge, QuotaState, Sliding, SlidingState, Timestamp, Window,
     WindowState,
 };
-use tidegate_policy::policy::{Charging, Mode};
+use tidegate_policy::internal::LimitKind;
+use tidegate_policy::policy::{Charging, Cycle, Limit, Rule};
+use tidegate_table::table::WIDE_WORDS;
+use tidegate_table::table::keyed::{pack_sliding, unpack_sliding};
 
 /// A limit as a decision needs it: an algorithm and its numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum AnyLimit {
+    // Those with small states come first: then one comparison tells.
     Bucket(Bucket),
     Window(Window),
-    Sliding(Sliding),
     Cooldown(Cooldown),
+    Sliding(Sliding),
     Quota(Quota),
     /// A maximum in flight: units are held, never charged.
     Slots(u64),
@@ -54,227 +56,6 @@ pub(crate) struct DecisionTime {
 /// A period for limits that have none.
 pub(crate) const NO_PERIOD: Period = Period { index: 0, ends: None };
 
-/// What to do with a cost that fits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
-    /// Charge it.
-    Charge,
-    /// Hold it until it is committed or cancelled.
-    Hold,
-    /// Nothing.
-    Look,
-    /// Nothing, and report what is used and held instead of deciding.
-    Measure,
-    /// Nothing, but keys whose unused units carry over are known afterwards.
-    Enrol,
-}
-
-impl Operation {
-    /// Whether it changes nothing, and makes no key known.
-    #[inline(always)]
-    pub(crate) const fn is_look(self) -> bool {
-        matches!(self, Self::Look | Self::Measure)
-    }
-}
-
-/// One limit's part in a decision.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LimitRequest<'a> {
-    pub(crate) limit: &'a AnyLimit,
-    pub(crate) cost: u64,
-    /// In shadow mode its denial is not enforced.
-    pub(crate) mode: Mode,
-    pub(crate) charging: Charging,
-    /// Whether the state can be stored at all; if not, the request is denied.
-    pub(crate) has_room: bool,
-    pub(crate) decided_at: DecisionTime,
-}
-
-/// The decisions of all limits, in their order, and what postpaid ones booked. They are large, and
-/// their buffer is used again.
-#[derive(Clone, Debug, Default)]
-pub struct Decisions {
-    each: Vec<Decision>,
-    pub(crate) bookings: Vec<Booking>,
-}
-
-/// What a postpaid limit did with a cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Booking {
-    /// The index of the limit's decision.
-    pub(crate) index: usize,
-    /// Units that were charged.
-    pub(crate) units: u64,
-    /// Of these, units beyond what was left.
-    pub(crate) overdrawn: u64,
-    /// Units beyond what the state can count or the debt allows.
-    pub(crate) forgiven: u64,
-    /// Units that were not booked: a prepaid limit denied the request, or the state has no room.
-    pub(crate) unbooked: u64,
-}
-
-impl Decisions {
-    pub(crate) const fn new() -> Self {
-        Self { each: Vec::new(), bookings: Vec::new() }
-    }
-
-    pub(crate) fn with_capacity(limits: usize) -> Self {
-        Self { each: Vec::with_capacity(limits), bookings: Vec::new() }
-    }
-
-    /// Empties it, bookings included.
-    #[inline(always)]
-    pub(crate) fn clear(&mut self) {
-        self.each.clear();
-        self.bookings.clear();
-    }
-
-    /// Forgives what the limit with this index booked: its state could not take it.
-    pub(crate) fn forgive_booking_of(&mut self, index: usize) {
-        for booking in self.bookings.iter_mut().filter(|booking| booking.index == index) {
-            let Booking { units, forgiven, .. } = *booking;
-            *booking = Booking { units: 0, overdrawn: 0, forgiven: units + forgiven, ..*booking };
-        }
-    }
-
-    /// What the limit with this index booked, if it is postpaid and was charged.
-    pub(crate) fn booking_of(&self, index: usize) -> Option<&Booking> {
-        self.bookings.iter().find(|booking| booking.index == index)
-    }
-}
-
-impl Deref for Decisions {
-    type Target = Vec<Decision>;
-
-    #[inline(always)]
-    fn deref(&self) -> &Vec<Decision> {
-        &self.each
-    }
-}
-
-impl DerefMut for Decisions {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut Vec<Decision> {
-        &mut self.each
-    }
-}
-
-impl FromIterator<Decision> for Decisions {
-    fn from_iter<I: IntoIterator<Item = Decision>>(decisions: I) -> Self {
-        Self { each: decisions.into_iter().collect(), bookings: Vec::new() }
-    }
-}
-
-impl<'a> IntoIterator for &'a Decisions {
-    type Item = &'a Decision;
-    type IntoIter = std::slice::Iter<'a, Decision>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.each.iter()
-    }
-}
-
-/// How many limits a decision can have without an allocation.
-pub(crate) const INLINE: usize = 3;
-
-/// Decides over several limits: all are charged, or none. Returns whether it is allowed.
-///
-/// Postpaid limits are charged unless a prepaid one denies. `states` are the current ones on entry,
-/// and the new ones on return. Decisions are written into the caller's buffer, because they are
-/// larger than the work of making them.
-pub(crate) fn decide(
-    act: Operation,
-    requests: &[LimitRequest<'_>],
-    states: &mut [AnyState],
-    decisions: &mut Decisions,
-) -> bool {
-    let (mut is_allowed, mut is_payable, mut all_fit) = (true, true, true);
-    decisions.clear();
-    let mut after: SmallVec<[AnyState; INLINE]> = SmallVec::from_slice(states);
-    for (request, state) in requests.iter().zip(&mut after) {
-        let mut decision = request.act(act, state);
-        if !request.has_room {
-            decision = decision.denied_for_unknown_time();
-        }
-        let is_permitted = decision.is_allowed() || request.mode == Mode::Shadow;
-        is_allowed &= is_permitted;
-        is_payable &= is_permitted || request.books(act);
-        // A booking is noted below.
-        all_fit &= decision.is_allowed() && !request.books(act);
-        decisions.push(decision);
-    }
-    if all_fit {
-        states.copy_from_slice(&after);
-        return true;
-    }
-    for (index, request) in requests.iter().enumerate() {
-        let (before, after) = (&mut states[index], after[index]);
-        if request.books(act) {
-            let is_booked = is_payable && request.has_room;
-            decisions.bookings.push(request.booking(index, before, is_booked));
-            if is_booked {
-                *before = after;
-            } else if request.has_room {
-                decisions[index] = request.act(Operation::Look, before);
-            }
-            continue;
-        }
-        let fits = decisions[index].is_allowed();
-        let is_charged_anyway =
-            request.charging == Charging::Refused && act == Operation::Charge && request.has_room;
-        if is_allowed || is_charged_anyway {
-            *before = after;
-        }
-        if is_charged_anyway && !fits {
-            request.limit.charge_refused(before, request.cost, request.decided_at);
-        } else if is_allowed || is_charged_anyway || (!fits && after == *before) {
-            continue;
-        }
-        // What remains differs from what remained when it was decided.
-        decisions[index] = request.act(Operation::Look, before);
-    }
-    is_allowed
-}
-
-impl LimitRequest<'_> {
-    /// Whether its cost is booked whatever is left.
-    #[inline(always)]
-    fn books(&self, act: Operation) -> bool {
-        self.charging == Charging::Postpaid && act == Operation::Charge && self.cost > 0
-    }
-
-    /// Decides alone. Reservations of a postpaid limit have to fit, as those of any other.
-    #[inline(always)]
-    pub(crate) fn act(&self, act: Operation, state: &mut AnyState) -> Decision {
-        match (self.charging, act) {
-            (Charging::Postpaid, Operation::Charge) => {
-                self.limit.check_postpaid(state, self.cost, self.decided_at)
-            }
-            (Charging::Postpaid, Operation::Look | Operation::Enrol) => {
-                self.limit.check_postpaid(state, 0, self.decided_at)
-            }
-            _ => self.limit.act(act, state, self.cost, self.decided_at),
-        }
-    }
-
-    /// The cost that a denied request waits for: any unit will do for a postpaid limit.
-    pub(crate) fn awaited_cost(&self, act: Operation) -> u64 {
-        match (self.charging, act) {
-            (Charging::Postpaid, Operation::Charge | Operation::Look) => 1,
-            _ => self.cost,
-        }
-    }
-
-    fn booking(&self, index: usize, before: &AnyState, is_booked: bool) -> Booking {
-        if !is_booked {
-            return Booking { index, units: 0, overdrawn: 0, forgiven: 0, unbooked: self.cost };
-        }
-        let done = self.limit.count(&mut before.clone(), self.cost, self.decided_at);
-        let Committed { charged: units, debt: overdrawn, forgiven, .. } = done;
-        Booking { index, units, overdrawn, forgiven, unbooked: 0 }
-    }
-}
-
 /// Dispatches on the algorithm of both the limit and the state.
 ///
 /// A state never has another algorithm than its limit: the algorithm is part of a state's
@@ -295,6 +76,36 @@ macro_rules! dispatch {
             (limit, state) => unreachable!("{limit:?} with {state:?}"),
         }
     };
+}
+
+/// A number for the algorithm of a limit. It is part of the identity of a rule's states.
+pub(crate) fn algorithm_of(limit: &Limit) -> u8 {
+    match limit.kind() {
+        LimitKind::Bucket(_) => 1,
+        LimitKind::Window(_) => 2,
+        LimitKind::Sliding(_) => 3,
+        LimitKind::Cooldown(_) => 4,
+        LimitKind::Quota(_, Cycle::Calendar(_)) => 5,
+        LimitKind::Quota(_, Cycle::Round) => 6,
+        LimitKind::Slots(_) => 7,
+    }
+}
+
+impl AnyLimit {
+    /// A limit of a rule as decisions need it.
+    pub(crate) fn of(limit: &Limit, rule: &Rule) -> Self {
+        match limit.kind() {
+            LimitKind::Bucket(bucket) => Self::Bucket(*bucket),
+            LimitKind::Window(window) => Self::Window(*window),
+            LimitKind::Sliding(sliding) => Self::Sliding(*sliding),
+            LimitKind::Cooldown(cooldown) if rule.charging() == Charging::Refused => {
+                Self::Cooldown(cooldown.extended_by_refusals())
+            }
+            LimitKind::Cooldown(cooldown) => Self::Cooldown(*cooldown),
+            LimitKind::Quota(quota, _) => Self::Quota(*quota),
+            LimitKind::Slots(slots) => Self::Slots(slots.max()),
+        }
+    }
 }
 
 /// The encoding of limits in files.
@@ -359,6 +170,67 @@ impl AnyLimit {
     }
 }
 
+/// The encoding of states in files.
+impl AnyState {
+    /// A number for the algorithm, and the words of the state.
+    pub(crate) fn to_words(self) -> (u8, SmallVec<[u64; STATE_WORDS]>) {
+        match self {
+            #[allow(clippy::cast_possible_truncation, reason = "each half is kept")]
+            Self::Bucket(BucketState { full_at_ticks, held }) => {
+                (1, smallvec![full_at_ticks as u64, (full_at_ticks >> 64) as u64, held])
+            }
+            Self::Window(WindowState { ends_ns, used, held }) => {
+                (2, smallvec![ends_ns, used, held])
+            }
+            Self::Sliding(state) => {
+                let held = state.held;
+                (3, pack_sliding(&state).into_iter().chain([held]).collect())
+            }
+            Self::Cooldown(state) => (4, smallvec![state.since_ns_plus_1]),
+            Self::Quota(QuotaState { period, used, carried, held, held_from, debt }) => {
+                (5, smallvec![period, used, carried, held, held_from, debt])
+            }
+            Self::Slots { held } => (6, smallvec![held]),
+        }
+    }
+
+    /// The state with these words, which come one by one; `None` if there is no such algorithm.
+    pub(crate) fn from_words<E>(
+        algorithm: u8,
+        mut next: impl FnMut() -> Result<u64, E>,
+    ) -> Result<Option<Self>, E> {
+        Ok(Some(match algorithm {
+            1 => {
+                let [low, high] = [next()?, next()?];
+                let full_at_ticks = u128::from(low) | (u128::from(high) << 64);
+                Self::Bucket(BucketState { full_at_ticks, held: next()? })
+            }
+            2 => Self::Window(WindowState { ends_ns: next()?, used: next()?, held: next()? }),
+            3 => {
+                let mut words = [0; WIDE_WORDS];
+                for word in &mut words {
+                    *word = next()?;
+                }
+                Self::Sliding(SlidingState { held: next()?, ..unpack_sliding(words) })
+            }
+            4 => Self::Cooldown(CooldownState { since_ns_plus_1: next()? }),
+            5 => Self::Quota(QuotaState {
+                period: next()?,
+                used: next()?,
+                carried: next()?,
+                held: next()?,
+                held_from: next()?,
+                debt: next()?,
+            }),
+            6 => Self::Slots { held: next()? },
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// The most words that a state has in files: those of a sliding window.
+const STATE_WORDS: usize = WIDE_WORDS + 1;
+
 impl AnyLimit {
     /// How many units a quota has at most after the end of a period; `None` if there is no maximum.
     pub(crate) fn most_kept_units(&self) -> Option<u64> {
@@ -380,22 +252,6 @@ impl AnyLimit {
             Self::Cooldown(limit) => AnyState::Cooldown(limit.fresh()),
             Self::Quota(limit) => AnyState::Quota(limit.fresh(period)),
             Self::Slots(_) => AnyState::Slots { held: 0 },
-        }
-    }
-
-    #[inline(always)]
-    fn act(
-        &self,
-        act: Operation,
-        state: &mut AnyState,
-        cost: u64,
-        decided_at: DecisionTime,
-    ) -> Decision {
-        match act {
-            Operation::Charge => self.check(state, cost, decided_at),
-            Operation::Hold => self.hold(state, cost, decided_at),
-            Operation::Look | Operation::Enrol => self.peek(state, cost, decided_at),
-            Operation::Measure => self.measure(state, decided_at),
         }
     }
 
@@ -422,7 +278,7 @@ impl AnyLimit {
     }
 
     /// What is used and held, with what remains.
-    fn measure(&self, state: &AnyState, at: DecisionTime) -> Decision {
+    pub(crate) fn measure(&self, state: &AnyState, at: DecisionTime) -> Decision {
         let mut held = state.held();
         let used = dispatch!(
             (self, state), limit, state => limit.used(state, at.now),
@@ -437,7 +293,12 @@ impl AnyLimit {
     }
 
     /// Charges `cost` whatever is left; see [`Algorithm::check_postpaid`].
-    fn check_postpaid(&self, state: &mut AnyState, cost: u64, at: DecisionTime) -> Decision {
+    pub(crate) fn check_postpaid(
+        &self,
+        state: &mut AnyState,
+        cost: u64,
+        at: DecisionTime,
+    ) -> Decision {
         dispatch!(
             (self, state), limit, state => limit.check_postpaid(state, cost, at.now),
             quota => limit.check_postpaid(state, cost, at.period, at.now),
@@ -447,7 +308,7 @@ impl AnyLimit {
     }
 
     /// Charges `cost` whether or not it fits.
-    fn count(&self, state: &mut AnyState, cost: u64, at: DecisionTime) -> Committed {
+    pub(crate) fn count(&self, state: &mut AnyState, cost: u64, at: DecisionTime) -> Committed {
         let overdrawn = self.overdrawn(state, at.now);
         let charged = dispatch!(
             (self, &mut *state), limit, state => limit.count(state, cost, at.now),
@@ -458,7 +319,7 @@ impl AnyLimit {
         Committed { charged, debt, closed: 0, forgiven: cost - charged }
     }
 
-    fn hold(&self, state: &mut AnyState, cost: u64, at: DecisionTime) -> Decision {
+    pub(crate) fn hold(&self, state: &mut AnyState, cost: u64, at: DecisionTime) -> Decision {
         dispatch!(
             (self, state), limit, state => limit.hold(state, cost, at.now),
             quota => limit.hold(state, cost, at.period, at.now),
@@ -760,6 +621,26 @@ impl AnyLimit {
         }
     }
 
+    /// Whether a charge counts for longer under this limit than under another one.
+    pub(crate) fn is_slower_than(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Bucket(it), Self::Bucket(other)) => {
+                let (it, other) = (it.rate(), other.rate());
+                let per = |count: u64, ns: u128| u128::from(count).saturating_mul(ns);
+                per(it.count(), other.period().as_nanos())
+                    < per(other.count(), it.period().as_nanos())
+            }
+            (Self::Sliding(it), Self::Sliding(other)) => it.per() > other.per(),
+            (Self::Cooldown(it), Self::Cooldown(other)) => it.gap() > other.gap(),
+            _ => false,
+        }
+    }
+
+    /// Whether it counts units, unlike cooldowns and slots.
+    pub(crate) fn counts_units(&self) -> bool {
+        !matches!(self, Self::Cooldown(_) | Self::Slots(_))
+    }
+
     /// A state at least as restrictive as both.
     pub(crate) fn join(&self, a: &AnyState, b: &AnyState) -> AnyState {
         match (self, a, b) {
@@ -815,6 +696,11 @@ impl AnyState {
     /// Whether it counts units, unlike cooldowns and slots.
     pub(crate) fn counts_units(&self) -> bool {
         !matches!(self, Self::Cooldown(_) | Self::Slots { .. })
+    }
+
+    /// Whether a hold that leaves this state began something that [voiding](AnyLimit::void) it ends.
+    pub(crate) fn is_ended_by_void(&self) -> bool {
+        matches!(self, Self::Cooldown(_))
     }
 
     /// The same state with this many units on hold.

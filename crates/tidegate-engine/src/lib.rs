@@ -11,6 +11,7 @@
 
 mod any_limit;
 mod cycle;
+mod decision;
 #[cfg(feature = "durable")]
 pub mod durable;
 mod edits;

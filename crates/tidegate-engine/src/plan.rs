@@ -9,7 +9,8 @@ use tidegate_core::{Decision, Period, Timestamp};
 use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Charging, Condition, Durability, Mode, RuleId};
 
-use crate::any_limit::{AnyLimit, AnyState, DecisionTime, INLINE, LimitRequest, Operation};
+use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
+use crate::decision::{INLINE, LimitRequest, Operation};
 use crate::hold_id::Owner;
 
 /// The plan of one request: which limits are charged, under which keys, how much.
@@ -101,20 +102,26 @@ pub(crate) struct Charge {
     /// The number of the limit: a new one for every edit.
     pub(crate) tag: u32,
     pub(crate) mode: Mode,
-    /// Which requests are charged.
-    pub(crate) charging: Charging,
-    pub(crate) durability: Durability,
-    /// Whether the rule sets the durability, and does not leave it to the store.
-    pub(crate) sets_durability: bool,
+    pub(crate) terms: ChargeTerms,
     /// The rule that the state belongs to, as long as its key and algorithm are unchanged.
     pub(crate) family: u64,
     /// The hash of the family and the key, which identifies the state.
     pub(crate) hash: u64,
     pub(crate) cost: u64,
-    /// Whether the cost is the request's, and not the rule's.
-    pub(crate) is_by_request: bool,
     pub(crate) limit: AnyLimit,
     pub(crate) period: Period,
+}
+
+/// What its rule says of a charge. It is copied as one word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChargeTerms {
+    /// Which requests are charged.
+    pub(crate) charging: Charging,
+    pub(crate) durability: Durability,
+    /// Whether the rule sets the durability, and does not leave it to the store.
+    pub(crate) sets_durability: bool,
+    /// Whether the cost is the request's, and not the rule's.
+    pub(crate) is_by_request: bool,
 }
 
 /// The charges of a fast decision, from the first place on: they make no hold, have no idempotency key and no
@@ -220,14 +227,14 @@ impl<'a> Plan<'a> {
     #[cfg(feature = "durable")]
     pub(crate) fn charges_denials(&self) -> bool {
         self.act == Operation::Charge
-            && self.charges.iter().any(|charge| charge.charging != Charging::Allowed)
+            && self.charges.iter().any(|charge| charge.terms.charging != Charging::Allowed)
     }
 
     /// Its charges, if a fast decision can have them.
     #[inline(always)]
     pub(crate) fn charge_list(&self) -> Option<ChargeList> {
         let is_few = self.charges.len() <= INLINE
-            && self.charges.iter().all(|charge| charge.charging == Charging::Allowed);
+            && self.charges.iter().all(|charge| charge.terms.charging == Charging::Allowed);
         is_few.then(|| std::array::from_fn(|index| self.charges.get(index).copied()))
     }
 
@@ -257,7 +264,7 @@ impl Charge {
             limit: &self.limit,
             cost: self.cost,
             mode: self.mode,
-            charging: self.charging,
+            charging: self.terms.charging,
             has_room: true,
             decided_at: DecisionTime { now, period: self.period },
         }

@@ -12,8 +12,8 @@ use tidegate_table::SystemClock;
 use tidegate_table::hash::KeyedHash;
 use tidegate_table::waiting::WaitQueues;
 
-use crate::any_limit::Decisions;
 use crate::cycle::Times;
+use crate::decision::Decisions;
 use crate::edits::{Change, ChangeLog, Overlay};
 use crate::engine_clock::EngineClock;
 use crate::history::{History, RuleHistory};

@@ -11,13 +11,12 @@ use tidegate_core::{Decision, HeldUnits, Period, Timestamp, Wait};
 use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Charging, Condition, Durability};
 
-use crate::any_limit::decide as decide_limits;
-use crate::any_limit::{
-    AnyCharge, AnyLimit, AnyState, DecisionTime, Decisions, INLINE, LimitRequest, Operation,
-};
+use crate::any_limit::{AnyCharge, AnyLimit, AnyState, DecisionTime};
 use crate::cycle::Times;
+use crate::decision::decide as decide_limits;
+use crate::decision::{Decisions, INLINE, LimitRequest, Operation};
 use crate::history::{Current, History, KeyRef, RuleHistory, StoredState};
-use crate::plan::{Charge, KeyAttributes, Plan};
+use crate::plan::{Charge, ChargeTerms, KeyAttributes, Plan};
 
 type Several<T> = SmallVec<[T; INLINE]>;
 
@@ -141,7 +140,8 @@ pub(crate) fn decide<'h, H: Iterator<Item = EndingHold<'h>>>(
         if is_held && !plan.act.is_look() && is_allowed && decisions[index].is_allowed() {
             let item = HoldItem::new(plan, charge, before.tag);
             // A cooldown begins with the hold; voiding the hold ends this one and no later one.
-            let begun = matches!(after, AnyState::Cooldown(_))
+            let begun = after
+                .is_ended_by_void()
                 .then(|| Box::new(StoredState { tag: before.tag, state: after }));
             outcome.items.push(HoldItem { period: after.period(), charged: begun, ..item });
         }
@@ -436,7 +436,8 @@ impl Current {
 impl HoldItem {
     /// A charge's part of a hold.
     pub(crate) fn new(plan: &Plan<'_>, charge: &Charge, tag: u32) -> Self {
-        let Charge { hash, cost: units, is_by_request, charging, durability, .. } = *charge;
+        let Charge { hash, cost: units, terms, .. } = *charge;
+        let ChargeTerms { is_by_request, charging, durability, .. } = terms;
         let key = plan.key_of(charge).map_or_else(|| Arc::new([]) as _, Arc::clone);
         let (debt, period, charged) = (0, charge.period.index, None);
         Self { tag, hash, units, debt, period, is_by_request, charging, durability, charged, key }

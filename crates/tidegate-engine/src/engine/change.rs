@@ -514,7 +514,7 @@ pub(super) fn differences(old: &Ruleset, new: &Ruleset) -> Vec<Difference> {
         match old_names.get(it.rule.id()) {
             None => differences.push((changed(&it.rule, true), None, Some(describe(new, index)))),
             Some(&before) if old.rules[before].rule != it.rule => {
-                let starts_fresh = old.rules[before].family != it.family;
+                let starts_fresh = old.rules[before].charge.family != it.charge.family;
                 let (earlier, after) = field_changes::between(&old.rules[before].rule, &it.rule);
                 differences.push((changed(&it.rule, starts_fresh), Some(earlier), Some(after)));
             }

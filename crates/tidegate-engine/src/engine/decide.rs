@@ -16,8 +16,8 @@ use super::planning::{Planned, PlannedKeys};
 use super::report::{EarlyDenialReport, EvaluatedRule, Report, ReportBody};
 use super::ruleset::{Domain, Ruleset};
 use super::{CheckError, Engine};
-use crate::any_limit::Operation;
 use crate::cycle::Times;
+use crate::decision::Operation;
 use crate::hold_id::Owner;
 use crate::plan::{HoldFor, IdempotencyKey};
 use crate::request::Request;
@@ -377,10 +377,10 @@ impl Engine {
             (Verb::PeekReserve, _) => {
                 // A reservation has to fit, also where a charge would be booked whatever is left.
                 for charge in &mut planned.plan.charges {
-                    charge.charging = Charging::Allowed;
+                    charge.terms.charging = Charging::Allowed;
                 }
             }
-            (Verb::Book, _) => planned.leave(|charge| charge.charging != Charging::Postpaid),
+            (Verb::Book, _) => planned.leave(|charge| charge.terms.charging != Charging::Postpaid),
             (Verb::Acquire, _) => match planned.in_flight.and_then(|it| rules.rule(it).slots()) {
                 Some(slots) => {
                     let (length, domain) = (slots.expiry(), self.domain_hash(requests));

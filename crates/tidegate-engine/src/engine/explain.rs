@@ -194,7 +194,7 @@ impl Engine {
                     cost: charge.cost,
                     override_index,
                     mode: charge.mode,
-                    charging: charge.charging,
+                    charging: charge.terms.charging,
                     decision: decision.unwrap_or_else(|| charge.peek_fresh(times.now)),
                 })
             }

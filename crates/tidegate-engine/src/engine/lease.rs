@@ -253,8 +253,10 @@ impl Engine {
         }
         let is_for_slots = report.body.evaluated.iter().zip(&report.body.decisions).any(
             |(evaluated, decision)| {
-                let is_slots =
-                    matches!(report.ruleset().rule(evaluated.rule).common, AnyLimit::Slots(_));
+                let is_slots = matches!(
+                    report.ruleset().rule(evaluated.rule).charge.limit,
+                    AnyLimit::Slots(_)
+                );
                 let is_enforced = evaluated.mode == Mode::Enforce;
                 is_slots && is_enforced && decision.retry_after() == Some(Wait::Unknown)
             },

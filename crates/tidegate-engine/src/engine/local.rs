@@ -18,9 +18,8 @@ use tidegate_table::table::WhenFull;
 
 use super::report::Report;
 use super::ruleset::Ruleset;
-use crate::any_limit::{
-    AnyLimit, AnyState, DecisionTime, Decisions, INLINE, LimitRequest, NO_PERIOD, Operation, decide,
-};
+use crate::any_limit::{AnyLimit, AnyState, DecisionTime, NO_PERIOD};
+use crate::decision::{Decisions, INLINE, LimitRequest, Operation, decide};
 use crate::plan::{Charge, Plan, PlanTime};
 use scaled::scaled;
 
@@ -105,7 +104,7 @@ impl LocalFallback {
                 // A reservation has to fit, and becomes a charge without one.
                 let charging = match plan.act {
                     Operation::Hold => Charging::Allowed,
-                    _ => charge.charging,
+                    _ => charge.terms.charging,
                 };
                 Some(LocalCharge { charging, ..LocalCharge::new(index, charge, share) })
             }
@@ -138,8 +137,8 @@ impl LocalFallback {
 
 impl LocalCharge {
     fn new(index: usize, charge: &Charge, share: Share) -> Self {
-        let Charge { family, hash, cost, mode, charging, limit, .. } = *charge;
-        Self { index, family, hash, cost, mode, charging, limit, share }
+        let Charge { family, hash, cost, mode, limit, terms, .. } = *charge;
+        Self { index, family, hash, cost, mode, charging: terms.charging, limit, share }
     }
 
     /// The state that it shares when there is no room for one of its own.

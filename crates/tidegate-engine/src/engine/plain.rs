@@ -5,7 +5,7 @@
 
 use tidegate_core::Timestamp;
 use tidegate_policy::Attributes;
-use tidegate_policy::policy::{Charging, Missing, Mode};
+use tidegate_policy::policy::{Missing, Mode};
 use tidegate_table::hash::KeyedHash;
 
 use super::decide::Verb;
@@ -14,8 +14,9 @@ use super::planning::{Planned, PlannedKeys};
 use super::report::{EvaluatedRule, PlainParts, Report};
 use super::ruleset::{CompiledRule, Domain, Ruleset};
 use super::{Engine, When};
-use crate::any_limit::{NO_PERIOD, Operation};
+use crate::any_limit::NO_PERIOD;
 use crate::cycle::Times;
+use crate::decision::Operation;
 use crate::plan::{Charge, ChargeList};
 use crate::request::Request;
 use crate::store::MemoryStore;
@@ -193,7 +194,7 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
     fn charge(&mut self, number: u32, charge: &mut Option<Charge>) -> Option<()> {
         let table = self.table;
         let compiled = self.rules.rules.get(number as usize).filter(|it| it.is_plain)?;
-        let CompiledRule { family, plain_key, .. } = compiled;
+        let CompiledRule { charge: Charge { family, .. }, plain_key, .. } = compiled;
         let attributes = &self.request.attributes;
         let hash = match plain_key.hash(*family, attributes, table.hash()) {
             Some(hash) => hash,
@@ -202,26 +203,14 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
                 None => return Some(()),
             },
         };
-        let is_enforced = compiled.rule.mode() == Mode::Enforce && self.rules.is_enforced(hash);
+        let is_enforced = self.rules.is_enforced(hash);
         let period = match &compiled.cycle {
             None => NO_PERIOD,
             Some(cycle) => cycle.period(self.times()),
         };
-        let charge = charge.insert(Charge {
-            limit: compiled.common,
-            hash,
-            cost: self.request.cost,
-            is_by_request: true,
-            rule: number,
-            tag: compiled.tag,
-            mode: if is_enforced { Mode::Enforce } else { Mode::Shadow },
-            // A plain rule charges no denied request.
-            charging: Charging::Allowed,
-            durability: compiled.durability,
-            sets_durability: compiled.rule.durability().is_some(),
-            family: *family,
-            period,
-        });
+        let mode = if is_enforced { compiled.charge.mode } else { Mode::Shadow };
+        let cost = self.request.cost;
+        let charge = charge.insert(Charge { mode, hash, cost, period, ..compiled.charge });
         table.fetch_line(charge);
         Some(())
     }

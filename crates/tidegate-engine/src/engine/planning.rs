@@ -14,11 +14,11 @@ use tidegate_table::hash::{KeyedHash, spread};
 
 use super::error::CheckError;
 use super::ruleset::{CompiledRule, Domain, Ruleset};
-use crate::any_limit::{AnyLimit, NO_PERIOD, Operation};
+use crate::any_limit::{AnyLimit, NO_PERIOD};
 use crate::cycle::Times;
+use crate::decision::Operation;
 use crate::edits::Ban;
-use crate::plan::KeyAttributes;
-use crate::plan::{Charge, KeyName, NameKeys, Plan};
+use crate::plan::{Charge, ChargeTerms, KeyAttributes, KeyName, NameKeys, Plan};
 use crate::request::Request;
 use crate::request_limit::RequestLimit;
 
@@ -283,43 +283,22 @@ impl<'a> Planning<'a, '_> {
         let period = compiled.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(self.times));
         let (tag, limit) = compiled.limit_of(hash, attributes, period, self.times);
         let Some(&limit) = limit else { return Ok(Charged::Unlimited) };
-        Ok(Charged::One(Charge {
-            rule: number,
-            tag,
-            mode: if is_enforced { Mode::Enforce } else { Mode::Shadow },
-            charging: rule.charging(),
-            durability: compiled.durability,
-            sets_durability: rule.durability().is_some(),
-            family: compiled.family,
-            hash,
-            cost,
-            is_by_request,
-            limit,
-            period,
-        }))
+        let mode = if is_enforced { Mode::Enforce } else { Mode::Shadow };
+        let terms = ChargeTerms { is_by_request, ..compiled.charge.terms };
+        let charge = compiled.charge;
+        Ok(Charged::One(Charge { tag, mode, terms, hash, cost, limit, period, ..charge }))
     }
 
     /// The charge of a request's own limit; `None` if the policy does not accept any.
     fn request_limit_charge(&self, limit: &RequestLimit, request: &Request<'_>) -> Option<Charge> {
         let number = self.rules.own(limit.unit)?;
         let compiled = self.rules.rule(number);
-        let key = RequestLimitKey { family: compiled.family, request };
+        let key = RequestLimitKey { family: compiled.charge.family, request };
         let hash = spread(self.hash.hash_parts(&key)).max(1);
         let is_enforced = compiled.rule.mode() == Mode::Enforce && self.rules.is_enforced(hash);
-        Some(Charge {
-            rule: number,
-            tag: compiled.tag,
-            mode: if is_enforced { Mode::Enforce } else { Mode::Shadow },
-            charging: compiled.rule.charging(),
-            durability: compiled.durability,
-            sets_durability: compiled.rule.durability().is_some(),
-            family: compiled.family,
-            hash,
-            cost: request.cost,
-            is_by_request: true,
-            limit: limit.limit,
-            period: NO_PERIOD,
-        })
+        let mode = if is_enforced { Mode::Enforce } else { Mode::Shadow };
+        let (cost, limit) = (request.cost, limit.limit);
+        Some(Charge { mode, hash, cost, limit, ..compiled.charge })
     }
 }
 
@@ -431,7 +410,7 @@ impl CompiledRule {
         hash: &KeyedHash,
     ) -> (u64, Option<usize>) {
         let missing = Cell::new(None);
-        let (family, parts) = (self.family, self.rule.key().parts());
+        let (family, parts) = (self.charge.family, self.rule.key().parts());
         let key = KeyEncoder { family, parts, attributes, missing: &missing };
         (spread(hash.hash_parts(&key)).max(1), missing.get())
     }
@@ -475,7 +454,7 @@ impl CompiledRule {
         times: Times,
         hash: &KeyedHash,
     ) -> Option<usize> {
-        let key = key_hash(self.family, self.rule.key().parts(), attributes, hash);
+        let key = key_hash(self.charge.family, self.rule.key().parts(), attributes, hash);
         let period = self.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(times));
         self.override_index(key, attributes, period, times)
     }

@@ -8,22 +8,23 @@ use std::sync::atomic::AtomicU64;
 use tidegate_core::{Period, Timestamp};
 use tidegate_policy::Attributes;
 use tidegate_policy::WindowUnit;
-use tidegate_policy::internal::{CachedCalendar, LimitKind, PATH};
+use tidegate_policy::internal::{CachedCalendar, PATH};
 use tidegate_policy::policy::{
-    Charging, Condition, Cycle, DescriptorNames, Durability, Effective, Empty, EngineSettings,
-    Grant, KeyPart, Limit, Matcher, OnError, Override, Policy, Rule, RuleBuilder,
+    Charging, Condition, Cycle, DescriptorNames, Effective, Empty, EngineSettings, Grant, KeyPart,
+    Limit, Matcher, OnError, Override, Policy, Rule, RuleBuilder,
 };
 use tidegate_table::hash::KeyedHash;
 
 use super::plain_key::PlainKey;
 use super::planning::{is_same, key_hash};
 use super::tally::{Tally, continue_counting};
-use crate::any_limit::AnyLimit;
+use crate::any_limit::{AnyLimit, NO_PERIOD, algorithm_of};
 use crate::cycle::{CycleClock, Times};
 use crate::edits::{Ban, Overlay};
 use crate::history::{
     History, KeyRef, Keys, OverrideLimit, RuleEdit, RuleHistory, RuleLimits, Version,
 };
+use crate::plan::{Charge, ChargeTerms};
 use crate::request_limit::RequestLimit;
 use crate::store::Adoption;
 
@@ -81,12 +82,9 @@ pub(crate) struct Domain {
 #[derive(Debug)]
 pub(crate) struct CompiledRule {
     pub(crate) rule: Rule,
-    /// The identity of the rule's states. A new key or algorithm changes it.
-    pub(crate) family: u64,
-    /// The number of the newest version of its limits.
-    pub(crate) tag: u32,
-    /// The limit of keys without an override.
-    pub(crate) common: AnyLimit,
+    /// A charge of it by the newest version of its limits, for a key without an override: all but what a
+    /// request brings.
+    pub(crate) charge: Charge,
     pub(crate) overrides: Vec<CompiledOverride>,
     /// Finds overrides by patterns.
     finder: ConditionFinder,
@@ -99,7 +97,6 @@ pub(crate) struct CompiledRule {
     /// Whether only its key and its common limit count: no overrides, costs, slots or exceptions.
     pub(super) is_plain: bool,
     pub(super) plain_key: PlainKey,
-    pub(crate) durability: Durability,
     /// Counts its decisions.
     pub(super) tally: Arc<Tally>,
 }
@@ -149,18 +146,20 @@ impl Ruleset {
                 domains.len() - 1
             });
             let domain = &mut domains[domain];
-            domain.rules.push(u32::try_from(rules.len()).unwrap_or(u32::MAX));
-            rules.push(compiler.compile(rule, family, store));
+            let number = u32::try_from(rules.len()).unwrap_or(u32::MAX);
+            domain.rules.push(number);
+            rules.push(compiler.compile(rule, number, family, store));
         }
         continue_counting(old, &mut rules);
         let units = WindowUnit::ALL.into_iter().filter(|_| policy.takes_request_limits());
         let own: Vec<CompiledRule> = units
-            .map(|unit| {
+            .zip(u32::try_from(rules.len()).unwrap_or(u32::MAX)..)
+            .map(|(unit, number)| {
                 let family = store.hash.hash_one(("own limit", unit));
                 let rule = request_limit_rule(unit);
                 let rule = if policy.settings().quota_mode() { rule.quota_mode() } else { rule };
                 let rule = rule.build().expect("it has no pattern");
-                compiler.compile(rule, family, store)
+                compiler.compile(rule, number, family, store)
             })
             .collect();
         // A domain without rules may still have bans.
@@ -178,7 +177,7 @@ impl Ruleset {
         let has_local = rules.iter().any(is_local);
         let bytes = rules.iter().map(CompiledRule::bytes_about).sum::<usize>();
         let is_small = bytes + overlay.bans.len() * CONDITIONS_BYTES <= SMALL_BYTES;
-        let adoption = compiler.finish(rules.iter().chain(&own).map(|rule| rule.family));
+        let adoption = compiler.finish(rules.iter().chain(&own).map(|rule| rule.charge.family));
         Self {
             version: adoption.version,
             settings: policy.settings().clone(),
@@ -223,7 +222,7 @@ impl Ruleset {
     /// The rules of a domain, by family.
     pub(crate) fn families(&self, domain: &str) -> HashSet<u64> {
         let is_of_domain = |it: &&CompiledRule| *it.rule.domain() == *domain;
-        self.rules.iter().filter(is_of_domain).map(|it| it.family).collect()
+        self.rules.iter().filter(is_of_domain).map(|it| it.charge.family).collect()
     }
 
     #[inline]
@@ -332,15 +331,15 @@ impl CompiledRule {
         times: Times,
     ) -> (u32, Option<&AnyLimit>) {
         if !self.has_stages && self.overrides.is_empty() {
-            return (self.tag, Some(&self.common));
+            return (self.charge.tag, Some(&self.charge.limit));
         }
         if self.is_waiting(period) {
             return self.limit_in_history(hash, attributes, period, times);
         }
-        let tag = self.tag + self.history.newest().stage_at(times.wall, period.index);
+        let tag = self.charge.tag + self.history.newest().stage_at(times.wall, period.index);
         match self.override_by_rank(hash, attributes, times.wall) {
             Some(found) => (tag, self.overrides[found].limit.as_ref()),
-            None => (tag, Some(&self.common)),
+            None => (tag, Some(&self.charge.limit)),
         }
     }
 
@@ -358,7 +357,7 @@ impl CompiledRule {
         period: Period,
         times: Times,
     ) -> (u32, Option<&AnyLimit>) {
-        let tag = self.tag + self.history.newest().stage_at(times.wall, period.index);
+        let tag = self.charge.tag + self.history.newest().stage_at(times.wall, period.index);
         let meets = |conditions: &[Condition]| conditions.iter().all(|it| it.holds(attributes));
         let in_force = self.history.limit_at(tag, KeyRef { hash, meets: &meets });
         (tag, Some(in_force.limit).filter(|_| !in_force.is_unlimited))
@@ -417,7 +416,13 @@ impl Compiler {
         Self { history, edit, next_tag, adoption: Adoption { version, rules: Vec::new() } }
     }
 
-    fn compile(&mut self, rule: Rule, family: u64, store: &RulesetSource<'_>) -> CompiledRule {
+    fn compile(
+        &mut self,
+        rule: Rule,
+        number: u32,
+        family: u64,
+        store: &RulesetSource<'_>,
+    ) -> CompiledRule {
         let before = self.history.rule(family).cloned();
         let cycle = cycle_of(&rule, before.as_deref().map(RuleHistory::newest), store);
         let keys_of = |given: &Override| keys_of(&rule, family, given, store.hash);
@@ -425,12 +430,12 @@ impl Compiler {
             keys: keys_of(given),
             limit: match given.grant() {
                 Grant::Unlimited => None,
-                Grant::Limit(limit) => Some(any_limit_of(limit, &rule)),
+                Grant::Limit(limit) => Some(AnyLimit::of(limit, &rule)),
             },
             until: given.until_ns().map(Timestamp::from_nanos),
         };
         let limits = RuleLimits {
-            common: any_limit_of(rule.limit(), &rule),
+            common: AnyLimit::of(rule.limit(), &rule),
             cycle: cycle.clone(),
             overrides: rule.overrides().iter().map(override_limit).collect(),
         };
@@ -445,7 +450,7 @@ impl Compiler {
             (None, Some(before)) => before,
             (None, None) => unreachable!("a new rule has a new history"),
         };
-        CompiledRule::new(rule, cycle, history, store.hash)
+        CompiledRule::new(rule, number, cycle, history, store.hash)
     }
 
     fn adopt(&mut self, history: RuleHistory) -> Arc<RuleHistory> {
@@ -474,6 +479,7 @@ impl Compiler {
 impl CompiledRule {
     fn new(
         rule: Rule,
+        number: u32,
         cycle: Option<Arc<CycleClock>>,
         history: Arc<RuleHistory>,
         hash: &KeyedHash,
@@ -499,13 +505,25 @@ impl CompiledRule {
             && !matches!(rule.limit(), Limit::Slots(_));
         Self {
             finder: ConditionFinder::new(overrides.iter().map(|it| it.rule.key())),
-            family: history.family,
-            tag: history.newest().tag,
-            common: *history.common(),
+            charge: Charge {
+                rule: number,
+                tag: history.newest().tag,
+                mode: rule.mode(),
+                terms: ChargeTerms {
+                    charging: rule.charging(),
+                    durability: rule.durability_on_disk(),
+                    sets_durability: rule.durability().is_some(),
+                    is_by_request: true,
+                },
+                family: history.family,
+                hash: 0,
+                cost: 0,
+                limit: *history.common(),
+                period: NO_PERIOD,
+            },
             overrides,
             named,
             cycle,
-            durability: rule.durability_on_disk(),
             tally: Arc::default(),
             has_stages,
             is_plain,
@@ -561,31 +579,7 @@ fn family(rule: &Rule, hash: &KeyedHash) -> u64 {
             }
         })
         .collect();
-    let algorithm: u8 = match rule.limit().kind() {
-        LimitKind::Bucket(_) => 1,
-        LimitKind::Window(_) => 2,
-        LimitKind::Sliding(_) => 3,
-        LimitKind::Cooldown(_) => 4,
-        LimitKind::Quota(_, Cycle::Calendar(_)) => 5,
-        LimitKind::Quota(_, Cycle::Round) => 6,
-        LimitKind::Slots(_) => 7,
-    };
-    hash.hash_one((rule.domain(), rule.name(), parts, algorithm))
-}
-
-/// The limit as decisions need it.
-fn any_limit_of(limit: &Limit, rule: &Rule) -> AnyLimit {
-    match limit.kind() {
-        LimitKind::Bucket(bucket) => AnyLimit::Bucket(*bucket),
-        LimitKind::Window(window) => AnyLimit::Window(*window),
-        LimitKind::Sliding(sliding) => AnyLimit::Sliding(*sliding),
-        LimitKind::Cooldown(cooldown) if rule.charging() == Charging::Refused => {
-            AnyLimit::Cooldown(cooldown.extended_by_refusals())
-        }
-        LimitKind::Cooldown(cooldown) => AnyLimit::Cooldown(*cooldown),
-        LimitKind::Quota(quota, _) => AnyLimit::Quota(*quota),
-        LimitKind::Slots(slots) => AnyLimit::Slots(slots.max()),
-    }
+    hash.hash_one((rule.domain(), rule.name(), parts, algorithm_of(rule.limit())))
 }
 
 fn cycle_of(

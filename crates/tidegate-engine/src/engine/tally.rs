@@ -10,7 +10,7 @@ use tidegate_policy::policy::{Charging, Mode, RuleId};
 use super::Engine;
 use super::report::Report;
 use super::ruleset::{CompiledRule, Ruleset};
-use crate::any_limit::Booking;
+use crate::decision::Booking;
 
 /// What a rule has decided so far, over all [counted reports](Report::count).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -204,7 +204,7 @@ impl Engine {
         times: Times,
     ) -> Option<Timestamp> {
         let newest = compiled.history.newest();
-        let (family, parts) = (compiled.family, compiled.rule.key().parts());
+        let (family, parts) = (compiled.charge.family, compiled.rule.key().parts());
         let hash = key_hash(family, parts, &request.attributes, self.shared.store.hash());
         let meets = |conditions: &[Condition]| {
             conditions.iter().all(|condition| condition.holds(&request.attributes))
@@ -265,7 +265,7 @@ impl Report {
     fn has_carried(&self) -> bool {
         let carries = |(evaluated, decision): (&EvaluatedRule, &Decision)| {
             let compiled = self.ruleset().rule(evaluated.rule);
-            let kept = compiled.common.most_kept_units();
+            let kept = compiled.charge.limit.most_kept_units();
             let may_lapse = kept.is_some_and(|kept| decision.limit() > kept);
             compiled.cycle.is_some() && (may_lapse || !compiled.overrides.is_empty())
         };
@@ -326,7 +326,8 @@ impl CompiledRule {
     /// Whether some window may keep its limit to its end.
     fn window_may_wait(&self) -> bool {
         let waits = |version: &Arc<Version>| version.effective == Effective::Next;
-        matches!(self.common, AnyLimit::Window(_)) && self.history.versions[1..].iter().any(waits)
+        matches!(self.charge.limit, AnyLimit::Window(_))
+            && self.history.versions[1..].iter().any(waits)
     }
 }
 

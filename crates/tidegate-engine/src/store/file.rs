@@ -17,8 +17,8 @@ use tidegate_table::locks::lock;
 use super::memory::{MemoryStore, Undo};
 use super::record::{Record, RoundRecord};
 use super::{Answer, Decided, Failure, Outage, StoredEdits};
-use crate::any_limit::{Decisions, Operation};
 use crate::cycle::Times;
+use crate::decision::{Decisions, Operation};
 use crate::edits::{Change, Overlay};
 use crate::plan::{Charge, Plan};
 use crate::store::block_on;
@@ -159,7 +159,7 @@ impl FileStore {
     /// How durable a plan has to be before it is acknowledged.
     #[inline]
     pub(super) fn durability(&self, plan: &Plan<'_>) -> Durability {
-        let of_charge = |charge: &Charge| charge.durability;
+        let of_charge = |charge: &Charge| charge.terms.durability;
         let most = plan.charges.iter().map(of_charge).max().unwrap_or(Durability::Memory);
         most.max(self.shared.least_durability)
     }

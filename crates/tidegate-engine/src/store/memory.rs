@@ -33,14 +33,16 @@ pub(crate) use overflow::{OverflowCell, SharingKey};
 pub(crate) use state_image::{NoSlotForState, StateImage};
 
 use super::{Adoption, Decided, Failure, ForgetScope, HoldId, NewHold, Settled};
-use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
+use crate::any_limit::AnyLimit;
 use crate::cycle::Times;
+use crate::decision::{Decisions, INLINE, Operation};
 use crate::history::{History, StoredState};
 use crate::plan::{Charge, Plan, PlanTime};
 use crate::store::settlement::{SettleCall, Settlement};
 use crate::transition::HoldItem;
 use hold_tables::BodyMismatch;
 use overflow::Overflow;
+pub(crate) use slot::Width;
 use slot::{AnyLocked, SlotLine};
 
 #[cfg(feature = "durable")]
@@ -89,25 +91,6 @@ enum Fallback {
     /// It needs holds or overflow counters.
     NeedsHoldTables,
     Superseded,
-}
-
-/// Which table a state is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Width {
-    Narrow,
-    Wide,
-    None,
-}
-
-impl Width {
-    #[inline(always)]
-    fn of(limit: &AnyLimit) -> Self {
-        match limit {
-            AnyLimit::Bucket(_) | AnyLimit::Window(_) | AnyLimit::Cooldown(_) => Self::Narrow,
-            AnyLimit::Sliding(_) | AnyLimit::Quota(_) => Self::Wide,
-            AnyLimit::Slots(_) => Self::None,
-        }
-    }
 }
 
 type Several<T> = SmallVec<[T; INLINE]>;

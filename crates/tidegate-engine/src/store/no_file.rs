@@ -4,8 +4,8 @@ use tidegate_core::Timestamp;
 use tidegate_policy::policy::Durability;
 
 use super::{Answer, Decided, Failure, MemoryStore, Outage, StoredEdits};
-use crate::any_limit::Decisions;
 use crate::cycle::Times;
+use crate::decision::Decisions;
 use crate::edits::{Change, Overlay};
 use crate::plan::Plan;
 

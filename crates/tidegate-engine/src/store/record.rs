@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{BucketState, CooldownState, Decision, QuotaState, Timestamp, WindowState};
+use tidegate_core::{Decision, Timestamp};
 use tidegate_policy::policy::{Charging, Durability, RuleId};
-use tidegate_table::table::WIDE_WORDS;
-use tidegate_table::table::keyed::{pack_sliding, unpack_sliding};
 
 use crate::any_limit::{AnyLimit, AnyState};
 use crate::edits::{Change, Changed};
@@ -286,71 +284,14 @@ pub(in crate::store) fn read_any_limit(from: &mut ByteReader<'_>) -> Result<AnyL
 }
 
 pub(in crate::store) fn write_state(out: &mut ByteWriter, state: &AnyState) {
-    match state {
-        AnyState::Bucket(BucketState { full_at_ticks, held }) => {
-            out.byte(1);
-            #[allow(clippy::cast_possible_truncation, reason = "each half is kept")]
-            let words = [*full_at_ticks as u64, (*full_at_ticks >> 64) as u64, *held];
-            words.into_iter().for_each(|word| out.number(word));
-        }
-        AnyState::Window(WindowState { ends_ns, used, held }) => {
-            out.byte(2);
-            [*ends_ns, *used, *held].into_iter().for_each(|word| out.number(word));
-        }
-        AnyState::Sliding(state) => {
-            out.byte(3);
-            pack_sliding(state).into_iter().for_each(|word| out.number(word));
-            out.number(state.held);
-        }
-        AnyState::Cooldown(state) => {
-            out.byte(4);
-            out.number(state.since_ns_plus_1);
-        }
-        AnyState::Quota(QuotaState { period, used, carried, held, held_from, debt }) => {
-            out.byte(5);
-            let words = [*period, *used, *carried, *held, *held_from, *debt];
-            words.into_iter().for_each(|word| out.number(word));
-        }
-        AnyState::Slots { held } => {
-            out.byte(6);
-            out.number(*held);
-        }
-    }
+    let (algorithm, words) = state.to_words();
+    out.byte(algorithm);
+    words.into_iter().for_each(|word| out.number(word));
 }
 
 pub(in crate::store) fn read_state(from: &mut ByteReader<'_>) -> Result<AnyState, Malformed> {
-    Ok(match from.byte()? {
-        1 => {
-            let [low, high] = [from.number()?, from.number()?];
-            let full_at_ticks = u128::from(low) | (u128::from(high) << 64);
-            AnyState::Bucket(BucketState { full_at_ticks, held: from.number()? })
-        }
-        2 => AnyState::Window(WindowState {
-            ends_ns: from.number()?,
-            used: from.number()?,
-            held: from.number()?,
-        }),
-        3 => {
-            let mut words = [0; WIDE_WORDS];
-            for word in &mut words {
-                *word = from.number()?;
-            }
-            let mut state = unpack_sliding(words);
-            state.held = from.number()?;
-            AnyState::Sliding(state)
-        }
-        4 => AnyState::Cooldown(CooldownState { since_ns_plus_1: from.number()? }),
-        5 => AnyState::Quota(QuotaState {
-            period: from.number()?,
-            used: from.number()?,
-            carried: from.number()?,
-            held: from.number()?,
-            held_from: from.number()?,
-            debt: from.number()?,
-        }),
-        6 => AnyState::Slots { held: from.number()? },
-        _ => return Err(Malformed),
-    })
+    let algorithm = from.byte()?;
+    AnyState::from_words(algorithm, || from.number())?.ok_or(Malformed)
 }
 
 pub(in crate::store) fn write_pair(out: &mut ByteWriter, pair: [u64; 2]) {

@@ -9,7 +9,8 @@ use tidegate_policy::policy::Charging;
 
 use super::memory::{ActionKind, EndKind, Hold, HoldEnd, JournalTransfer, REMEMBERED_FOR};
 use super::{Failure, FreedQueues, HoldId, Settled};
-use crate::any_limit::{AnyLimit, AnyState, INLINE};
+use crate::any_limit::{AnyLimit, AnyState};
+use crate::decision::INLINE;
 use crate::history::{History, RuleHistory, StoredState};
 use crate::plan::{IdempotencyKey, PlanTime};
 use crate::transition::{HoldItem, View, update};
@@ -290,6 +291,6 @@ impl History {
     /// Whether an item counts units, unlike cooldowns and slots.
     pub(crate) fn counts_units(&self, item: &HoldItem) -> bool {
         let limit = self.rule_of(item.tag).map(|rule| rule.common());
-        !matches!(limit, None | Some(AnyLimit::Cooldown(_) | AnyLimit::Slots(_)))
+        limit.is_some_and(AnyLimit::counts_units)
     }
 }

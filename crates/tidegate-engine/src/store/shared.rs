@@ -27,8 +27,8 @@ use super::{
     Answer, Decided, DecidedElsewhere, Failure, ForgetScope, HoldId, Outage, Plan, SettleCall,
     Settled,
 };
-use crate::any_limit::Decisions;
 use crate::cycle::Times;
+use crate::decision::Decisions;
 use crate::history::History;
 use crate::hold_id::Owner;
 use crate::plan::PlanTime;

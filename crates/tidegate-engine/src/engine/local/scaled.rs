@@ -10,8 +10,7 @@ use crate::any_limit::AnyLimit;
 /// The share of a limit that counts units: its maximum or burst is rounded down, to at least 1, and a
 /// rate keeps its exact value, over a longer period.
 ///
-/// Cooldowns, quotas and slots have no shares; they are returned as they are, and no policy gives
-/// them one.
+/// Other limits have no shares; they are returned as they are, and no policy gives them one.
 pub(super) fn scaled(limit: &AnyLimit, share: Share) -> AnyLimit {
     match limit {
         AnyLimit::Bucket(bucket) => AnyLimit::Bucket(scaled_bucket(bucket, share)),
@@ -24,7 +23,7 @@ pub(super) fn scaled(limit: &AnyLimit, share: Share) -> AnyLimit {
             let smaller = Sliding::new(share.of(sliding.max()), sliding.per(), sliding.parts());
             AnyLimit::Sliding(smaller.unwrap_or(*sliding))
         }
-        AnyLimit::Cooldown(_) | AnyLimit::Quota(_) | AnyLimit::Slots(_) => *limit,
+        _ => *limit,
     }
 }
 

@@ -4,7 +4,7 @@ use tidegate_policy::policy::Policy;
 
 use super::PlainRequest;
 use crate::Engine;
-use crate::any_limit::Decisions;
+use crate::decision::Decisions;
 use crate::engine::domain::DomainName;
 use crate::plan::ChargeList;
 use crate::request::Request;

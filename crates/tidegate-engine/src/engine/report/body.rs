@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_core::{Decision, Timestamp, Wait};
 
 use super::{EarlyDenialReport, EvaluatedRule};
-use crate::any_limit::{Decisions, INLINE};
+use crate::decision::{Decisions, INLINE};
 use crate::engine::current_rules::{CurrentRules, GuardedRules};
 use crate::engine::local::LocalFallback;
 use crate::engine::planning::RuleHit;

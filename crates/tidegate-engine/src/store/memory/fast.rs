@@ -18,9 +18,11 @@ use tidegate_table::table::{
     is_unchanged, read_header,
 };
 
-use super::slot::{AnyLocked, SlotLine, unpack_wide};
 use super::{MemoryStore, Width};
-use crate::any_limit::{AnyLimit, AnyState, DecisionTime, Decisions};
+
+use super::slot::{AnyLocked, SlotLine, unpack_wide};
+use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
+use crate::decision::Decisions;
 use crate::plan::{Charge, ChargeList};
 
 /// What a limit decides on a charge, if its state is plain.
@@ -399,7 +401,7 @@ fn evaluate_narrow_in<'a, const IS_NEW: bool>(
         AnyLimit::Cooldown(limit) => {
             evaluate::<_, IS_NEW>(line, limit, charge, now, decisions, seen)
         }
-        AnyLimit::Sliding(_) | AnyLimit::Quota(_) | AnyLimit::Slots(_) => Fit::NotPlain,
+        _ => Fit::NotPlain,
     }
 }
 

@@ -11,7 +11,7 @@ use tidegate_core::{Decision, Timestamp};
 use tidegate_policy::StoreBounds;
 
 use super::overflow::Overflow;
-use crate::any_limit::INLINE;
+use crate::decision::INLINE;
 use crate::mixing::Mixing;
 use crate::plan::IdempotencyKey;
 use crate::store::{Failure, HoldBound, HoldId, NewHold};

@@ -17,7 +17,7 @@ use tidegate_policy::policy::Durability;
 
 use super::hold_tables::HoldTables;
 use super::{MemoryStore, Width};
-use crate::any_limit::INLINE;
+use crate::decision::INLINE;
 use crate::history::RuleHistory;
 use crate::plan::{Charge, KeyName};
 use crate::store::HoldId;
@@ -171,6 +171,6 @@ impl MemoryStore {
 
     /// How durable a charge has to be before it is acknowledged.
     pub(crate) fn durability(&self, charge: &Charge) -> Durability {
-        self.durable(charge.durability)
+        self.durable(charge.terms.durability)
     }
 }

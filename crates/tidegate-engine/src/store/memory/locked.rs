@@ -15,8 +15,9 @@ use super::slot::{AnyLine, AnyLocked, SlotLine};
 use super::{
     Charge, Decisions, Failure, Fallback, MemoryStore, Operation, Plan, Several, SlotTable, Width,
 };
-use crate::any_limit::{AnyLimit, AnyState, Booking};
+use crate::any_limit::AnyState;
 use crate::cycle::Times;
+use crate::decision::Booking;
 use crate::history::{History, KeyRef, StoredState};
 use crate::transition::{self, EndingHold, KeyState, Outcome, View};
 
@@ -189,7 +190,7 @@ impl MemoryStore {
             Operation::Hold => JournalTransfer::Held,
             Operation::Look | Operation::Measure | Operation::Enrol => return,
         };
-        if !matches!(charge.limit, AnyLimit::Cooldown(_) | AnyLimit::Slots(_)) {
+        if charge.limit.counts_units() {
             let booking = JournalBooking { hash: charge.hash, entry: transfer, units };
             entry.book(self.durability(charge), booking);
         }

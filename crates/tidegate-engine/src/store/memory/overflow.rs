@@ -427,23 +427,6 @@ impl OverflowCell {
     }
 }
 
-impl AnyLimit {
-    /// Whether a charge counts for longer under this limit than under another one.
-    fn is_slower_than(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Bucket(it), Self::Bucket(other)) => {
-                let (it, other) = (it.rate(), other.rate());
-                let per = |count: u64, ns: u128| u128::from(count).saturating_mul(ns);
-                per(it.count(), other.period().as_nanos())
-                    < per(other.count(), it.period().as_nanos())
-            }
-            (Self::Sliding(it), Self::Sliding(other)) => it.per() > other.per(),
-            (Self::Cooldown(it), Self::Cooldown(other)) => it.gap() > other.gap(),
-            _ => false,
-        }
-    }
-}
-
 /// Joins two classes of a rule that has more in a bucket than its share, and returns the index of the
 /// cell that is free then. Only states that count alike can be joined without a key.
 fn join_classes(

@@ -4,8 +4,27 @@ use tidegate_core::{CooldownState, Period, QuotaState, Timestamp, WindowState};
 use tidegate_table::table::keyed::{pack_bucket, pack_sliding, unpack_bucket, unpack_sliding};
 use tidegate_table::table::{Line, Locked, Narrow, SlotTable, Tagged, TaggedLine, Wide, WideLine};
 
-use super::{MemoryStore, Width};
+use super::MemoryStore;
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
+
+/// Which table a state is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Width {
+    Narrow,
+    Wide,
+    None,
+}
+
+impl Width {
+    #[inline(always)]
+    pub(super) fn of(limit: &AnyLimit) -> Self {
+        match limit {
+            AnyLimit::Bucket(_) | AnyLimit::Window(_) | AnyLimit::Cooldown(_) => Self::Narrow,
+            AnyLimit::Sliding(_) | AnyLimit::Quota(_) => Self::Wide,
+            AnyLimit::Slots(_) => Self::None,
+        }
+    }
+}
 
 /// A line whose slots hold states of several limits.
 ///

@@ -138,9 +138,10 @@ impl MemoryStore {
                 let units = tables.held(item.hash).saturating_add(item.units);
                 let limit = read(&self.history).rule_of(item.tag).map(|rule| *rule.common());
                 let is_held = match limit {
-                    // A cooldown holds nothing.
-                    Some(AnyLimit::Cooldown(_)) | None => false,
                     Some(AnyLimit::Slots(_)) => true,
+                    // A cooldown holds nothing.
+                    Some(limit) if !limit.counts_units() => false,
+                    None => false,
                     // The hold of a period that has closed is not among the held units.
                     Some(limit) => self
                         .with_slot(&limit, item.hash, |line, slot| {

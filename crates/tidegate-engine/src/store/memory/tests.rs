@@ -10,7 +10,7 @@ use tidegate_table::table::{Narrow, Tagged};
 use super::edits::MOST_SUPERSEDED;
 use super::*;
 use crate::any_limit::NO_PERIOD;
-use crate::plan::IdempotencyKey;
+use crate::plan::{ChargeTerms, IdempotencyKey};
 use crate::{Engine, Request};
 
 /// The most bytes per key that a growing table takes, from a number of keys on.
@@ -50,13 +50,15 @@ fn plan_of(version: u64, limits: &[AnyLimit]) -> Plan<'static> {
         rule: 0,
         tag: 1,
         mode: Mode::Enforce,
-        charging: Charging::Allowed,
-        durability: Durability::Memory,
-        sets_durability: false,
+        terms: ChargeTerms {
+            charging: Charging::Allowed,
+            durability: Durability::Memory,
+            sets_durability: false,
+            is_by_request: true,
+        },
         family: hash,
         hash,
         cost: 1,
-        is_by_request: true,
         limit: *limit,
         period: NO_PERIOD,
     };

@@ -14,7 +14,8 @@ use tidegate_table::table::WhenFull;
 use super::records::{Kind, RecordKey, Write};
 use super::state::StateRecord;
 use super::view::{RecordView, Stop, corrupt};
-use crate::any_limit::{AnyLimit, AnyState, INLINE, Operation};
+use crate::any_limit::{AnyLimit, AnyState};
+use crate::decision::{INLINE, Operation};
 use crate::history::{KeyRef, StoredState};
 use crate::plan::{Charge, Plan};
 use crate::store::Outage;
@@ -176,7 +177,7 @@ impl RecordView<'_> {
                 Spot::NoRoom
             }
             // A durable state cannot be shared.
-            (WhenFull::Share, _) if charge.durability > Durability::Memory => Spot::NoRoom,
+            (WhenFull::Share, _) if charge.terms.durability > Durability::Memory => Spot::NoRoom,
             // Not all engines know of the cells yet.
             (WhenFull::Share, _) if self.control.cells.is_none() => Spot::New,
             (WhenFull::Share, _) => Spot::Shared,

@@ -12,8 +12,9 @@ use super::queue::attend;
 use super::records::{Changes, DurabilityNeed, Records, Write};
 use super::state::{HeldEntry, StateRecord};
 use super::view::{OtherBody, RecordView, Seen, Stop, control_of};
-use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
+use crate::any_limit::AnyLimit;
 use crate::cycle::Times;
+use crate::decision::{Decisions, INLINE, Operation};
 use crate::plan::{Charge, IdempotencyKey, Plan, PlanTime};
 use crate::store::memory::{CachedResponse, CachedResult, Hold};
 use crate::store::{Decided, DecidedElsewhere, Failure, HoldBound, HoldId, NewHold, TicketOutcome};
@@ -282,8 +283,8 @@ pub(super) fn forget(
 
 /// How durable a charge has to be.
 fn need_of(charge: &Charge) -> DurabilityNeed {
-    let wanted = charge.durability;
-    let required = if charge.sets_durability { wanted } else { Durability::Memory };
+    let wanted = charge.terms.durability;
+    let required = if charge.terms.sets_durability { wanted } else { Durability::Memory };
     DurabilityNeed { wanted, required }
 }
 

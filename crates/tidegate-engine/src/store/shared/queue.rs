@@ -6,7 +6,8 @@ use tidegate_policy::policy::Mode;
 use super::records::Changes;
 use super::state::StateRecord;
 use super::view::{RecordView, Stop};
-use crate::any_limit::{AnyLimit, Decisions, Operation};
+use crate::any_limit::AnyLimit;
+use crate::decision::{Decisions, Operation};
 use crate::plan::{Charge, Plan};
 use crate::store::{Outage, TicketOutcome};
 
