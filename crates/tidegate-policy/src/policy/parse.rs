@@ -18,10 +18,9 @@ use reader::TableReader;
 use shape::{Shape, ShapeError};
 
 pub(super) mod diagnostic_sink;
-mod limits;
 mod metadata;
 pub mod overlay;
-mod reader;
+pub(super) mod reader;
 mod rule;
 mod server;
 mod settings;
@@ -151,7 +150,7 @@ fn parse_text(
 /// Where each domain is first named.
 fn domains(
     rules: &[Rule],
-    spans: &[TableSpan<'_, '_>],
+    spans: &[TableSpan<'_>],
     source: &Source<'_>,
 ) -> HashMap<Box<str>, Diagnostic> {
     let mut domains = HashMap::new();
@@ -202,13 +201,13 @@ fn syntax(error: &toml::de::Error, text: &str) -> RawDiagnostic {
 }
 
 /// A rule, or another table of a list, and its span in the file.
-struct TableSpan<'t, 'i> {
-    table: &'t DeTable<'i>,
+struct TableSpan<'t> {
+    table: &'t DeTable<'t>,
     span: Range<usize>,
 }
 
 /// The tables of a field that is a list of them.
-fn tables<'t, 'i>(file: &mut TableReader<'_, 't, 'i>, name: &str) -> Vec<TableSpan<'t, 'i>> {
+fn tables<'t>(file: &mut TableReader<'_, 't>, name: &str) -> Vec<TableSpan<'t>> {
     let Some(value) = file.value(name) else { return Vec::new() };
     let hint = || Some(format!("write `[[{name}]]`"));
     let DeValue::Array(list) = value.get_ref() else {
@@ -231,7 +230,7 @@ fn tables<'t, 'i>(file: &mut TableReader<'_, 't, 'i>, name: &str) -> Vec<TableSp
 }
 
 /// A finding about rules, with the span of the field that it is about.
-fn located(finding: Finding, spans: &[TableSpan<'_, '_>]) -> RawDiagnostic {
+fn located(finding: Finding, spans: &[TableSpan<'_>]) -> RawDiagnostic {
     let span = |rule: Option<usize>, field: &str, element: Option<usize>| {
         let Some(it) = rule.and_then(|rule| spans.get(rule)) else { return 0..0 };
         let Some(value) = it.table.get(field) else { return it.span.clone() };

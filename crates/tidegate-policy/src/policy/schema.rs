@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::fields::{self, Field, MOST, Presence, Section, ValueKind};
+use super::limit::ALGORITHMS;
 
 /// The schema of the policy file: JSON Schema, draft 2020-12.
 ///
@@ -32,8 +33,8 @@ fn members(section: &Section) -> Vec<(String, Json)> {
         members.push(("required".into(), Json::List(required)));
     }
     if std::ptr::eq(section, &raw const fields::RULE) {
-        let one = |name: &&str| object([("required", Json::List(vec![text(name)]))]);
-        let any = fields::ALGORITHMS.iter().map(one).collect();
+        let one = |name| object([("required", Json::List(vec![text(name)]))]);
+        let any = ALGORITHMS.iter().map(|it| one(it.field.name)).collect();
         members.push(("oneOf".into(), Json::List(any)));
     }
     members

@@ -1,5 +1,6 @@
 //! Policies as text, which parses as the same policy again.
 
+use super::limit::written;
 use super::{
     Charging, Durability, Effective, Empty, Grant, Missing, Mode, OnError, Override, Policy, Rule,
     ServerSettings,
@@ -7,7 +8,6 @@ use super::{
 use values::TableWriter;
 use values::{conditions, text, time};
 
-pub mod limits;
 mod settings;
 pub mod values;
 
@@ -67,7 +67,7 @@ impl Rule {
         lines.add_unless(self.key.parts.is_empty(), "key", || {
             values::list(values::key_parts(&self.key).iter().map(|part| text(part)))
         });
-        let (algorithm, limit) = limits::in_full(&self.limit, self.charging);
+        let (algorithm, limit) = written::in_full(&self.limit, self.charging);
         lines.add(algorithm, limit);
         lines.add_some("cost", self.cost.as_ref().map(values::costs));
         lines.add_some("deny", self.deny.as_deref().map(text));
@@ -133,7 +133,7 @@ pub fn override_table(rule: &Rule, given: &Override) -> String {
     let mut entries = vec![("key", conditions(&given.key))];
     match &given.grant {
         Grant::Unlimited => entries.push(("unlimited", "true".into())),
-        Grant::Limit(limit) => entries.extend(limits::over(rule, limit)),
+        Grant::Limit(limit) => entries.extend(written::over(rule, limit)),
     }
     entries.extend(given.until_ns.map(|until_ns| ("until", time(until_ns))));
     values::table(entries)

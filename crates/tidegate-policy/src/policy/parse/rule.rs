@@ -1,15 +1,12 @@
 //! One `[[rule]]`.
 
-use std::time::Duration;
-
-use tidegate_core::Cooldown;
 use toml::de::{DeTable, DeValue};
 
-use super::limits::{LimitDraft, report_invalid};
 use super::metadata;
-use super::reader::{SpannedValue, TableReader, whole};
+use super::reader::{BaseTable, SpannedValue, TableReader, whole};
 use crate::policy::diagnostic::Origin;
-use crate::policy::fields::{ALGORITHMS, MOST, OVERRIDE, overridable};
+use crate::policy::fields::{MOST, OVERRIDE};
+use crate::policy::limit::Algorithm;
 use crate::policy::text::{TextError, quoted};
 use crate::policy::{
     Charging, Condition, CostTable, Durability, Effective, Empty, Grant, Key, Limit, Missing, Mode,
@@ -18,12 +15,15 @@ use crate::policy::{
 
 /// The rule in a table. Where something is wrong it has been reported, and the rule only serves to
 /// find more errors.
-pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Rule {
+pub(super) fn read(table: &mut TableReader<'_, '_>) -> Rule {
     let charging = read_charging(table);
-    let draft = read_algorithm(table, charging);
-    let limit = draft.as_ref().and_then(|(algorithm, draft)| build(table, algorithm, draft));
-    let has_limit = limit.is_some();
-    let mut rule = Rule::new(table.text("name").unwrap_or_default(), limit.unwrap_or_else(nothing));
+    let algorithm = read_algorithm(table);
+    let limit = algorithm.and_then(|it| it.read_in(table, charging));
+    let name = table.text("name").unwrap_or_default();
+    let mut rule = match &limit {
+        Some(Ok(limit)) => Rule::new(name, limit.clone()),
+        _ => Rule::new(name, Limit::placeholder()),
+    };
     if let Some(domain) = table.text("domain") {
         rule.id.domain = domain.into();
     }
@@ -34,8 +34,8 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Rule {
     rule.cost = read_cost(table);
     rule.deny = table.text("deny").map(Into::into);
     rule.group = table.text("group").map(Into::into);
-    if let Some((algorithm, draft)) = &draft {
-        rule.overrides = read_overrides(table, algorithm, draft);
+    if let (Some(algorithm), Some(_)) = (algorithm, &limit) {
+        rule.overrides = read_overrides(table, algorithm, charging);
     }
     if let Some(reserve_for) = table.duration("reserve_for") {
         rule.reserve_for = reserve_for;
@@ -48,11 +48,11 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Rule {
     rule.metadata = metadata::read(table);
     read_choices(table, &mut rule);
     // Whether it fits the limit is unknown without one.
-    rule.on_error = rule.on_error.filter(|_| has_limit);
+    rule.on_error = rule.on_error.filter(|_| matches!(limit, Some(Ok(_))));
     rule
 }
 
-fn read_charging(table: &mut TableReader<'_, '_, '_>) -> Charging {
+fn read_charging(table: &mut TableReader<'_, '_>) -> Charging {
     let is_postpaid = table.boolean("postpaid").unwrap_or(false);
     match (table.boolean("charge_refused").unwrap_or(false), is_postpaid) {
         (false, false) => Charging::Allowed,
@@ -68,7 +68,7 @@ fn read_charging(table: &mut TableReader<'_, '_, '_>) -> Charging {
     }
 }
 
-fn read_choices(table: &mut TableReader<'_, '_, '_>, rule: &mut Rule) {
+fn read_choices(table: &mut TableReader<'_, '_>, rule: &mut Rule) {
     if table.choice("mode") == Some("shadow") {
         rule.mode = Mode::Shadow;
     }
@@ -92,7 +92,7 @@ fn read_choices(table: &mut TableReader<'_, '_, '_>, rule: &mut Rule) {
     };
 }
 
-fn read_on_error(table: &mut TableReader<'_, '_, '_>) -> Option<OnError> {
+fn read_on_error(table: &mut TableReader<'_, '_>) -> Option<OnError> {
     match table.value("on_error")?.get_ref() {
         DeValue::Table(_) => read_share(&mut table.table("on_error")?, "local").map(OnError::Local),
         DeValue::String(_) => match table.choice("on_error")? {
@@ -107,7 +107,7 @@ fn read_on_error(table: &mut TableReader<'_, '_, '_>) -> Option<OnError> {
 }
 
 /// A share of the limit.
-fn read_share(table: &mut TableReader<'_, '_, '_>, name: &str) -> Option<Share> {
+fn read_share(table: &mut TableReader<'_, '_>, name: &str) -> Option<Share> {
     let value = table.value(name)?;
     let text = match value.get_ref() {
         DeValue::Float(float) => float.as_str(),
@@ -117,24 +117,18 @@ fn read_share(table: &mut TableReader<'_, '_, '_>, name: &str) -> Option<Share> 
     table.or_report(name, Share::parse(text))
 }
 
-/// The one algorithm of the rule and its numbers.
-fn read_algorithm(
-    table: &mut TableReader<'_, '_, '_>,
-    charging: Charging,
-) -> Option<(&'static str, LimitDraft)> {
-    let given: Vec<_> =
-        ALGORITHMS.iter().copied().filter(|name| table.value(name).is_some()).collect();
-    match given[..] {
-        [algorithm] => {
-            LimitDraft::of_rule(table, algorithm, charging).map(|draft| (algorithm, draft))
-        }
+/// The one algorithm of the rule.
+fn read_algorithm(table: &mut TableReader<'_, '_>) -> Option<&'static Algorithm> {
+    match Algorithm::all_in(table)[..] {
+        [algorithm] => Some(algorithm),
         [] => {
             let problem = table.report.error(table.span(), "the rule has no limit");
-            problem.hint = Some(format!("give it one of `{}`", ALGORITHMS.join("`, `")));
+            problem.hint = Some(format!("give it one of `{}`", Algorithm::names()));
             problem.origin = Origin::Absence;
             None
         }
         [first, second, ..] => {
+            let (first, second) = (first.field.name, second.field.name);
             let message = format!("the rule has two limits, `{first}` and `{second}`");
             let problem = table.report.error(table.span_of(second), message);
             problem.hint =
@@ -144,32 +138,7 @@ fn read_algorithm(
     }
 }
 
-pub(super) fn build(
-    table: &mut TableReader<'_, '_, '_>,
-    algorithm: &'static str,
-    draft: &LimitDraft,
-) -> Option<Limit> {
-    match draft.build()? {
-        Ok(limit) => Some(limit),
-        Err(error) if algorithm == "cooldown" => {
-            report_invalid(table, error);
-            None
-        }
-        Err(error) => {
-            // Its fields have been read, so this reports nothing twice.
-            report_invalid(&mut table.table(algorithm)?, error);
-            None
-        }
-    }
-}
-
-/// A placeholder for a limit that could not be read, in a policy that will not be used.
-fn nothing() -> Limit {
-    let gap = Duration::from_secs(1);
-    Limit::Cooldown(Cooldown::new(gap).unwrap_or_else(|_| unreachable!("a second is a valid gap")))
-}
-
-fn read_key(table: &mut TableReader<'_, '_, '_>) -> Key {
+fn read_key(table: &mut TableReader<'_, '_>) -> Key {
     let mut key = Key::default();
     if let Some(value) = table.value("key")
         && let DeValue::String(text) = value.get_ref()
@@ -195,10 +164,10 @@ pub(super) enum EmptyPatterns {
 }
 
 /// Attributes and their patterns, in the order in which they are written.
-pub(super) fn read_conditions<'t, 'i>(
-    table: &mut TableReader<'_, 't, 'i>,
+pub(super) fn read_conditions<'t>(
+    table: &mut TableReader<'_, 't>,
     name: &str,
-    value: &'t SpannedValue<'i>,
+    value: &'t SpannedValue<'t>,
     nothing: EmptyPatterns,
 ) -> Vec<Condition> {
     let DeValue::Table(attributes) = value.get_ref() else {
@@ -224,9 +193,9 @@ pub(super) fn read_conditions<'t, 'i>(
     conditions
 }
 
-fn read_pattern<'t, 'i>(
-    table: &mut TableReader<'_, 't, 'i>,
-    value: &'t SpannedValue<'i>,
+fn read_pattern<'t>(
+    table: &mut TableReader<'_, 't>,
+    value: &'t SpannedValue<'t>,
 ) -> Option<Pattern> {
     match value.get_ref() {
         DeValue::String(text) => table.or_report_at(value.span(), Pattern::read(text)),
@@ -238,7 +207,7 @@ fn read_pattern<'t, 'i>(
     }
 }
 
-fn read_cost(table: &mut TableReader<'_, '_, '_>) -> Option<CostTable> {
+fn read_cost(table: &mut TableReader<'_, '_>) -> Option<CostTable> {
     let value = table.value("cost")?;
     let rows = match value.get_ref() {
         DeValue::Integer(_) => return table.integer("cost").map(CostTable::fixed),
@@ -269,19 +238,21 @@ fn read_cost(table: &mut TableReader<'_, '_, '_>) -> Option<CostTable> {
 }
 
 /// The entries of a table in the order in which they are written.
-fn in_file_order<'t, 'i>(
-    table: &'t DeTable<'i>,
-) -> Vec<(&'t toml::Spanned<toml::de::DeString<'i>>, &'t SpannedValue<'i>)> {
+fn in_file_order<'t>(
+    table: &'t DeTable<'t>,
+) -> Vec<(&'t toml::Spanned<toml::de::DeString<'t>>, &'t SpannedValue<'t>)> {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     entries
 }
 
 fn read_overrides(
-    table: &mut TableReader<'_, '_, '_>,
-    algorithm: &'static str,
-    draft: &LimitDraft,
+    table: &mut TableReader<'_, '_>,
+    algorithm: &Algorithm,
+    charging: Charging,
 ) -> Vec<Override> {
+    // They have been read before, so this reports nothing twice.
+    let Some(own) = algorithm.numbers_in(table).map(|it| it.as_base()) else { return Vec::new() };
     let list = table.list("override").unwrap_or_default();
     let mut overrides = Vec::new();
     for value in list {
@@ -291,7 +262,7 @@ fn read_overrides(
             continue;
         };
         let mut reader = TableReader::new(table.report, inner, value.span(), &OVERRIDE);
-        let grant = read_grant(&mut reader, algorithm, draft);
+        let grant = read_grant(&mut reader, algorithm, own, charging);
         let key = read_override_key(&mut reader);
         let until_ns = read_until(&mut reader);
         overrides.push(Override {
@@ -305,24 +276,26 @@ fn read_overrides(
 }
 
 /// The keys that an override is for.
-pub(super) fn read_override_key(table: &mut TableReader<'_, '_, '_>) -> Vec<Condition> {
+pub(super) fn read_override_key(table: &mut TableReader<'_, '_>) -> Vec<Condition> {
     let key = table.value("key");
     key.map(|key| read_conditions(table, "key", key, EmptyPatterns::Refused)).unwrap_or_default()
 }
 
-fn read_grant(
-    table: &mut TableReader<'_, '_, '_>,
-    algorithm: &'static str,
-    draft: &LimitDraft,
+/// The limit is the rule's with the numbers of the override in place of its own.
+fn read_grant<'t>(
+    table: &mut TableReader<'_, 't>,
+    algorithm: &Algorithm,
+    rule: BaseTable<'t>,
+    charging: Charging,
 ) -> Option<Grant> {
     let errors_before = table.report.errors();
-    let own = overridable(algorithm);
+    let (name_of_rule, own) = (algorithm.field.name, algorithm.overridable);
     let mut has_numbers = false;
     for name in table.keys() {
         if own.contains(&name) {
             has_numbers = true;
         } else if !["key", "unlimited", "until"].contains(&name) && OVERRIDE.field(name).is_some() {
-            let message = format!("an override of `{algorithm}` cannot set `{name}`");
+            let message = format!("an override of `{name_of_rule}` cannot set `{name}`");
             let span = table.span_of(name);
             table.report.error(span, message).hint =
                 Some(format!("it can set `{}`", own.join("`, `")));
@@ -347,22 +320,12 @@ fn read_grant(
     if is_unlimited == Some(true) {
         return Some(Grant::Unlimited);
     }
-    let mut numbers = draft.clone();
-    numbers.read(table);
-    if table.report.errors() > errors_before {
-        return None;
-    }
-    match numbers.build()? {
-        Ok(limit) => Some(Grant::Limit(limit)),
-        Err(error) => {
-            report_invalid(table, error);
-            None
-        }
-    }
+    let limit = algorithm.read(&mut table.over(rule), charging, errors_before)?;
+    limit.ok().map(Grant::Limit)
 }
 
 /// A time in nanoseconds since 1970.
-pub(super) fn read_until(table: &mut TableReader<'_, '_, '_>) -> Option<u64> {
+pub(super) fn read_until(table: &mut TableReader<'_, '_>) -> Option<u64> {
     let value = table.value("until")?;
     let text = match value.get_ref() {
         DeValue::Datetime(time) => time.to_string(),

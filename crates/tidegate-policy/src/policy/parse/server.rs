@@ -6,7 +6,7 @@ use crate::policy::pattern::read_network;
 use crate::policy::server::{Listen, Secret, ServerSettings, StoreAddress};
 use crate::policy::text::{TextError, quoted};
 
-pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerSettings {
+pub(super) fn read(table: &mut TableReader<'_, '_>) -> ServerSettings {
     let mut server = ServerSettings {
         http: table.parsed("http", read_address),
         grpc: table.parsed("grpc", read_address),
@@ -57,13 +57,13 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerSettings {
     server
 }
 
-fn read_names(table: &mut TableReader<'_, '_, '_>, field: &'static str) -> Vec<Box<str>> {
+fn read_names(table: &mut TableReader<'_, '_>, field: &'static str) -> Vec<Box<str>> {
     let names = table.list(field).unwrap_or_default();
     names.iter().filter_map(|name| table.text_in(field, name).map(Into::into)).collect()
 }
 
 /// Names of hosts, in lower case and without a port.
-fn read_hosts(table: &mut TableReader<'_, '_, '_>) -> Vec<Box<str>> {
+fn read_hosts(table: &mut TableReader<'_, '_>) -> Vec<Box<str>> {
     let mut hosts = Vec::new();
     for value in table.list("hosts").unwrap_or_default() {
         let Some(text) = table.text_in("hosts", value) else { continue };

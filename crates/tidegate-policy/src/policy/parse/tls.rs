@@ -3,7 +3,7 @@
 use super::reader::TableReader;
 use crate::policy::tls::{ClientCa, TlsSettings, TlsTable};
 
-pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> TlsSettings {
+pub(super) fn read(table: &mut TableReader<'_, '_>) -> TlsSettings {
     let all = read_files(table);
     let mut of = |name: &str| table.table(name).map(|mut it| read_listener(&mut it));
     TlsSettings {
@@ -16,7 +16,7 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> TlsSettings {
 }
 
 /// The table of one listener.
-fn read_listener(table: &mut TableReader<'_, '_, '_>) -> TlsTable {
+fn read_listener(table: &mut TableReader<'_, '_>) -> TlsTable {
     let is_off = table.boolean("off").unwrap_or(false);
     let files = TlsTable { is_off, ..read_files(table) };
     let has_files = files.cert.is_some() || files.key.is_some() || files.client_ca.is_some();
@@ -28,7 +28,7 @@ fn read_listener(table: &mut TableReader<'_, '_, '_>) -> TlsTable {
     files
 }
 
-fn read_files(table: &mut TableReader<'_, '_, '_>) -> TlsTable {
+fn read_files(table: &mut TableReader<'_, '_>) -> TlsTable {
     let files = TlsTable {
         cert: table.text("cert").map(Into::into),
         key: table.text("key").map(Into::into),

@@ -39,7 +39,7 @@ pub(in crate::policy) fn parse(file: &str, bytes: &[u8]) -> Result<TokenFile, Po
     Ok(TokenFile { tokens })
 }
 
-fn read(table: &mut TableReader<'_, '_, '_>) -> Option<Token> {
+fn read(table: &mut TableReader<'_, '_>) -> Option<Token> {
     let errors_before = table.report.errors();
     let name = table.parsed("name", read_name);
     let credential = read_credential(table);
@@ -74,7 +74,7 @@ fn read_name(text: &str) -> Result<Box<str>, TextError> {
     }
 }
 
-fn read_credential(table: &mut TableReader<'_, '_, '_>) -> Option<Credential> {
+fn read_credential(table: &mut TableReader<'_, '_>) -> Option<Credential> {
     let kinds = ["sha256", "subject", "user", "group"];
     let given: Vec<_> = kinds.into_iter().filter(|kind| table.value(kind).is_some()).collect();
     match *given {
@@ -129,7 +129,7 @@ fn read_sha256(text: &str) -> Result<[u8; 32], TextError> {
     Ok(digest)
 }
 
-fn read_scopes(table: &mut TableReader<'_, '_, '_>) -> Scopes {
+fn read_scopes(table: &mut TableReader<'_, '_>) -> Scopes {
     let mut scopes = Vec::new();
     for value in table.list("scopes").unwrap_or_default() {
         let Some(text) = table.text_in("scopes", value) else { continue };
@@ -152,7 +152,7 @@ fn is_empty_list(value: &DeValue<'_>) -> bool {
 }
 
 /// A list of texts, which may be absent but not empty: an empty one could be meant as none or as all.
-fn read_texts(table: &mut TableReader<'_, '_, '_>, field: &'static str) -> Vec<Box<str>> {
+fn read_texts(table: &mut TableReader<'_, '_>, field: &'static str) -> Vec<Box<str>> {
     if matches!(table.value(field), Some(it) if is_empty_list(it.get_ref())) {
         let span = table.span_of(field);
         table.report.error(span, format!("`{field}` is empty")).hint =
@@ -162,7 +162,7 @@ fn read_texts(table: &mut TableReader<'_, '_, '_>, field: &'static str) -> Vec<B
     list.iter().filter_map(|text| table.text_in(field, text).map(Into::into)).collect()
 }
 
-fn read_attributes(table: &mut TableReader<'_, '_, '_>) -> Vec<RequiredAttribute> {
+fn read_attributes(table: &mut TableReader<'_, '_>) -> Vec<RequiredAttribute> {
     let Some(value) = table.value("attributes") else { return Vec::new() };
     let DeValue::Table(attributes) = value.get_ref() else {
         table.wrong_kind::<()>("attributes", value.span(), "a table", value.get_ref());
@@ -187,7 +187,7 @@ fn read_attributes(table: &mut TableReader<'_, '_, '_>) -> Vec<RequiredAttribute
 }
 
 /// A rate such as `"100/s"`, or a table with a rate and a burst.
-fn read_limit(table: &mut TableReader<'_, '_, '_>) -> Option<Bucket> {
+fn read_limit(table: &mut TableReader<'_, '_>) -> Option<Bucket> {
     let span = table.span_of("limit");
     let (rate, burst) = match table.value("limit")?.get_ref() {
         DeValue::String(_) => (table.rate("limit")?, None),
