@@ -25,7 +25,7 @@ pub mod internal {
     pub use crate::policy::parse::overlay;
     pub use crate::policy::paths::PATH;
     pub use crate::policy::pattern::{address_of, masked, v4_mask, v6_mask};
-    pub use crate::policy::write::{override_table, values};
+    pub use crate::policy::write::values;
 }
 
 pub use attributes::Attributes;

@@ -295,8 +295,7 @@ fn read_allowance<T>(
         return numbers.choice(name).map(|word| if word == "all" { all } else { none });
     };
     if whole(number) == Some(0) {
-        let message = format!("`{name}` must be at least 1");
-        numbers.report.error(value.span(), message).hint = Some(hint.into());
+        numbers.refuse(name, format!("`{name}` must be at least 1"), hint);
         return None;
     }
     numbers.integer(name).map(up_to)

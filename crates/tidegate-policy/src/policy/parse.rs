@@ -11,17 +11,17 @@ use super::diagnostic::{
     Diagnostic, Origin, PolicyErrors, RawDiagnostic, RelatedSpan, Severity, Source,
 };
 use super::load::{FileRules, domain_twice};
-use super::{Listen, Parsed, Policy, Rule, fields, lints};
+use super::{Listen, Parsed, Policy, Rule, fields, lints, rule_fields};
 use crate::request_path::EncodedSlash;
 use diagnostic_sink::DiagnosticSink;
 use reader::TableReader;
 use shape::{Shape, ShapeError};
 
 pub(super) mod diagnostic_sink;
-mod metadata;
+pub(super) mod metadata;
 pub mod overlay;
 pub(super) mod reader;
-mod rule;
+pub(super) mod rule;
 mod server;
 mod settings;
 mod shape;
@@ -110,7 +110,12 @@ fn parse_text(
     let rules: Vec<_> = spans
         .iter()
         .map(|it| {
-            rule::read(&mut TableReader::new(&mut report, it.table, it.span.clone(), &fields::RULE))
+            rule_fields::read(&mut TableReader::new(
+                &mut report,
+                it.table,
+                it.span.clone(),
+                &rule_fields::RULE,
+            ))
         })
         .collect();
     let policy = Policy { settings, rules, takes_own_limits: false, found: None };

@@ -15,7 +15,7 @@ use crate::policy::text::{format_duration, format_rate};
 use crate::policy::write::values::text;
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
-    field: optional("bucket", ValueKind::Table(&SECTION), "A token bucket."),
+    field: optional("bucket", ValueKind::Table(&SECTION)).about("A token bucket."),
     overridable: &["rate", "burst", "debt"],
     read,
 };
@@ -23,11 +23,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 static SECTION: Section = Section {
     name: "a bucket",
     fields: &[
-        required("rate", ValueKind::Rate, "How fast it refills."),
-        optional("burst", COUNT, "The whole capacity. Default: the count of the rate."),
-        optional(
-            "debt",
-            LIMIT_DEBT,
+        required("rate", ValueKind::Rate).about("How fast it refills."),
+        optional("burst", COUNT).about("The whole capacity. Default: the count of the rate."),
+        optional("debt", LIMIT_DEBT).about(
             "How far commits may overdraw it. Default: \"none\"; \"all\" for a postpaid rule.",
         ),
     ],

@@ -13,11 +13,8 @@ use crate::policy::text::format_duration;
 use crate::policy::write::values::duration;
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
-    field: optional(
-        "cooldown",
-        ValueKind::Duration,
-        "The minimum time between two allowed requests.",
-    ),
+    field: optional("cooldown", ValueKind::Duration)
+        .about("The minimum time between two allowed requests."),
     overridable: &["cooldown"],
     read,
 };

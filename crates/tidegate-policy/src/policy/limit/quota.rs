@@ -21,7 +21,8 @@ pub enum Cycle {
 }
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
-    field: optional("quota", ValueKind::Table(&SECTION), "An amount per calendar period or round."),
+    field: optional("quota", ValueKind::Table(&SECTION))
+        .about("An amount per calendar period or round."),
     overridable: &["max", "carry", "debt"],
     read,
 };
@@ -29,10 +30,11 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 static SECTION: Section = Section {
     name: "a quota",
     fields: &[
-        required("max", COUNT, "Units per period."),
-        required("per", ValueKind::Text, "\"day\", \"month in Europe/Helsinki\", … or \"round\"."),
-        optional("carry", CARRY, "What happens to unused units. Default: \"none\"."),
-        optional("debt", LIMIT_DEBT, "How far commits may overdraw it. Default: \"all\"."),
+        required("max", COUNT).about("Units per period."),
+        required("per", ValueKind::Text)
+            .about("\"day\", \"month in Europe/Helsinki\", … or \"round\"."),
+        optional("carry", CARRY).about("What happens to unused units. Default: \"none\"."),
+        optional("debt", LIMIT_DEBT).about("How far commits may overdraw it. Default: \"all\"."),
     ],
 };
 

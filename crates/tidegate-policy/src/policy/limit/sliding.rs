@@ -11,7 +11,7 @@ use crate::policy::text::format_duration;
 use crate::policy::write::values::duration;
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
-    field: optional("sliding", ValueKind::Table(&SECTION), "A sliding window."),
+    field: optional("sliding", ValueKind::Table(&SECTION)).about("A sliding window."),
     overridable: &["max", "per", "parts"],
     read,
 };
@@ -19,9 +19,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 static SECTION: Section = Section {
     name: "a sliding window",
     fields: &[
-        required("max", WINDOW_COUNT, "Units in every window."),
-        required("per", ValueKind::Duration, "The length of a window."),
-        optional("parts", PARTS, "Sub-windows in which units are counted. Default: 10."),
+        required("max", WINDOW_COUNT).about("Units in every window."),
+        required("per", ValueKind::Duration).about("The length of a window."),
+        optional("parts", PARTS).about("Sub-windows in which units are counted. Default: 10."),
     ],
 };
 

@@ -95,7 +95,7 @@ impl Slots {
 }
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
-    field: optional("slots", ValueKind::Table(&SECTION), "A maximum in flight at once."),
+    field: optional("slots", ValueKind::Table(&SECTION)).about("A maximum in flight at once."),
     overridable: &["max", "queue", "wait", "expires"],
     read,
 };
@@ -103,15 +103,13 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 static SECTION: Section = Section {
     name: "slots",
     fields: &[
-        required("max", COUNT, "The maximum in flight."),
-        optional("queue", QUEUE, "The length of the queue. Default: 1024."),
-        optional("wait", WAIT, "The longest wait in the queue. Default: \"none\", no deadline."),
-        optional(
-            "expires",
-            ValueKind::Duration,
-            "When an unrenewed slot expires. Default: \"10m\".",
-        ),
-        optional("priority", ValueKind::Text, "An attribute: the higher integer goes first."),
+        required("max", COUNT).about("The maximum in flight."),
+        optional("queue", QUEUE).about("The length of the queue. Default: 1024."),
+        optional("wait", WAIT)
+            .about("The longest wait in the queue. Default: \"none\", no deadline."),
+        optional("expires", ValueKind::Duration)
+            .about("When an unrenewed slot expires. Default: \"10m\"."),
+        optional("priority", ValueKind::Text).about("An attribute: the higher integer goes first."),
     ],
 };
 

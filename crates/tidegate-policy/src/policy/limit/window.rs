@@ -11,7 +11,7 @@ use crate::policy::text::format_duration;
 use crate::policy::write::values::{duration, text};
 
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
-    field: optional("window", ValueKind::Table(&SECTION), "A fixed window."),
+    field: optional("window", ValueKind::Table(&SECTION)).about("A fixed window."),
     overridable: &["max", "per"],
     read,
 };
@@ -19,9 +19,10 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 static SECTION: Section = Section {
     name: "a window",
     fields: &[
-        required("max", WINDOW_COUNT, "Units per window."),
-        required("per", ValueKind::Duration, "The length of a window."),
-        optional("align", ValueKind::Choice(&["epoch"]), "Default: opens with the first request."),
+        required("max", WINDOW_COUNT).about("Units per window."),
+        required("per", ValueKind::Duration).about("The length of a window."),
+        optional("align", ValueKind::Choice(&["epoch"]))
+            .about("Default: opens with the first request."),
     ],
 };
 

@@ -8,7 +8,7 @@ use super::reader::{SpannedValue, TableReader, kind_of, whole};
 use crate::policy::metadata::MOST_DEPTH;
 use crate::policy::{Metadata, MetadataNumber, MetadataValue};
 
-pub(super) fn read(table: &mut TableReader<'_, '_>) -> Option<Arc<Metadata>> {
+pub(in crate::policy) fn read(table: &mut TableReader<'_, '_>) -> Option<Arc<Metadata>> {
     let value = table.value("metadata")?;
     match value.get_ref() {
         DeValue::Table(entries) => {

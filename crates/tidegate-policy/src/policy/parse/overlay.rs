@@ -4,11 +4,12 @@ use toml::de::DeValue;
 
 use super::diagnostic_sink::DiagnosticSink;
 use super::reader::{TableReader, kind_of};
-use super::rule::{self, EmptyPatterns, read_conditions, read_override_key, read_until};
+use super::rule::{EmptyPatterns, conditions, read_conditions, read_until};
 use super::{BoundedText, TableSpan, located, read_toml, readable, render, tables};
-use crate::policy::diagnostic::{Origin, PolicyErrors, Source};
-use crate::policy::fields::{BAN, OVERLAY, OVERLAY_OVERRIDE, RULE, Section};
+use crate::policy::diagnostic::{PolicyErrors, Source};
+use crate::policy::fields::{BAN, OVERLAY, Section};
 use crate::policy::limit::Algorithm;
+use crate::policy::rule_fields::{self, OVERLAY_OVERRIDE, RULE};
 use crate::policy::{Charging, Condition, Grant, Override, Rule, RuleId, check};
 
 /// The edits in a text, in its order.
@@ -44,7 +45,7 @@ pub fn parse(file: &str, bytes: &[u8]) -> Result<OverlayEdits, PolicyErrors> {
     let (rules, overrides, bans) =
         (tables(&mut all, "rule"), tables(&mut all, "override"), tables(&mut all, "ban"));
     let edits = OverlayEdits {
-        rules: each(&mut report, &rules, &RULE, rule::read),
+        rules: each(&mut report, &rules, &RULE, rule_fields::read),
         overrides: each(&mut report, &overrides, &OVERLAY_OVERRIDE, read_override),
         bans: each(&mut report, &bans, &BAN, read_ban),
     };
@@ -76,11 +77,10 @@ fn each<T>(
 fn read_override(table: &mut TableReader<'_, '_>) -> (RuleId, Override) {
     let domain = table.text("domain").unwrap_or_default().into();
     let rule = RuleId { domain, name: table.text("rule").unwrap_or_default().into() };
-    let key = read_override_key(table);
+    let key = conditions(table, "key");
     if key.is_empty() && table.value("key").is_some() {
-        let span = table.span_of("key");
-        table.report.error(span, "the override does not say for which keys").hint =
-            Some("name attributes of the rule's key: `key = { ip = \"192.0.2.7\" }`".into());
+        let hint = "name attributes of the rule's key: `key = { ip = \"192.0.2.7\" }`";
+        table.refuse("key", "the override does not say for which keys", hint);
     }
     let until_ns = read_until(table);
     // As with a rule, a stand-in, so that further errors are found.
@@ -93,9 +93,8 @@ fn read_grant(table: &mut TableReader<'_, '_>) -> Option<Grant> {
     let limits = Algorithm::all_in(table);
     let is_unlimited = table.boolean("unlimited");
     if is_unlimited == Some(false) {
-        let span = table.span_of("unlimited");
-        table.report.error(span, "`unlimited = false` has no effect").hint =
-            Some("remove it, and add a limit".into());
+        let message = "`unlimited = false` has no effect";
+        table.refuse("unlimited", message, "remove it, and add a limit");
         return None;
     }
     match (is_unlimited.is_some(), &*limits) {
@@ -103,18 +102,14 @@ fn read_grant(table: &mut TableReader<'_, '_>) -> Option<Grant> {
         (false, [algorithm]) => algorithm.read_in(table, Charging::Allowed)?.ok().map(Grant::Limit),
         (false, []) if table.value("unlimited").is_some() => None,
         (false, []) => {
-            let problem = table.report.error(table.span(), "the override changes nothing");
-            problem.hint = Some(format!(
-                "add `unlimited = true`, or a limit of the kind that its rule has: `{}`",
-                Algorithm::names()
-            ));
-            problem.origin = Origin::Absence;
+            let hint = "add `unlimited = true`, or a limit of the kind that its rule has";
+            table
+                .lacks("the override changes nothing", format!("{hint}: `{}`", Algorithm::names()));
             None
         }
         (_, [.., last]) => {
             let message = "the override has two limits, or is unlimited and has one";
-            table.report.error(table.span_of(last.field.name), message).hint =
-                Some("remove one of them".into());
+            table.refuse(last.field.name, message, "remove one of them");
             None
         }
     }
@@ -153,8 +148,7 @@ fn read_ban_conditions(table: &mut TableReader<'_, '_>) -> Vec<Condition> {
         }
     }
     if value.get_ref().as_array().is_some_and(|tables| tables.is_empty()) {
-        table.report.error(value.span(), "`match` is empty").hint =
-            Some("`match = {}` is every request".into());
+        table.refuse("match", "`match` is empty", "`match = {}` is every request");
     }
     conditions
 }

@@ -11,6 +11,7 @@ use super::diagnostic_sink::DiagnosticSink;
 use crate::policy::diagnostic::Origin;
 use crate::policy::fields::{Field, MOST, Presence, REMOVED, Section, ValueKind};
 use crate::policy::text::{self, TextError, quoted};
+use crate::policy::words::Words;
 
 /// Reads one table. Absent values, and invalid ones that have been reported, are `None`.
 pub(crate) struct TableReader<'r, 't> {
@@ -45,9 +46,7 @@ impl<'r, 't> TableReader<'r, 't> {
         for field in section.fields {
             if field.need == Presence::Required && !table.contains_key(field.name) {
                 let message = format!("{} needs `{}`", section.name, field.name);
-                let problem = reader.report.error(reader.span.clone(), message);
-                problem.hint = Some(format!("`{}`: {}", field.name, field.about));
-                problem.origin = Origin::Absence;
+                reader.lacks(message, format!("`{}`: {}", field.name, field.about));
             }
         }
         reader
@@ -143,8 +142,8 @@ impl<'r, 't> TableReader<'r, 't> {
     pub(crate) fn duration(&mut self, name: &str) -> Option<Duration> {
         let value = self.value(name)?;
         if let DeValue::Integer(number) = value.get_ref() {
-            let problem = self.report.error(value.span(), format!("`{name}` has no unit"));
-            problem.hint = Some(format!("write it as text with a unit: \"{number}s\""));
+            let hint = format!("write it as text with a unit: \"{number}s\"");
+            self.refuse(name, format!("`{name}` has no unit"), hint);
             return None;
         }
         self.parsed(name, text::duration)
@@ -153,9 +152,8 @@ impl<'r, 't> TableReader<'r, 't> {
     pub(crate) fn rate(&mut self, name: &str) -> Option<Rate> {
         let value = self.value(name)?;
         if let DeValue::Integer(number) = value.get_ref() {
-            let message = format!("`{name}` has no period");
-            let problem = self.report.error(value.span(), message);
-            problem.hint = Some(format!("write it as text: \"{number}/s\", \"{number} per 15m\""));
+            let hint = format!("write it as text: \"{number}/s\", \"{number} per 15m\"");
+            self.refuse(name, format!("`{name}` has no period"), hint);
             return None;
         }
         self.parsed(name, text::rate)
@@ -178,14 +176,25 @@ impl<'r, 't> TableReader<'r, 't> {
         };
         let known = words.iter().find(|word| **word == *text);
         if known.is_none() {
-            let message = format!("`{name}` cannot be {}", quoted(text));
             let hint = match similar(text, words.iter().copied()) {
                 Some(meant) => format!("did you mean \"{meant}\"?"),
                 None => format!("use one of {}", in_quotes(words)),
             };
-            self.report.error(value.span(), message).hint = Some(hint);
+            self.refuse(name, format!("`{name}` cannot be {}", quoted(text)), hint);
         }
         known.copied()
+    }
+
+    /// The value whose word it is.
+    pub(crate) fn word<T: Words>(&mut self, name: &str) -> Option<T> {
+        let word = self.choice(name)?;
+        T::WORDS.iter().zip(T::VALUES).find(|(known, _)| **known == word).map(|(_, value)| *value)
+    }
+
+    /// A list of texts.
+    pub(crate) fn texts(&mut self, name: &str) -> Vec<Box<str>> {
+        let list = self.list(name).unwrap_or_default();
+        list.iter().filter_map(|text| self.text_in(name, text).map(Into::into)).collect()
     }
 
     pub(crate) fn boolean(&mut self, name: &str) -> Option<bool> {
@@ -266,6 +275,23 @@ impl<'r, 't> TableReader<'r, 't> {
         result: Result<T, TextError>,
     ) -> Option<T> {
         result.map_err(|error| self.report.error(span, error.message).hint = error.hint).ok()
+    }
+
+    /// Reports an error at a field, and what to write instead.
+    pub(crate) fn refuse(
+        &mut self,
+        name: &str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        let span = self.span_of(name);
+        self.report.error(span, message).hint = Some(hint.into());
+    }
+
+    /// Reports that something is absent, which may follow from an error of syntax.
+    pub(crate) fn lacks(&mut self, message: impl Into<String>, hint: String) {
+        let problem = self.report.error(self.span.clone(), message);
+        (problem.hint, problem.origin) = (Some(hint), Origin::Absence);
     }
 
     pub(crate) fn reject<T>(&mut self, span: Range<usize>, message: String) -> Option<T> {

@@ -1,98 +1,31 @@
-//! One `[[rule]]`.
+//! The values of a rule's fields.
 
 use toml::de::{DeTable, DeValue};
 
-use super::metadata;
 use super::reader::{BaseTable, SpannedValue, TableReader, whole};
-use crate::policy::diagnostic::Origin;
-use crate::policy::fields::{MOST, OVERRIDE};
+use crate::policy::fields::MOST;
 use crate::policy::limit::Algorithm;
+use crate::policy::rule_fields::OVERRIDE;
 use crate::policy::text::{TextError, quoted};
 use crate::policy::{
-    Charging, Condition, CostTable, Durability, Effective, Empty, Grant, Key, Limit, Missing, Mode,
-    OnError, Override, Pattern, Rule, Share, key,
+    Charging, Condition, CostTable, Grant, Key, OnError, Override, Pattern, Share, key,
 };
 
-/// The rule in a table. Where something is wrong it has been reported, and the rule only serves to
-/// find more errors.
-pub(super) fn read(table: &mut TableReader<'_, '_>) -> Rule {
-    let charging = read_charging(table);
-    let algorithm = read_algorithm(table);
-    let limit = algorithm.and_then(|it| it.read_in(table, charging));
-    let name = table.text("name").unwrap_or_default();
-    let mut rule = match &limit {
-        Some(Ok(limit)) => Rule::new(name, limit.clone()),
-        _ => Rule::new(name, Limit::placeholder()),
-    };
-    if let Some(domain) = table.text("domain") {
-        rule.id.domain = domain.into();
-    }
-    if let Some(value) = table.value("match") {
-        rule.conditions = read_conditions(table, "match", value, EmptyPatterns::Refused);
-    }
-    rule.key = read_key(table);
-    rule.cost = read_cost(table);
-    rule.deny = table.text("deny").map(Into::into);
-    rule.group = table.text("group").map(Into::into);
-    if let (Some(algorithm), Some(_)) = (algorithm, &limit) {
-        rule.overrides = read_overrides(table, algorithm, charging);
-    }
-    if let Some(reserve_for) = table.duration("reserve_for") {
-        rule.reserve_for = reserve_for;
-    }
-    rule.charging = charging;
-    rule.quota_mode = table.boolean("quota_mode").unwrap_or(false);
-    for name in table.list("replaces").unwrap_or_default() {
-        rule.replaces.extend(table.text_in("replaces", name).map(Into::into));
-    }
-    rule.metadata = metadata::read(table);
-    read_choices(table, &mut rule);
-    // Whether it fits the limit is unknown without one.
-    rule.on_error = rule.on_error.filter(|_| matches!(limit, Some(Ok(_))));
-    rule
-}
-
-fn read_charging(table: &mut TableReader<'_, '_>) -> Charging {
+pub(in crate::policy) fn charging(table: &mut TableReader<'_, '_>) -> Charging {
     let is_postpaid = table.boolean("postpaid").unwrap_or(false);
-    match (table.boolean("charge_refused").unwrap_or(false), is_postpaid) {
+    let charges_refused = table.boolean("charge_refused").unwrap_or(false);
+    if is_postpaid && charges_refused {
+        let message = "a postpaid rule charges denied requests";
+        table.refuse("charge_refused", message, "remove `charge_refused`");
+    }
+    match (is_postpaid, charges_refused) {
+        (true, _) => Charging::Postpaid,
+        (false, true) => Charging::Refused,
         (false, false) => Charging::Allowed,
-        (true, false) => Charging::Refused,
-        (charge_refused, true) => {
-            if charge_refused {
-                let span = table.span_of("charge_refused");
-                let problem = table.report.error(span, "a postpaid rule charges denied requests");
-                problem.hint = Some("remove `charge_refused`".into());
-            }
-            Charging::Postpaid
-        }
     }
 }
 
-fn read_choices(table: &mut TableReader<'_, '_>, rule: &mut Rule) {
-    if table.choice("mode") == Some("shadow") {
-        rule.mode = Mode::Shadow;
-    }
-    rule.on_error = read_on_error(table);
-    if table.choice("effective") == Some("next") {
-        rule.effective = Effective::Next;
-    }
-    rule.missing = match table.choice("missing") {
-        Some("skip") => Missing::Skip,
-        Some("share") => Missing::Share,
-        _ => Missing::Refuse,
-    };
-    if table.choice("empty") == Some("reject") {
-        rule.empty = Empty::Reject;
-    }
-    rule.durability = match table.choice("durability") {
-        Some("memory") => Some(Durability::Memory),
-        Some("flush") => Some(Durability::Flush),
-        Some(_) => Some(Durability::Fsync),
-        None => None,
-    };
-}
-
-fn read_on_error(table: &mut TableReader<'_, '_>) -> Option<OnError> {
+pub(in crate::policy) fn on_error(table: &mut TableReader<'_, '_>) -> Option<OnError> {
     match table.value("on_error")?.get_ref() {
         DeValue::Table(_) => read_share(&mut table.table("on_error")?, "local").map(OnError::Local),
         DeValue::String(_) => match table.choice("on_error")? {
@@ -118,33 +51,31 @@ fn read_share(table: &mut TableReader<'_, '_>, name: &str) -> Option<Share> {
 }
 
 /// The one algorithm of the rule.
-fn read_algorithm(table: &mut TableReader<'_, '_>) -> Option<&'static Algorithm> {
+pub(in crate::policy) fn algorithm(table: &mut TableReader<'_, '_>) -> Option<&'static Algorithm> {
     match Algorithm::all_in(table)[..] {
         [algorithm] => Some(algorithm),
         [] => {
-            let problem = table.report.error(table.span(), "the rule has no limit");
-            problem.hint = Some(format!("give it one of `{}`", Algorithm::names()));
-            problem.origin = Origin::Absence;
+            let hint = format!("give it one of `{}`", Algorithm::names());
+            table.lacks("the rule has no limit", hint);
             None
         }
         [first, second, ..] => {
             let (first, second) = (first.field.name, second.field.name);
             let message = format!("the rule has two limits, `{first}` and `{second}`");
-            let problem = table.report.error(table.span_of(second), message);
-            problem.hint =
-                Some("write a second rule; a request is allowed if both allow it".into());
+            let hint = "write a second rule; a request is allowed if both allow it";
+            table.refuse(second, message, hint);
             None
         }
     }
 }
 
-fn read_key(table: &mut TableReader<'_, '_>) -> Key {
+pub(in crate::policy) fn key(table: &mut TableReader<'_, '_>) -> Key {
     let mut key = Key::default();
     if let Some(value) = table.value("key")
         && let DeValue::String(text) = value.get_ref()
     {
-        let problem = table.report.error(value.span(), "`key` must be a list, not text");
-        problem.hint = Some(format!("write `key = [\"{}\"]`", quoted(text).trim_matches('`')));
+        let hint = format!("write `key = [\"{}\"]`", quoted(text).trim_matches('`'));
+        table.refuse("key", "`key` must be a list, not text", hint);
         return key;
     }
     for value in table.list("key").unwrap_or_default() {
@@ -207,7 +138,7 @@ fn read_pattern<'t>(
     }
 }
 
-fn read_cost(table: &mut TableReader<'_, '_>) -> Option<CostTable> {
+pub(in crate::policy) fn cost(table: &mut TableReader<'_, '_>) -> Option<CostTable> {
     let value = table.value("cost")?;
     let rows = match value.get_ref() {
         DeValue::Integer(_) => return table.integer("cost").map(CostTable::fixed),
@@ -219,9 +150,8 @@ fn read_cost(table: &mut TableReader<'_, '_>) -> Option<CostTable> {
         Some((by, DeValue::String(_))) => return table.reject(by.span(), "`by` is empty".into()),
         Some((by, other)) => return table.wrong_kind("by", by.span(), "text", other),
         None => {
-            let problem = table.report.error(value.span(), "a cost table needs `by`");
-            problem.hint =
-                Some("write `cost = { by = \"tier\", \"1..=4\" = 1, \"5..\" = 2 }`".into());
+            let hint = "write `cost = { by = \"tier\", \"1..=4\" = 1, \"5..\" = 2 }`";
+            table.refuse("cost", "a cost table needs `by`", hint);
             return None;
         }
     };
@@ -246,7 +176,7 @@ fn in_file_order<'t>(
     entries
 }
 
-fn read_overrides(
+pub(in crate::policy) fn overrides(
     table: &mut TableReader<'_, '_>,
     algorithm: &Algorithm,
     charging: Charging,
@@ -263,7 +193,7 @@ fn read_overrides(
         };
         let mut reader = TableReader::new(table.report, inner, value.span(), &OVERRIDE);
         let grant = read_grant(&mut reader, algorithm, own, charging);
-        let key = read_override_key(&mut reader);
+        let key = conditions(&mut reader, "key");
         let until_ns = read_until(&mut reader);
         overrides.push(Override {
             key,
@@ -275,10 +205,11 @@ fn read_overrides(
     overrides
 }
 
-/// The keys that an override is for.
-pub(super) fn read_override_key(table: &mut TableReader<'_, '_>) -> Vec<Condition> {
-    let key = table.value("key");
-    key.map(|key| read_conditions(table, "key", key, EmptyPatterns::Refused)).unwrap_or_default()
+/// The conditions in a field.
+pub(in crate::policy) fn conditions(table: &mut TableReader<'_, '_>, name: &str) -> Vec<Condition> {
+    let value = table.value(name);
+    let read = |value| read_conditions(table, name, value, EmptyPatterns::Refused);
+    value.map(read).unwrap_or_default()
 }
 
 /// The limit is the rule's with the numbers of the override in place of its own.
@@ -296,26 +227,21 @@ fn read_grant<'t>(
             has_numbers = true;
         } else if !["key", "unlimited", "until"].contains(&name) && OVERRIDE.field(name).is_some() {
             let message = format!("an override of `{name_of_rule}` cannot set `{name}`");
-            let span = table.span_of(name);
-            table.report.error(span, message).hint =
-                Some(format!("it can set `{}`", own.join("`, `")));
+            table.refuse(name, message, format!("it can set `{}`", own.join("`, `")));
         }
     }
     let is_unlimited = table.boolean("unlimited");
     if is_unlimited == Some(false) {
-        let span = table.span_of("unlimited");
-        table.report.error(span, "`unlimited = false` has no effect").hint =
-            Some("remove it, and give numbers".into());
+        let message = "`unlimited = false` has no effect";
+        table.refuse("unlimited", message, "remove it, and give numbers");
     }
     if is_unlimited == Some(true) && has_numbers {
-        let span = table.span_of("unlimited");
-        table.report.error(span, "the override is unlimited and has numbers").hint =
-            Some("remove one of them".into());
+        let message = "the override is unlimited and has numbers";
+        table.refuse("unlimited", message, "remove one of them");
     }
     if is_unlimited.is_none() && !has_numbers {
-        let problem = table.report.error(table.span(), "the override changes nothing");
-        problem.hint = Some(format!("give it `unlimited = true`, or `{}`", own.join("`, `")));
-        problem.origin = Origin::Absence;
+        let hint = format!("give it `unlimited = true`, or `{}`", own.join("`, `"));
+        table.lacks("the override changes nothing", hint);
     }
     if is_unlimited == Some(true) {
         return Some(Grant::Unlimited);

@@ -90,9 +90,8 @@ fn read_credential(table: &mut TableReader<'_, '_>) -> Option<Credential> {
             None
         }
         [.., last] => {
-            let span = table.span_of(last);
-            table.report.error(span, "the token has more than one credential").hint =
-                Some("write a [[token]] with the same name for each".into());
+            let hint = "write a [[token]] with the same name for each";
+            table.refuse(last, "the token has more than one credential", hint);
             None
         }
     }
@@ -141,8 +140,7 @@ fn read_scopes(table: &mut TableReader<'_, '_>) -> Scopes {
     let scopes: Scopes = scopes.into_iter().collect();
     if scopes.is_empty() && matches!(table.value("scopes"), Some(it) if is_empty_list(it.get_ref()))
     {
-        let span = table.span_of("scopes");
-        table.report.error(span, "the token may do nothing").hint = Some("add a scope".into());
+        table.refuse("scopes", "the token may do nothing", "add a scope");
     }
     scopes
 }
@@ -154,12 +152,10 @@ fn is_empty_list(value: &DeValue<'_>) -> bool {
 /// A list of texts, which may be absent but not empty: an empty one could be meant as none or as all.
 fn read_texts(table: &mut TableReader<'_, '_>, field: &'static str) -> Vec<Box<str>> {
     if matches!(table.value(field), Some(it) if is_empty_list(it.get_ref())) {
-        let span = table.span_of(field);
-        table.report.error(span, format!("`{field}` is empty")).hint =
-            Some(format!("remove it to allow all {field}"));
+        let hint = format!("remove it to allow all {field}");
+        table.refuse(field, format!("`{field}` is empty"), hint);
     }
-    let list = table.list(field).unwrap_or_default();
-    list.iter().filter_map(|text| table.text_in(field, text).map(Into::into)).collect()
+    table.texts(field)
 }
 
 fn read_attributes(table: &mut TableReader<'_, '_>) -> Vec<RequiredAttribute> {
@@ -169,8 +165,7 @@ fn read_attributes(table: &mut TableReader<'_, '_>) -> Vec<RequiredAttribute> {
         return Vec::new();
     };
     if attributes.is_empty() {
-        table.report.error(value.span(), "`attributes` is empty").hint =
-            Some("remove it to allow all requests".into());
+        table.refuse("attributes", "`attributes` is empty", "remove it to allow all requests");
     }
     let mut required = Vec::new();
     for (name, value) in attributes.iter() {
