@@ -21,11 +21,11 @@ mod window_unit;
 #[doc(hidden)]
 pub mod internal {
     pub use crate::calendar::CachedCalendar;
-    pub use crate::policy::limit::LimitKind;
+    pub use crate::policy::limit::{LimitKind, written as limits};
     pub use crate::policy::parse::overlay;
     pub use crate::policy::paths::PATH;
     pub use crate::policy::pattern::{address_of, masked, v4_mask, v6_mask};
-    pub use crate::policy::write::{limits, override_table, values};
+    pub use crate::policy::write::values;
 }
 
 pub use attributes::Attributes;

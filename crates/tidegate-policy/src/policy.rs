@@ -34,6 +34,7 @@ pub(crate) mod pattern;
 mod representable;
 mod rule;
 mod rule_builder;
+mod rule_fields;
 mod rule_id;
 mod schema;
 mod secrets;
@@ -44,6 +45,7 @@ mod subsumption;
 mod text;
 mod tls;
 mod tokens;
+mod words;
 pub(crate) mod write;
 
 use std::sync::Arc;

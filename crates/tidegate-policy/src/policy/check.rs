@@ -120,8 +120,7 @@ fn check_rule(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
     if rule.reserve_for.is_zero() {
         findings.push(error(index, "reserve_for", "`reserve_for` must be above zero".into()));
     }
-    if let (Charging::Postpaid, Limit::Cooldown(_) | Limit::Slots(_)) = (rule.charging, &rule.limit)
-    {
+    if rule.charging == Charging::Postpaid && !rule.limit.can_be_postpaid() {
         let message = format!("a `{}` has nothing to book afterwards", rule.limit.algorithm());
         let hint = "only `bucket`, `window`, `sliding` and `quota` can be postpaid";
         findings.push(error(index, "postpaid", message).hint(hint));
@@ -130,9 +129,7 @@ fn check_rule(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
         let message = "a rule in quota mode cannot be enforced".into();
         findings.push(error(index, "quota_mode", message).hint("add `mode = \"shadow\"`"));
     }
-    if let (Some(OnError::Local(_)), Limit::Cooldown(_) | Limit::Quota(..) | Limit::Slots(_)) =
-        (rule.on_error, &rule.limit)
-    {
+    if matches!(rule.on_error, Some(OnError::Local(_))) && !rule.limit.can_be_divided() {
         let message = format!("a `{}` has no local share", rule.limit.algorithm());
         let hint = "use `on_error = \"allow\"` or `\"deny\"`; only `bucket`, `window` and `sliding` can \
                     be divided";

@@ -1,16 +1,10 @@
 //! Descriptions of rules as text.
 
 use std::fmt::Write;
-use std::time::Duration;
-
-use tidegate_core::{Bucket, Carry, Debt, Quota};
 
 mod descriptor;
 
-use super::text::format_duration;
-use super::{
-    Charging, Condition, CostTable, Cycle, Grant, Limit, Mode, Override, Pattern, Rule, Slots,
-};
+use super::{Charging, Condition, CostTable, Grant, Mode, Override, Pattern, Rule};
 
 impl Rule {
     /// A description of the rule: what it applies to, how much it allows, what happens beyond.
@@ -21,7 +15,7 @@ impl Rule {
         }
         let mut text = format!("`{}` applies to {}.", self.id.name, requests(self));
         let _ = write!(text, " {}.", keys(self));
-        let _ = write!(text, " {}", limit(&self.limit));
+        let _ = write!(text, " {}", self.limit.describe());
         if let Some(table) = &self.cost {
             let _ = write!(text, " {}.", cost(table));
         }
@@ -105,118 +99,6 @@ fn keys(rule: &Rule) -> String {
     format!("Each {} has its own limit", parts.join(" and "))
 }
 
-/// The description of an algorithm and its numbers.
-fn limit(limit: &Limit) -> String {
-    match limit {
-        Limit::Bucket(of) => bucket(of),
-        Limit::Window(window) => {
-            let (max, per) = (window.max(), format_duration(window.per()));
-            let opens = if window.is_aligned() {
-                format!("windows begin at whole multiples of {per}")
-            } else {
-                "a window opens with the first request".into()
-            };
-            let twice = u128::from(max) * 2;
-            format!(
-                "At most {max} in each window of {per}; {opens}. \
-                 Around the end of a window up to {twice} can be allowed within {per}. \
-                 It is full again when the window ends, {per} after it opened at most."
-            )
-        }
-        Limit::Sliding(sliding) => {
-            let (max, per, parts) = (sliding.max(), sliding.per(), sliding.parts());
-            let steady = per.saturating_add(per / parts);
-            format!(
-                "At most {max} in any {}. A steady {max} per {} is always allowed \
-                 (it is counted in {parts} parts). From empty it is full again after {} at most.",
-                format_duration(per),
-                format_duration(steady),
-                format_duration(steady),
-            )
-        }
-        Limit::Cooldown(cooldown) => {
-            format!("At most one every {}.", format_duration(cooldown.gap()))
-        }
-        Limit::Quota(of, cycle) => quota(*of, cycle),
-        Limit::Slots(of) => slots(of),
-    }
-}
-
-fn bucket(bucket: &Bucket) -> String {
-    let (rate, burst) = (bucket.rate(), bucket.burst());
-    let (count, period_ns) = (u128::from(rate.count()), rate.period().as_nanos());
-    let pace = match period_ns % count {
-        0 => format!("One every {}", format_duration(nanos(period_ns / count))),
-        _ => format!("{count} per {}", format_duration(rate.period())),
-    };
-    let window = rate.period().max(Duration::from_secs(60));
-    let in_window = u128::from(burst) + count * window.as_nanos() / period_ns;
-    let full_ns = (u128::from(burst) * period_ns).div_ceil(count);
-    let mut text = format!(
-        "{pace}; at most {burst} at once and {in_window} in any {}. \
-         From empty it is full again after {}.",
-        format_duration(window),
-        format_duration(nanos(full_ns)),
-    );
-    let _ = match bucket.debt() {
-        Debt::Nothing => Ok(()),
-        Debt::UpTo(most) => write!(text, " Commits may overdraw it by {most}."),
-        Debt::All => write!(text, " Commits may overdraw it; refilling pays."),
-    };
-    text
-}
-
-fn quota(quota: Quota, cycle: &Cycle) -> String {
-    let per = match cycle {
-        Cycle::Calendar(calendar) => calendar.to_string(),
-        Cycle::Round => "round that the host closes".into(),
-    };
-    let max = quota.max();
-    let edge =
-        |most: u128| format!("up to {most} can be allowed in a row around the end of a period");
-    let carry = match quota.carry() {
-        Carry::Nothing => format!("unused units lapse. So {}", edge(u128::from(max) * 2)),
-        Carry::UpTo(most) => format!(
-            "up to {most} unused units are added to the next. So {}",
-            edge(u128::from(max) * 2 + u128::from(most))
-        ),
-        Carry::All => {
-            "unused units are added to the next, without a bound, from a key's first request on"
-                .into()
-        }
-    };
-    let full = match cycle {
-        Cycle::Calendar(_) => "It is full again when the period ends",
-        Cycle::Round => "It is full again when the round is closed",
-    };
-    let debt = match quota.debt() {
-        Debt::All => "Commits may overdraw it; the next periods pay".into(),
-        Debt::UpTo(most) => format!("Commits may overdraw it by {most}; the next periods pay"),
-        Debt::Nothing => "Commits charge no more than it has".into(),
-    };
-    format!("At most {max} per {per}; {carry}. {full}. {debt}.")
-}
-
-fn slots(slots: &Slots) -> String {
-    let mut text = format!("At most {} in flight at once.", slots.max);
-    if slots.queue == 0 {
-        text += " There is no queue.";
-    } else {
-        let order = match &slots.priority {
-            Some(attribute) => format!("the higher `{attribute}` first, then in order of arrival"),
-            None => "in order of arrival".into(),
-        };
-        let wait = match slots.wait {
-            Some(wait) => format!("for at most {}", format_duration(wait)),
-            None => "without a deadline".into(),
-        };
-        let _ = write!(text, " Up to {} wait in the queue, {order}, {wait}.", slots.queue);
-    }
-    let _ =
-        write!(text, " A slot that is not renewed for {} expires.", format_duration(slots.expires));
-    text
-}
-
 fn cost(table: &CostTable) -> String {
     let Some(attribute) = table.attribute() else {
         let cost = table.rows.first().map_or(1, |(_, cost)| *cost);
@@ -241,16 +123,9 @@ fn override_text(override_rule: &Override) -> String {
     });
     let text = match &override_rule.grant {
         Grant::Unlimited => "No limit.".into(),
-        Grant::Limit(other) => limit(other),
+        Grant::Limit(other) => other.describe(),
     };
     format!("For {}{}: {text}", keys.join(", "), until.unwrap_or_default())
-}
-
-/// A duration of this many nanoseconds, saturating.
-fn nanos(ns: u128) -> Duration {
-    let secs = u64::try_from(ns / 1_000_000_000).unwrap_or(u64::MAX);
-    let rest = u32::try_from(ns % 1_000_000_000).unwrap_or(0);
-    Duration::new(secs, rest)
 }
 
 const MOST_OVERRIDES: usize = 3;

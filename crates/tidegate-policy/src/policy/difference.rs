@@ -7,7 +7,7 @@ use std::fmt;
 use toml::de::{DeTable, DeValue};
 
 use super::write::override_table;
-use super::{Cycle, Limit, Parsed, Policy, Rule, RuleId};
+use super::{Parsed, Policy, Rule, RuleId};
 
 /// A field of a policy file that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,14 +166,8 @@ impl Rule {
     /// same algorithm.
     #[must_use]
     pub fn keeps_state_as(&self, after: &Self) -> bool {
-        let is_same_cycle = match (&self.limit, &after.limit) {
-            (Limit::Quota(_, before), Limit::Quota(_, after)) => {
-                matches!(before, Cycle::Round) == matches!(after, Cycle::Round)
-            }
-            _ => true,
-        };
-        let is_same_algorithm = self.limit.algorithm() == after.limit.algorithm();
-        self.id == after.id && self.key == after.key && is_same_algorithm && is_same_cycle
+        let is_same_limit = self.limit.has_states_of(&after.limit);
+        self.id == after.id && self.key == after.key && is_same_limit
     }
 
     /// Its fields but its overrides: names with the tables that they are in, and values.

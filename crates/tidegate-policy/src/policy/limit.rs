@@ -1,10 +1,26 @@
+//! Limits: an algorithm and its numbers. Each algorithm has a file, with its fields, and how it is read,
+//! written and described.
+
 use std::mem::discriminant;
-use std::time::Duration;
 
-use tidegate_core::{Bucket, Cooldown, Quota, Sliding, Window};
+use tidegate_core::{Bucket, Carry, Cooldown, Debt, LimitError, Quota, Sliding, Window};
+use toml::de::DeValue;
 
-use super::text::LONGEST;
-use crate::calendar::Calendar;
+use super::Charging;
+use super::fields::{Field, ValueKind};
+use super::parse::reader::{TableReader, whole};
+use written::WrittenNumber;
+
+pub use quota::Cycle;
+pub use slots::Slots;
+
+pub(super) mod bucket;
+pub(super) mod cooldown;
+pub(super) mod quota;
+pub(super) mod sliding;
+pub(super) mod slots;
+pub(super) mod window;
+pub mod written;
 
 /// One constraint: an algorithm and its numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,36 +52,46 @@ pub enum LimitKind<'a> {
     Slots(&'a Slots),
 }
 
-/// What ends a quota's period.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Cycle {
-    /// The calendar does.
-    Calendar(Calendar),
-    /// The host does, when it closes the round.
-    Round,
+/// An algorithm as policy files have it.
+#[derive(Debug)]
+pub(crate) struct Algorithm {
+    /// The field of a rule: a table of numbers, or one number.
+    pub(crate) field: Field,
+    /// The numbers that an override may change.
+    pub(crate) overridable: &'static [&'static str],
+    /// The limit of its numbers.
+    read: fn(&mut TableReader<'_, '_>, Charging) -> LimitRead,
 }
 
-/// A maximum in flight, and a queue for the rest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slots {
-    pub(crate) max: u64,
-    pub(crate) queue: usize,
-    pub(crate) wait: Option<Duration>,
-    pub(crate) expires: Duration,
-    pub(crate) priority: Option<Box<str>>,
-}
+/// A limit of numbers that are valid one by one, or why they do not fit together; `None`: one is absent
+/// or invalid.
+type LimitRead = Option<Result<Limit, LimitError>>;
+
+/// All algorithms: a rule has exactly one of these fields.
+pub(crate) const ALGORITHMS: [&Algorithm; 6] = [
+    &bucket::ALGORITHM,
+    &window::ALGORITHM,
+    &sliding::ALGORITHM,
+    &cooldown::ALGORITHM,
+    &quota::ALGORITHM,
+    &slots::ALGORITHM,
+];
 
 impl Limit {
     /// The name of the algorithm, as it is written in a policy file.
     #[must_use]
     pub const fn algorithm(&self) -> &'static str {
+        self.spec().field.name
+    }
+
+    pub(crate) const fn spec(&self) -> &'static Algorithm {
         match self {
-            Self::Bucket(_) => "bucket",
-            Self::Window(_) => "window",
-            Self::Sliding(_) => "sliding",
-            Self::Cooldown(_) => "cooldown",
-            Self::Quota(..) => "quota",
-            Self::Slots(_) => "slots",
+            Self::Bucket(_) => &bucket::ALGORITHM,
+            Self::Window(_) => &window::ALGORITHM,
+            Self::Sliding(_) => &sliding::ALGORITHM,
+            Self::Cooldown(_) => &cooldown::ALGORITHM,
+            Self::Quota(..) => &quota::ALGORITHM,
+            Self::Slots(_) => &slots::ALGORITHM,
         }
     }
 
@@ -83,6 +109,40 @@ impl Limit {
         }
     }
 
+    /// Its values as a file has them.
+    fn numbers(&self, charging: Charging) -> Vec<WrittenNumber> {
+        match self {
+            Self::Bucket(bucket) => bucket::numbers(bucket, charging),
+            Self::Window(window) => window::numbers(window),
+            Self::Sliding(sliding) => sliding::numbers(sliding),
+            Self::Cooldown(cooldown) => cooldown::numbers(cooldown),
+            Self::Quota(quota, cycle) => quota::numbers(quota, cycle),
+            Self::Slots(slots) => slots::numbers(slots),
+        }
+    }
+
+    /// A description of the algorithm and its numbers.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Bucket(bucket) => bucket::describe(bucket),
+            Self::Window(window) => window::describe(window),
+            Self::Sliding(sliding) => sliding::describe(sliding),
+            Self::Cooldown(cooldown) => cooldown::describe(cooldown),
+            Self::Quota(quota, cycle) => quota::describe(quota, cycle),
+            Self::Slots(slots) => slots::describe(slots),
+        }
+    }
+
+    /// Why no file can have it, if it was built in code.
+    pub(crate) fn unwritable(&self) -> Option<&'static str> {
+        match self {
+            Self::Cooldown(cooldown) => cooldown::unwritable(cooldown),
+            Self::Slots(slots) => slots::unwritable(slots),
+            // Their types bound their numbers.
+            Self::Bucket(_) | Self::Window(_) | Self::Sliding(_) | Self::Quota(..) => None,
+        }
+    }
+
     /// Whether one can override the other: the same algorithm, differing in numbers only.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
@@ -92,73 +152,151 @@ impl Limit {
             (a, b) => discriminant(a) == discriminant(b),
         }
     }
+
+    /// Whether states of one are states of the other: the same algorithm, and the same that ends a
+    /// quota's period.
+    pub(crate) fn has_states_of(&self, other: &Self) -> bool {
+        let is_round = |limit: &Self| matches!(limit, Self::Quota(_, Cycle::Round));
+        discriminant(self) == discriminant(other) && is_round(self) == is_round(other)
+    }
+
+    /// Whether it can book costs that are known only afterwards.
+    pub(crate) const fn can_be_postpaid(&self) -> bool {
+        !matches!(self, Self::Cooldown(_) | Self::Slots(_))
+    }
+
+    /// Whether each process can have a share of it.
+    pub(crate) const fn can_be_divided(&self) -> bool {
+        matches!(self, Self::Bucket(_) | Self::Window(_) | Self::Sliding(_))
+    }
+
+    /// Whether there is a next window or period, with which an edit can take effect.
+    pub(crate) const fn has_windows(&self) -> bool {
+        matches!(self, Self::Window(_) | Self::Quota(..))
+    }
+
+    /// The most that can ever be allowed at once, where there is such a bound.
+    pub(crate) fn capacity(&self) -> Option<u64> {
+        match self {
+            Self::Bucket(bucket) => Some(bucket.burst()),
+            Self::Window(window) => Some(window.max()),
+            Self::Sliding(sliding) => Some(sliding.max()),
+            Self::Quota(quota, _) if quota.carry() == Carry::Nothing => Some(quota.max()),
+            Self::Quota(..) | Self::Cooldown(_) | Self::Slots(_) => None,
+        }
+    }
+
+    /// Whether it allows less than another one, as far as the two can be compared.
+    pub(crate) fn is_below(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Slots(one), Self::Slots(other)) => one.max < other.max,
+            (Self::Quota(one, cycle), Self::Quota(other, other_cycle)) => {
+                cycle == other_cycle && one.max() < other.max()
+            }
+            (Self::Bucket(one), Self::Bucket(other)) if one.burst() < other.burst() => true,
+            _ => match (self.pace(), other.pace()) {
+                // Both sides are below 2^127.
+                (Some(one), Some(other)) => {
+                    one.count * other.period_ns < other.count * one.period_ns
+                }
+                _ => false,
+            },
+        }
+    }
+
+    fn pace(&self) -> Option<Pace> {
+        let (count, period) = match self {
+            Self::Bucket(bucket) => (bucket.rate().count(), bucket.rate().period()),
+            Self::Window(window) => (window.max(), window.per()),
+            Self::Sliding(sliding) => (sliding.max(), sliding.per()),
+            Self::Cooldown(cooldown) => (1, cooldown.gap()),
+            Self::Quota(..) | Self::Slots(_) => return None,
+        };
+        Some(Pace { count: count.into(), period_ns: period.as_nanos() })
+    }
+
+    /// A stand-in for a limit that could not be read, in a policy that will not be used.
+    pub(crate) fn placeholder() -> Self {
+        Self::Cooldown(cooldown::placeholder())
+    }
 }
 
-impl Slots {
-    /// The default length of the queue.
-    pub const DEFAULT_QUEUE: usize = 1_024;
+/// What a limit allows in the long run. Both numbers are below 2^64.
+struct Pace {
+    count: u128,
+    period_ns: u128,
+}
 
-    /// The default time after which an unrenewed slot expires.
-    pub const DEFAULT_EXPIRES: Duration = Duration::from_secs(600);
-
-    /// At most `max` in flight. Zero is rejected when the policy is built.
-    #[must_use]
-    pub const fn new(max: u64) -> Self {
-        let (queue, expires) = (Self::DEFAULT_QUEUE, Self::DEFAULT_EXPIRES);
-        Self { max, queue, wait: None, expires, priority: None }
+impl Algorithm {
+    /// Those that have a field in a rule, or in an override that has its limit in full.
+    pub(crate) fn all_in(rule: &TableReader<'_, '_>) -> Vec<&'static Self> {
+        ALGORITHMS.into_iter().filter(|it| rule.value(it.field.name).is_some()).collect()
     }
 
-    /// The same slots with another length of the queue; 0: no queue.
-    #[must_use]
-    pub fn queue(self, queue: usize) -> Self {
-        Self { queue, ..self }
+    /// The names of all of them, for a hint.
+    pub(crate) fn names() -> String {
+        ALGORITHMS.map(|it| it.field.name).join("`, `")
     }
 
-    /// The same slots with a longest wait in the queue; 584 years at most.
-    #[must_use]
-    pub fn wait(self, wait: Duration) -> Self {
-        Self { wait: Some(wait.min(LONGEST)), ..self }
+    /// The limit in a rule, or in an override that has its limit in full. `None` if a number is absent or
+    /// invalid, an error if they do not fit together; both have been reported.
+    pub(crate) fn read_in(&self, rule: &mut TableReader<'_, '_>, charging: Charging) -> LimitRead {
+        let errors_before = rule.report.errors();
+        self.read(&mut self.numbers_in(rule)?, charging, errors_before)
     }
 
-    /// The same slots, which expire when they are not renewed for this long; 584 years at most.
-    #[must_use]
-    pub fn expires(self, expires: Duration) -> Self {
-        Self { expires: expires.min(LONGEST), ..self }
+    /// The reader of its numbers.
+    pub(crate) fn numbers_in<'s, 't>(
+        &self,
+        rule: &'s mut TableReader<'_, 't>,
+    ) -> Option<TableReader<'s, 't>> {
+        match self.field.kind {
+            ValueKind::Table(_) => rule.table(self.field.name),
+            _ => Some(rule.of_rule()),
+        }
     }
 
-    /// The same slots, for which the higher integer in this attribute goes first.
-    #[must_use]
-    pub fn priority(self, attribute: &str) -> Self {
-        Self { priority: Some(attribute.into()), ..self }
+    /// The limit of numbers, unless there are more errors than before: then `None`.
+    pub(crate) fn read(
+        &self,
+        numbers: &mut TableReader<'_, '_>,
+        charging: Charging,
+        errors_before: usize,
+    ) -> LimitRead {
+        let limit = (self.read)(numbers, charging);
+        if numbers.report.errors() > errors_before {
+            return None;
+        }
+        if let Some(Err(error)) = &limit {
+            let field = if error.field() == "period" { "rate" } else { error.field() };
+            let span = numbers.span_of(field);
+            numbers.report.error(span, error.to_string());
+        }
+        limit
     }
+}
 
-    /// The maximum in flight.
-    #[must_use]
-    pub const fn max(&self) -> u64 {
-        self.max
-    }
+fn read_debt(numbers: &mut TableReader<'_, '_>) -> Option<Debt> {
+    let hint = "write \"none\" if commits must not overdraw the quota";
+    read_allowance(numbers, "debt", hint, [Debt::Nothing, Debt::All], Debt::UpTo)
+}
 
-    /// The length of the queue.
-    #[must_use]
-    pub const fn queue_len(&self) -> usize {
-        self.queue
+/// What unused units or overdrafts may come to: a number, `"none"` or `"all"`, for which there are values.
+/// The hint is for a zero.
+fn read_allowance<T>(
+    numbers: &mut TableReader<'_, '_>,
+    name: &str,
+    hint: &str,
+    [none, all]: [T; 2],
+    up_to: fn(u64) -> T,
+) -> Option<T> {
+    let value = numbers.value(name)?;
+    let DeValue::Integer(number) = value.get_ref() else {
+        return numbers.choice(name).map(|word| if word == "all" { all } else { none });
+    };
+    if whole(number) == Some(0) {
+        numbers.refuse(name, format!("`{name}` must be at least 1"), hint);
+        return None;
     }
-
-    /// The longest wait in the queue, unless the caller sets one.
-    #[must_use]
-    pub const fn longest_wait(&self) -> Option<Duration> {
-        self.wait
-    }
-
-    /// The time after which an unrenewed slot expires.
-    #[must_use]
-    pub const fn expiry(&self) -> Duration {
-        self.expires
-    }
-
-    /// The attribute whose higher integer goes first.
-    #[must_use]
-    pub fn priority_attribute(&self) -> Option<&str> {
-        self.priority.as_deref()
-    }
+    numbers.integer(name).map(up_to)
 }

@@ -7,7 +7,7 @@ use super::diagnostic::Severity;
 use super::paths::PATH;
 use super::subsumption::{Subsumption, WorkBudget};
 use super::text::quoted;
-use super::{Charging, Condition, Effective, Limit, Pattern, Rule};
+use super::{Charging, Condition, Effective, Pattern, Rule};
 use crate::request_path::EncodedSlash;
 
 /// All warnings. When there are too many rules to compare, some warnings are left out. Paths have one
@@ -146,9 +146,7 @@ pub(crate) fn lint_for_envoy(rules: &[Rule]) -> Vec<Finding> {
         texts.into_iter().flatten().any(|text| text.to_ascii_lowercase().contains("token"))
     };
     let is_prepaid = |rule: &Rule| {
-        rule.charging != Charging::Postpaid
-            && rule.cost.is_none()
-            && !matches!(rule.limit, Limit::Cooldown(_) | Limit::Slots(_))
+        rule.charging != Charging::Postpaid && rule.cost.is_none() && rule.limit.can_be_postpaid()
     };
     let found = rules.iter().enumerate().filter(|(_, it)| is_prepaid(it) && speaks_of_tokens(it));
     found
@@ -185,7 +183,7 @@ fn below_a_key(rules: &[Rule], effort: &mut WorkBudget, findings: &mut Vec<Findi
                 let all = &rules[for_all[at]];
                 let both_apply = all.group.is_none() || all.group != key.group;
                 let same_cost = all.cost == key.cost;
-                if both_apply && same_cost && !is_reported[at] && is_below(&all.limit, &key.limit) {
+                if both_apply && same_cost && !is_reported[at] && all.limit.is_below(&key.limit) {
                     is_reported[at] = true;
                     findings.push(below(for_all[at], all, index, key));
                 }
@@ -204,43 +202,6 @@ fn below(all_at: usize, all: &Rule, key_at: usize, key: &Rule) -> Finding {
     warning(all_at, "name", message)
         .hint("raise the limit for all keys, or lower the one per key")
         .other(other)
-}
-
-/// Whether the first limit allows less than the second, as far as the two can be compared.
-fn is_below(all: &Limit, key: &Limit) -> bool {
-    match (all, key) {
-        (Limit::Slots(all), Limit::Slots(key)) => all.max < key.max,
-        (Limit::Quota(all, all_cycle), Limit::Quota(key, key_cycle)) => {
-            all_cycle == key_cycle && all.max() < key.max()
-        }
-        (Limit::Bucket(all), Limit::Bucket(key)) if all.burst() < key.burst() => true,
-        _ => match (Pace::of(all), Pace::of(key)) {
-            (Some(all), Some(key)) => {
-                // Both sides are below 2^127.
-                all.count * key.period_ns < key.count * all.period_ns
-            }
-            _ => false,
-        },
-    }
-}
-
-/// What a limit allows in the long run. Both numbers are below 2^64.
-struct Pace {
-    count: u128,
-    period_ns: u128,
-}
-
-impl Pace {
-    fn of(limit: &Limit) -> Option<Self> {
-        let (count, period) = match limit {
-            Limit::Bucket(bucket) => (bucket.rate().count(), bucket.rate().period()),
-            Limit::Window(window) => (window.max(), window.per()),
-            Limit::Sliding(sliding) => (sliding.max(), sliding.per()),
-            Limit::Cooldown(cooldown) => (1, cooldown.gap()),
-            Limit::Quota(..) | Limit::Slots(_) => return None,
-        };
-        Some(Self { count: count.into(), period_ns: period.as_nanos() })
-    }
 }
 
 /// Overrides that never apply, because an earlier one covers all of their keys for as long.
@@ -276,13 +237,12 @@ fn shadowed_overrides(
 
 /// Settings without effect, and costs that are never allowed.
 fn without_effect(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
-    let has_windows = matches!(rule.limit, Limit::Window(_) | Limit::Quota(..));
-    if rule.effective == Effective::Next && !has_windows {
+    if rule.effective == Effective::Next && !rule.limit.has_windows() {
         let message = format!("a {} has no next window to wait for", rule.limit.algorithm());
         let hint = "remove `effective`; an edit applies at once";
         findings.push(warning(index, "effective", message).hint(hint));
     }
-    let Some(capacity) = capacity(&rule.limit) else { return };
+    let Some(capacity) = rule.limit.capacity() else { return };
     let is_prepaid = rule.charging != Charging::Postpaid;
     let dear = rule
         .cost
@@ -316,19 +276,6 @@ fn paths_without_effect(
         Condition { attribute: PATH.into(), any_of }
     });
     findings.extend(problem(&costs.collect::<Vec<_>>()).map(|it| warning(index, "cost", it)));
-}
-
-/// The most that can ever be allowed at once, where there is such a bound.
-fn capacity(limit: &Limit) -> Option<u64> {
-    match limit {
-        Limit::Bucket(bucket) => Some(bucket.burst()),
-        Limit::Window(window) => Some(window.max()),
-        Limit::Sliding(sliding) => Some(sliding.max()),
-        Limit::Quota(quota, _) if quota.carry() == tidegate_core::Carry::Nothing => {
-            Some(quota.max())
-        }
-        Limit::Quota(..) | Limit::Cooldown(_) | Limit::Slots(_) => None,
-    }
 }
 
 /// About a tenth of a second.

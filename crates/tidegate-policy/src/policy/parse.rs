@@ -11,18 +11,17 @@ use super::diagnostic::{
     Diagnostic, Origin, PolicyErrors, RawDiagnostic, RelatedSpan, Severity, Source,
 };
 use super::load::{FileRules, domain_twice};
-use super::{Listen, Parsed, Policy, Rule, fields, lints};
+use super::{Listen, Parsed, Policy, Rule, fields, lints, rule_fields};
 use crate::request_path::EncodedSlash;
 use diagnostic_sink::DiagnosticSink;
 use reader::TableReader;
 use shape::{Shape, ShapeError};
 
 pub(super) mod diagnostic_sink;
-mod limits;
-mod metadata;
+pub(super) mod metadata;
 pub mod overlay;
-mod reader;
-mod rule;
+pub(super) mod reader;
+pub(super) mod rule;
 mod server;
 mod settings;
 mod shape;
@@ -111,7 +110,12 @@ fn parse_text(
     let rules: Vec<_> = spans
         .iter()
         .map(|it| {
-            rule::read(&mut TableReader::new(&mut report, it.table, it.span.clone(), &fields::RULE))
+            rule_fields::read(&mut TableReader::new(
+                &mut report,
+                it.table,
+                it.span.clone(),
+                &rule_fields::RULE,
+            ))
         })
         .collect();
     let policy = Policy { settings, rules, takes_own_limits: false, found: None };
@@ -151,7 +155,7 @@ fn parse_text(
 /// Where each domain is first named.
 fn domains(
     rules: &[Rule],
-    spans: &[TableSpan<'_, '_>],
+    spans: &[TableSpan<'_>],
     source: &Source<'_>,
 ) -> HashMap<Box<str>, Diagnostic> {
     let mut domains = HashMap::new();
@@ -202,13 +206,13 @@ fn syntax(error: &toml::de::Error, text: &str) -> RawDiagnostic {
 }
 
 /// A rule, or another table of a list, and its span in the file.
-struct TableSpan<'t, 'i> {
-    table: &'t DeTable<'i>,
+struct TableSpan<'t> {
+    table: &'t DeTable<'t>,
     span: Range<usize>,
 }
 
 /// The tables of a field that is a list of them.
-fn tables<'t, 'i>(file: &mut TableReader<'_, 't, 'i>, name: &str) -> Vec<TableSpan<'t, 'i>> {
+fn tables<'t>(file: &mut TableReader<'_, 't>, name: &str) -> Vec<TableSpan<'t>> {
     let Some(value) = file.value(name) else { return Vec::new() };
     let hint = || Some(format!("write `[[{name}]]`"));
     let DeValue::Array(list) = value.get_ref() else {
@@ -231,7 +235,7 @@ fn tables<'t, 'i>(file: &mut TableReader<'_, 't, 'i>, name: &str) -> Vec<TableSp
 }
 
 /// A finding about rules, with the span of the field that it is about.
-fn located(finding: Finding, spans: &[TableSpan<'_, '_>]) -> RawDiagnostic {
+fn located(finding: Finding, spans: &[TableSpan<'_>]) -> RawDiagnostic {
     let span = |rule: Option<usize>, field: &str, element: Option<usize>| {
         let Some(it) = rule.and_then(|rule| spans.get(rule)) else { return 0..0 };
         let Some(value) = it.table.get(field) else { return it.span.clone() };

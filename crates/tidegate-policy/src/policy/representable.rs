@@ -2,8 +2,7 @@
 //!
 //! They are rejected, so that every policy can be written and parsed again.
 
-use super::fields::MOST_QUEUE;
-use super::{Condition, CostTable, Grant, KeyPart, Limit, Override, Pattern, Rule};
+use super::{Condition, CostTable, Grant, KeyPart, Override, Pattern, Rule};
 
 /// The error of a rule that the parser would have rejected.
 pub(crate) fn problem(rule: &Rule) -> Option<&'static str> {
@@ -22,7 +21,7 @@ pub(crate) fn problem(rule: &Rule) -> Option<&'static str> {
         Some("the name of a replaced rule is empty")
     } else {
         let cost = rule.cost.as_ref().and_then(of_cost);
-        let limit = || of_limit(&rule.limit);
+        let limit = || rule.limit.unwritable();
         let overrides = || rule.overrides.iter().find_map(of_override);
         cost.or_else(limit).or_else(overrides)
     }
@@ -38,25 +37,8 @@ fn of_override(given: &Override) -> Option<&'static str> {
         return Some("an override names an attribute of its key twice");
     }
     match &given.grant {
-        Grant::Limit(limit) => of_limit(limit),
+        Grant::Limit(limit) => limit.unwritable(),
         Grant::Unlimited => None,
-    }
-}
-
-fn of_limit(limit: &Limit) -> Option<&'static str> {
-    match limit {
-        Limit::Slots(slots) if u64::try_from(slots.queue).is_ok_and(|it| it > MOST_QUEUE) => {
-            Some("`queue` is above 4294967295")
-        }
-        Limit::Slots(slots) => {
-            let priority = slots.priority.as_ref().filter(|name| name.trim().is_empty());
-            priority.map(|_| "the name of the attribute for `priority` is empty")
-        }
-        Limit::Cooldown(cooldown) if *cooldown == cooldown.extended_by_refusals() => {
-            Some("use `charge_refused` for a cooldown that denials extend")
-        }
-        // Their types bound their numbers.
-        _ => None,
     }
 }
 

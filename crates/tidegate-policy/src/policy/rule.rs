@@ -7,6 +7,7 @@ use tidegate_core::Debt;
 
 use super::rule_builder::RuleBuilder;
 use super::text::TextError;
+use super::words::Words;
 use super::{Condition, CostTable, Grant, Key, Limit, Metadata, Override, RuleId, Share};
 use crate::attributes::Attributes;
 
@@ -354,6 +355,11 @@ pub enum Mode {
     Shadow,
 }
 
+impl Words for Mode {
+    const WORDS: &'static [&'static str] = &[Self::Enforce.name(), Self::Shadow.name()];
+    const VALUES: &'static [Self] = &[Self::Enforce, Self::Shadow];
+}
+
 impl Mode {
     /// Its name in policies, responses and metrics.
     #[must_use]
@@ -423,6 +429,11 @@ pub enum Missing {
     Share,
 }
 
+impl Words for Missing {
+    const WORDS: &'static [&'static str] = &["refuse", "skip", "share"];
+    const VALUES: &'static [Self] = &[Self::Refuse, Self::Skip, Self::Share];
+}
+
 /// What happens to a request with an empty text for an attribute of the key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Empty {
@@ -432,6 +443,11 @@ pub enum Empty {
     /// The request is an error, and no rule is charged: an identity that could not be determined
     /// must not share a key with others.
     Reject,
+}
+
+impl Words for Empty {
+    const WORDS: &'static [&'static str] = &["accept", "reject"];
+    const VALUES: &'static [Self] = &[Self::Accept, Self::Reject];
 }
 
 /// How durable a charge is before the decision is returned.
@@ -445,6 +461,11 @@ pub enum Durability {
     Fsync,
 }
 
+impl Words for Durability {
+    const WORDS: &'static [&'static str] = &["memory", "flush", "fsync"];
+    const VALUES: &'static [Self] = &[Self::Memory, Self::Flush, Self::Fsync];
+}
+
 /// When an edit of the limit takes effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effective {
@@ -453,4 +474,9 @@ pub enum Effective {
     Now,
     /// With the next window, period or round of each key.
     Next,
+}
+
+impl Words for Effective {
+    const WORDS: &'static [&'static str] = &["now", "next"];
+    const VALUES: &'static [Self] = &[Self::Now, Self::Next];
 }

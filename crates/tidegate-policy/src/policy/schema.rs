@@ -3,6 +3,8 @@
 use std::fmt;
 
 use super::fields::{self, Field, MOST, Presence, Section, ValueKind};
+use super::limit::ALGORITHMS;
+use super::rule_fields::RULE;
 
 /// The schema of the policy file: JSON Schema, draft 2020-12.
 ///
@@ -31,9 +33,9 @@ fn members(section: &Section) -> Vec<(String, Json)> {
     if !required.is_empty() {
         members.push(("required".into(), Json::List(required)));
     }
-    if std::ptr::eq(section, &raw const fields::RULE) {
-        let one = |name: &&str| object([("required", Json::List(vec![text(name)]))]);
-        let any = fields::ALGORITHMS.iter().map(one).collect();
+    if std::ptr::eq(section, &raw const RULE) {
+        let one = |name| object([("required", Json::List(vec![text(name)]))]);
+        let any = ALGORITHMS.iter().map(|it| one(it.field.name)).collect();
         members.push(("oneOf".into(), Json::List(any)));
     }
     members

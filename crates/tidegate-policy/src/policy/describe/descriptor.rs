@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{limit, mode};
+use super::mode;
 use crate::policy::descriptors::key_by_position;
 use crate::policy::{Condition, Grant, Pattern, Rule};
 
@@ -38,7 +38,7 @@ pub(super) fn describe(rule: &Rule) -> String {
         true => write!(text, " All of them share one limit."),
         false => write!(text, " Each value of {} has its own limit.", keys.join(" and ")),
     };
-    let _ = write!(text, " {}", limit(&rule.limit));
+    let _ = write!(text, " {}", rule.limit.describe());
     if !rule.replaces.is_empty() {
         let _ = write!(text, " It replaces `{}`.", rule.replaces.join("`, `"));
     }

@@ -4,7 +4,7 @@ use crate::policy::diagnostic::{RawDiagnostic, Severity};
 
 /// Collects the diagnostics of a file.
 #[derive(Debug, Default)]
-pub(in crate::policy) struct DiagnosticSink {
+pub(crate) struct DiagnosticSink {
     problems: Vec<RawDiagnostic>,
     errors: usize,
     left_out: usize,
@@ -14,7 +14,7 @@ pub(in crate::policy) struct DiagnosticSink {
 
 impl DiagnosticSink {
     /// Adds an error, to which a hint can be added.
-    pub(in crate::policy) fn error(
+    pub(crate) fn error(
         &mut self,
         span: Range<usize>,
         message: impl Into<String>,
@@ -22,7 +22,7 @@ impl DiagnosticSink {
         self.push(RawDiagnostic::new(Severity::Error, span, message.into()))
     }
 
-    pub(in crate::policy) fn push(&mut self, problem: RawDiagnostic) -> &mut RawDiagnostic {
+    pub(crate) fn push(&mut self, problem: RawDiagnostic) -> &mut RawDiagnostic {
         self.errors += usize::from(problem.severity == Severity::Error);
         if self.problems.len() >= MOST_KEPT {
             self.left_out += 1;
@@ -34,16 +34,16 @@ impl DiagnosticSink {
     }
 
     /// How many errors there are so far.
-    pub(in crate::policy) const fn errors(&self) -> usize {
+    pub(crate) const fn errors(&self) -> usize {
         self.errors
     }
 
-    pub(in crate::policy) const fn has_errors(&self) -> bool {
+    pub(crate) const fn has_errors(&self) -> bool {
         self.errors > 0
     }
 
     /// The diagnostics, and how many more there were.
-    pub(in crate::policy) fn into_parts(self) -> (Vec<RawDiagnostic>, usize) {
+    pub(crate) fn into_parts(self) -> (Vec<RawDiagnostic>, usize) {
         (self.problems, self.left_out)
     }
 }

@@ -8,7 +8,7 @@ use super::reader::{SpannedValue, TableReader, kind_of, whole};
 use crate::policy::metadata::MOST_DEPTH;
 use crate::policy::{Metadata, MetadataNumber, MetadataValue};
 
-pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Option<Arc<Metadata>> {
+pub(in crate::policy) fn read(table: &mut TableReader<'_, '_>) -> Option<Arc<Metadata>> {
     let value = table.value("metadata")?;
     match value.get_ref() {
         DeValue::Table(entries) => {
@@ -19,11 +19,7 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Option<Arc<Metadata>>
     }
 }
 
-fn read_table(
-    table: &mut TableReader<'_, '_, '_>,
-    entries: &DeTable<'_>,
-    depth: usize,
-) -> Metadata {
+fn read_table(table: &mut TableReader<'_, '_>, entries: &DeTable<'_>, depth: usize) -> Metadata {
     let entry = |(name, value): (&toml::Spanned<toml::de::DeString<'_>>, &SpannedValue<'_>)| {
         let value = read_value(table, value, depth + 1)?;
         Some((Box::from(&**name.get_ref()), value))
@@ -32,7 +28,7 @@ fn read_table(
 }
 
 fn read_value(
-    table: &mut TableReader<'_, '_, '_>,
+    table: &mut TableReader<'_, '_>,
     value: &SpannedValue<'_>,
     depth: usize,
 ) -> Option<MetadataValue> {

@@ -3,12 +3,13 @@
 use toml::de::DeValue;
 
 use super::diagnostic_sink::DiagnosticSink;
-use super::limits::LimitDraft;
 use super::reader::{TableReader, kind_of};
-use super::rule::{self, EmptyPatterns, build, read_conditions, read_override_key, read_until};
+use super::rule::{EmptyPatterns, conditions, read_conditions, read_until};
 use super::{BoundedText, TableSpan, located, read_toml, readable, render, tables};
-use crate::policy::diagnostic::{Origin, PolicyErrors, Source};
-use crate::policy::fields::{ALGORITHMS, BAN, OVERLAY, OVERLAY_OVERRIDE, RULE, Section};
+use crate::policy::diagnostic::{PolicyErrors, Source};
+use crate::policy::fields::{BAN, OVERLAY, Section};
+use crate::policy::limit::Algorithm;
+use crate::policy::rule_fields::{self, OVERLAY_OVERRIDE, RULE};
 use crate::policy::{Charging, Condition, Grant, Override, Rule, RuleId, check};
 
 /// The edits in a text, in its order.
@@ -44,7 +45,7 @@ pub fn parse(file: &str, bytes: &[u8]) -> Result<OverlayEdits, PolicyErrors> {
     let (rules, overrides, bans) =
         (tables(&mut all, "rule"), tables(&mut all, "override"), tables(&mut all, "ban"));
     let edits = OverlayEdits {
-        rules: each(&mut report, &rules, &RULE, rule::read),
+        rules: each(&mut report, &rules, &RULE, rule_fields::read),
         overrides: each(&mut report, &overrides, &OVERLAY_OVERRIDE, read_override),
         bans: each(&mut report, &bans, &BAN, read_ban),
     };
@@ -63,24 +64,23 @@ pub fn parse(file: &str, bytes: &[u8]) -> Result<OverlayEdits, PolicyErrors> {
 
 fn each<T>(
     report: &mut DiagnosticSink,
-    spans: &[TableSpan<'_, '_>],
+    spans: &[TableSpan<'_>],
     section: &'static Section,
-    read: impl Fn(&mut TableReader<'_, '_, '_>) -> T,
+    read: impl Fn(&mut TableReader<'_, '_>) -> T,
 ) -> Vec<T> {
-    let reader = |it: &TableSpan<'_, '_>| {
+    let reader = |it: &TableSpan<'_>| {
         read(&mut TableReader::new(report, it.table, it.span.clone(), section))
     };
     spans.iter().map(reader).collect()
 }
 
-fn read_override(table: &mut TableReader<'_, '_, '_>) -> (RuleId, Override) {
+fn read_override(table: &mut TableReader<'_, '_>) -> (RuleId, Override) {
     let domain = table.text("domain").unwrap_or_default().into();
     let rule = RuleId { domain, name: table.text("rule").unwrap_or_default().into() };
-    let key = read_override_key(table);
+    let key = conditions(table, "key");
     if key.is_empty() && table.value("key").is_some() {
-        let span = table.span_of("key");
-        table.report.error(span, "the override does not say for which keys").hint =
-            Some("name attributes of the rule's key: `key = { ip = \"192.0.2.7\" }`".into());
+        let hint = "name attributes of the rule's key: `key = { ip = \"192.0.2.7\" }`";
+        table.refuse("key", "the override does not say for which keys", hint);
     }
     let until_ns = read_until(table);
     // As with a rule, a stand-in, so that further errors are found.
@@ -89,43 +89,34 @@ fn read_override(table: &mut TableReader<'_, '_, '_>) -> (RuleId, Override) {
 }
 
 /// No limit, or a limit in full, written as in a rule.
-fn read_grant(table: &mut TableReader<'_, '_, '_>) -> Option<Grant> {
-    let limits: Vec<_> =
-        ALGORITHMS.iter().copied().filter(|name| table.value(name).is_some()).collect();
+fn read_grant(table: &mut TableReader<'_, '_>) -> Option<Grant> {
+    let limits = Algorithm::all_in(table);
     let is_unlimited = table.boolean("unlimited");
     if is_unlimited == Some(false) {
-        let span = table.span_of("unlimited");
-        table.report.error(span, "`unlimited = false` has no effect").hint =
-            Some("remove it, and add a limit".into());
+        let message = "`unlimited = false` has no effect";
+        table.refuse("unlimited", message, "remove it, and add a limit");
         return None;
     }
     match (is_unlimited.is_some(), &*limits) {
         (true, []) => Some(Grant::Unlimited),
-        (false, [algorithm]) => {
-            let draft = LimitDraft::of_rule(table, algorithm, Charging::Allowed)?;
-            build(table, algorithm, &draft).map(Grant::Limit)
-        }
+        (false, [algorithm]) => algorithm.read_in(table, Charging::Allowed)?.ok().map(Grant::Limit),
         (false, []) if table.value("unlimited").is_some() => None,
         (false, []) => {
-            let problem = table.report.error(table.span(), "the override changes nothing");
-            problem.hint = Some(format!(
-                "add `unlimited = true`, or a limit of the kind that its rule has: `{}`",
-                ALGORITHMS.join("`, `")
-            ));
-            problem.origin = Origin::Absence;
+            let hint = "add `unlimited = true`, or a limit of the kind that its rule has";
+            table
+                .lacks("the override changes nothing", format!("{hint}: `{}`", Algorithm::names()));
             None
         }
         (_, [.., last]) => {
             let message = "the override has two limits, or is unlimited and has one";
-            table.report.error(table.span_of(last), message).hint =
-                Some("remove one of them".into());
+            table.refuse(last.field.name, message, "remove one of them");
             None
         }
     }
 }
 
 /// A ban. It may be one that never applies: an empty domain, or an attribute with no value.
-fn read_ban(table: &mut TableReader<'_, '_, '_>) -> BanEntry {
+fn read_ban(table: &mut TableReader<'_, '_>) -> BanEntry {
     BanEntry {
         domain: table.any_text("domain").unwrap_or_default().into(),
         conditions: read_ban_conditions(table),
@@ -135,7 +126,7 @@ fn read_ban(table: &mut TableReader<'_, '_, '_>) -> BanEntry {
 }
 
 /// One table of conditions, or a list of them where an attribute has more than one condition.
-fn read_ban_conditions(table: &mut TableReader<'_, '_, '_>) -> Vec<Condition> {
+fn read_ban_conditions(table: &mut TableReader<'_, '_>) -> Vec<Condition> {
     let Some(value) = table.value("match") else { return Vec::new() };
     let one = std::slice::from_ref(value);
     let tables = match value.get_ref() {
@@ -157,8 +148,7 @@ fn read_ban_conditions(table: &mut TableReader<'_, '_, '_>) -> Vec<Condition> {
         }
     }
     if value.get_ref().as_array().is_some_and(|tables| tables.is_empty()) {
-        table.report.error(value.span(), "`match` is empty").hint =
-            Some("`match = {}` is every request".into());
+        table.refuse("match", "`match` is empty", "`match = {}` is every request");
     }
     conditions
 }

@@ -11,34 +11,42 @@ use super::diagnostic_sink::DiagnosticSink;
 use crate::policy::diagnostic::Origin;
 use crate::policy::fields::{Field, MOST, Presence, REMOVED, Section, ValueKind};
 use crate::policy::text::{self, TextError, quoted};
+use crate::policy::words::Words;
 
 /// Reads one table. Absent values, and invalid ones that have been reported, are `None`.
-pub(super) struct TableReader<'r, 't, 'i> {
-    pub(super) report: &'r mut DiagnosticSink,
-    table: &'t DeTable<'i>,
+pub(crate) struct TableReader<'r, 't> {
+    pub(crate) report: &'r mut DiagnosticSink,
+    table: &'t DeTable<'t>,
     span: Range<usize>,
+    section: &'static Section,
+    /// The numbers of the rule, where this is the table of its override.
+    base: Option<BaseTable<'t>>,
+}
+
+/// The table with the numbers of a rule, which those of an override replace.
+#[derive(Clone, Copy)]
+pub(crate) struct BaseTable<'t> {
+    table: &'t DeTable<'t>,
     section: &'static Section,
 }
 
 /// A value of the file and its span.
-pub(super) type SpannedValue<'i> = Spanned<DeValue<'i>>;
+pub(crate) type SpannedValue<'t> = Spanned<DeValue<'t>>;
 
-impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
+impl<'r, 't> TableReader<'r, 't> {
     /// Reports unknown fields and missing required ones at once.
-    pub(super) fn new(
+    pub(crate) fn new(
         report: &'r mut DiagnosticSink,
-        table: &'t DeTable<'i>,
+        table: &'t DeTable<'t>,
         span: Range<usize>,
         section: &'static Section,
     ) -> Self {
-        let mut reader = Self { report, table, span, section };
+        let mut reader = Self { report, table, span, section, base: None };
         reader.reject_unknown();
         for field in section.fields {
             if field.need == Presence::Required && !table.contains_key(field.name) {
                 let message = format!("{} needs `{}`", section.name, field.name);
-                let problem = reader.report.error(reader.span.clone(), message);
-                problem.hint = Some(format!("`{}`: {}", field.name, field.about));
-                problem.origin = Origin::Absence;
+                reader.lacks(message, format!("`{}`: {}", field.name, field.about));
             }
         }
         reader
@@ -63,32 +71,48 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
     }
 
     /// The span of the table.
-    pub(super) fn span(&self) -> Range<usize> {
+    pub(crate) fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
     /// The span of a field's value, or else of the table.
-    pub(super) fn span_of(&self, name: &str) -> Range<usize> {
+    pub(crate) fn span_of(&self, name: &str) -> Range<usize> {
         self.table.get(name).map_or_else(|| self.span(), Spanned::span)
     }
 
-    pub(super) fn value(&self, name: &str) -> Option<&'t SpannedValue<'i>> {
+    pub(crate) fn value(&self, name: &str) -> Option<&'t SpannedValue<'t>> {
         debug_assert!(self.section.field(name).is_some(), "{name} is in the table of fields");
-        self.table.get(name)
+        self.table.get(name).or_else(|| self.base?.table.get(name))
+    }
+
+    /// This table, whose numbers are those of a rule that overrides replace.
+    pub(crate) const fn as_base(&self) -> BaseTable<'t> {
+        BaseTable { table: self.table, section: self.section }
+    }
+
+    /// The same override, whose absent numbers are those of its rule.
+    pub(crate) fn over(&mut self, rule: BaseTable<'t>) -> TableReader<'_, 't> {
+        TableReader { base: Some(rule), ..self.of_rule() }
+    }
+
+    /// The table of the rule, which has what an override cannot change; this one, if it is none.
+    pub(crate) fn of_rule(&mut self) -> TableReader<'_, 't> {
+        let BaseTable { table, section } = self.base.unwrap_or(self.as_base());
+        TableReader { span: self.span(), report: self.report, table, section, base: None }
     }
 
     /// The names of the fields that are present.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &'t str> + use<'t, 'i> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &'t str> + use<'t> {
         self.table.keys().map(|key| &**key.get_ref())
     }
 
     /// A text that is not empty.
-    pub(super) fn text(&mut self, name: &str) -> Option<&'t str> {
+    pub(crate) fn text(&mut self, name: &str) -> Option<&'t str> {
         let value = self.value(name)?;
         self.text_in(name, value)
     }
 
-    pub(super) fn text_in(&mut self, name: &str, value: &'t SpannedValue<'i>) -> Option<&'t str> {
+    pub(crate) fn text_in(&mut self, name: &str, value: &'t SpannedValue<'t>) -> Option<&'t str> {
         match value.get_ref() {
             DeValue::String(text) if !text.trim().is_empty() => Some(text),
             DeValue::String(_) => self.reject(value.span(), format!("`{name}` is empty")),
@@ -97,7 +121,7 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
     }
 
     /// A text that may be empty.
-    pub(super) fn any_text(&mut self, name: &str) -> Option<&'t str> {
+    pub(crate) fn any_text(&mut self, name: &str) -> Option<&'t str> {
         let value = self.value(name)?;
         match value.get_ref() {
             DeValue::String(text) => Some(text),
@@ -106,7 +130,7 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
     }
 
     /// A text, parsed by a function.
-    pub(super) fn parsed<T>(
+    pub(crate) fn parsed<T>(
         &mut self,
         name: &str,
         parse: impl FnOnce(&str) -> Result<T, TextError>,
@@ -115,29 +139,28 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
         self.or_report(name, parse(text))
     }
 
-    pub(super) fn duration(&mut self, name: &str) -> Option<Duration> {
+    pub(crate) fn duration(&mut self, name: &str) -> Option<Duration> {
         let value = self.value(name)?;
         if let DeValue::Integer(number) = value.get_ref() {
-            let problem = self.report.error(value.span(), format!("`{name}` has no unit"));
-            problem.hint = Some(format!("write it as text with a unit: \"{number}s\""));
+            let hint = format!("write it as text with a unit: \"{number}s\"");
+            self.refuse(name, format!("`{name}` has no unit"), hint);
             return None;
         }
         self.parsed(name, text::duration)
     }
 
-    pub(super) fn rate(&mut self, name: &str) -> Option<Rate> {
+    pub(crate) fn rate(&mut self, name: &str) -> Option<Rate> {
         let value = self.value(name)?;
         if let DeValue::Integer(number) = value.get_ref() {
-            let message = format!("`{name}` has no period");
-            let problem = self.report.error(value.span(), message);
-            problem.hint = Some(format!("write it as text: \"{number}/s\", \"{number} per 15m\""));
+            let hint = format!("write it as text: \"{number}/s\", \"{number} per 15m\"");
+            self.refuse(name, format!("`{name}` has no period"), hint);
             return None;
         }
         self.parsed(name, text::rate)
     }
 
     /// One of the words that the table of fields has for this field.
-    pub(super) fn choice(&mut self, name: &str) -> Option<&'static str> {
+    pub(crate) fn choice(&mut self, name: &str) -> Option<&'static str> {
         let value = self.value(name)?;
         let words = match self.section.field(name).map(|field| &field.kind) {
             Some(
@@ -153,17 +176,28 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
         };
         let known = words.iter().find(|word| **word == *text);
         if known.is_none() {
-            let message = format!("`{name}` cannot be {}", quoted(text));
             let hint = match similar(text, words.iter().copied()) {
                 Some(meant) => format!("did you mean \"{meant}\"?"),
                 None => format!("use one of {}", in_quotes(words)),
             };
-            self.report.error(value.span(), message).hint = Some(hint);
+            self.refuse(name, format!("`{name}` cannot be {}", quoted(text)), hint);
         }
         known.copied()
     }
 
-    pub(super) fn boolean(&mut self, name: &str) -> Option<bool> {
+    /// The value whose word it is.
+    pub(crate) fn word<T: Words>(&mut self, name: &str) -> Option<T> {
+        let word = self.choice(name)?;
+        T::WORDS.iter().zip(T::VALUES).find(|(known, _)| **known == word).map(|(_, value)| *value)
+    }
+
+    /// A list of texts.
+    pub(crate) fn texts(&mut self, name: &str) -> Vec<Box<str>> {
+        let list = self.list(name).unwrap_or_default();
+        list.iter().filter_map(|text| self.text_in(name, text).map(Into::into)).collect()
+    }
+
+    pub(crate) fn boolean(&mut self, name: &str) -> Option<bool> {
         let value = self.value(name)?;
         match value.get_ref() {
             DeValue::Boolean(boolean) => Some(*boolean),
@@ -172,7 +206,7 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
     }
 
     /// A whole number, in the range that the table of fields has for this field.
-    pub(super) fn integer(&mut self, name: &str) -> Option<u64> {
+    pub(crate) fn integer(&mut self, name: &str) -> Option<u64> {
         let value = self.value(name)?;
         let (min, max) = match self.section.field(name) {
             Some(Field { kind: ValueKind::Integer { min, max }, .. }) => (*min, *max),
@@ -182,10 +216,10 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
         self.integer_in(name, value, min..=max)
     }
 
-    pub(super) fn integer_in(
+    pub(crate) fn integer_in(
         &mut self,
         name: &str,
-        value: &'t SpannedValue<'i>,
+        value: &'t SpannedValue<'t>,
         range: std::ops::RangeInclusive<u64>,
     ) -> Option<u64> {
         let DeValue::Integer(integer) = value.get_ref() else {
@@ -206,7 +240,7 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
     }
 
     /// The reader of a table inside this one.
-    pub(super) fn table(&mut self, name: &str) -> Option<TableReader<'_, 't, 'i>> {
+    pub(crate) fn table(&mut self, name: &str) -> Option<TableReader<'_, 't>> {
         let value = self.value(name)?;
         let section = match self.section.field(name)?.kind {
             ValueKind::Table(section) | ValueKind::ChoiceOr(_, section) => section,
@@ -221,7 +255,7 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
     }
 
     /// The elements of a list.
-    pub(super) fn list(&mut self, name: &str) -> Option<&'t [SpannedValue<'i>]> {
+    pub(crate) fn list(&mut self, name: &str) -> Option<&'t [SpannedValue<'t>]> {
         let value = self.value(name)?;
         match value.get_ref() {
             DeValue::Array(array) => Some(array),
@@ -230,12 +264,12 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
     }
 
     /// The value, or `None` and a report at its field.
-    pub(super) fn or_report<T>(&mut self, name: &str, result: Result<T, TextError>) -> Option<T> {
+    pub(crate) fn or_report<T>(&mut self, name: &str, result: Result<T, TextError>) -> Option<T> {
         let span = self.span_of(name);
         self.or_report_at(span, result)
     }
 
-    pub(super) fn or_report_at<T>(
+    pub(crate) fn or_report_at<T>(
         &mut self,
         span: Range<usize>,
         result: Result<T, TextError>,
@@ -243,12 +277,29 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
         result.map_err(|error| self.report.error(span, error.message).hint = error.hint).ok()
     }
 
-    pub(super) fn reject<T>(&mut self, span: Range<usize>, message: String) -> Option<T> {
+    /// Reports an error at a field, and what to write instead.
+    pub(crate) fn refuse(
+        &mut self,
+        name: &str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        let span = self.span_of(name);
+        self.report.error(span, message).hint = Some(hint.into());
+    }
+
+    /// Reports that something is absent, which may follow from an error of syntax.
+    pub(crate) fn lacks(&mut self, message: impl Into<String>, hint: String) {
+        let problem = self.report.error(self.span.clone(), message);
+        (problem.hint, problem.origin) = (Some(hint), Origin::Absence);
+    }
+
+    pub(crate) fn reject<T>(&mut self, span: Range<usize>, message: String) -> Option<T> {
         self.report.error(span, message);
         None
     }
 
-    pub(super) fn wrong_kind<T>(
+    pub(crate) fn wrong_kind<T>(
         &mut self,
         name: &str,
         span: Range<usize>,
@@ -269,12 +320,12 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
 }
 
 /// The value of an integer; `None` if it is beyond 128 bits.
-pub(super) fn whole(integer: &DeInteger<'_>) -> Option<i128> {
+pub(crate) fn whole(integer: &DeInteger<'_>) -> Option<i128> {
     i128::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
 /// The kind of a value, for a message.
-pub(super) const fn kind_of(value: &DeValue<'_>) -> &'static str {
+pub(crate) const fn kind_of(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "text",
         DeValue::Integer(_) => "a whole number",

@@ -1,98 +1,31 @@
-//! One `[[rule]]`.
+//! The values of a rule's fields.
 
-use std::time::Duration;
-
-use tidegate_core::Cooldown;
 use toml::de::{DeTable, DeValue};
 
-use super::limits::{LimitDraft, report_invalid};
-use super::metadata;
-use super::reader::{SpannedValue, TableReader, whole};
-use crate::policy::diagnostic::Origin;
-use crate::policy::fields::{ALGORITHMS, MOST, OVERRIDE, overridable};
+use super::reader::{BaseTable, SpannedValue, TableReader, whole};
+use crate::policy::fields::MOST;
+use crate::policy::limit::Algorithm;
+use crate::policy::rule_fields::OVERRIDE;
 use crate::policy::text::{TextError, quoted};
 use crate::policy::{
-    Charging, Condition, CostTable, Durability, Effective, Empty, Grant, Key, Limit, Missing, Mode,
-    OnError, Override, Pattern, Rule, Share, key,
+    Charging, Condition, CostTable, Grant, Key, OnError, Override, Pattern, Share, key,
 };
 
-/// The rule in a table. Where something is wrong it has been reported, and the rule only serves to
-/// find more errors.
-pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Rule {
-    let charging = read_charging(table);
-    let draft = read_algorithm(table, charging);
-    let limit = draft.as_ref().and_then(|(algorithm, draft)| build(table, algorithm, draft));
-    let has_limit = limit.is_some();
-    let mut rule = Rule::new(table.text("name").unwrap_or_default(), limit.unwrap_or_else(nothing));
-    if let Some(domain) = table.text("domain") {
-        rule.id.domain = domain.into();
-    }
-    if let Some(value) = table.value("match") {
-        rule.conditions = read_conditions(table, "match", value, EmptyPatterns::Refused);
-    }
-    rule.key = read_key(table);
-    rule.cost = read_cost(table);
-    rule.deny = table.text("deny").map(Into::into);
-    rule.group = table.text("group").map(Into::into);
-    if let Some((algorithm, draft)) = &draft {
-        rule.overrides = read_overrides(table, algorithm, draft);
-    }
-    if let Some(reserve_for) = table.duration("reserve_for") {
-        rule.reserve_for = reserve_for;
-    }
-    rule.charging = charging;
-    rule.quota_mode = table.boolean("quota_mode").unwrap_or(false);
-    for name in table.list("replaces").unwrap_or_default() {
-        rule.replaces.extend(table.text_in("replaces", name).map(Into::into));
-    }
-    rule.metadata = metadata::read(table);
-    read_choices(table, &mut rule);
-    // Whether it fits the limit is unknown without one.
-    rule.on_error = rule.on_error.filter(|_| has_limit);
-    rule
-}
-
-fn read_charging(table: &mut TableReader<'_, '_, '_>) -> Charging {
+pub(in crate::policy) fn charging(table: &mut TableReader<'_, '_>) -> Charging {
     let is_postpaid = table.boolean("postpaid").unwrap_or(false);
-    match (table.boolean("charge_refused").unwrap_or(false), is_postpaid) {
+    let charges_refused = table.boolean("charge_refused").unwrap_or(false);
+    if is_postpaid && charges_refused {
+        let message = "a postpaid rule charges denied requests";
+        table.refuse("charge_refused", message, "remove `charge_refused`");
+    }
+    match (is_postpaid, charges_refused) {
+        (true, _) => Charging::Postpaid,
+        (false, true) => Charging::Refused,
         (false, false) => Charging::Allowed,
-        (true, false) => Charging::Refused,
-        (charge_refused, true) => {
-            if charge_refused {
-                let span = table.span_of("charge_refused");
-                let problem = table.report.error(span, "a postpaid rule charges denied requests");
-                problem.hint = Some("remove `charge_refused`".into());
-            }
-            Charging::Postpaid
-        }
     }
 }
 
-fn read_choices(table: &mut TableReader<'_, '_, '_>, rule: &mut Rule) {
-    if table.choice("mode") == Some("shadow") {
-        rule.mode = Mode::Shadow;
-    }
-    rule.on_error = read_on_error(table);
-    if table.choice("effective") == Some("next") {
-        rule.effective = Effective::Next;
-    }
-    rule.missing = match table.choice("missing") {
-        Some("skip") => Missing::Skip,
-        Some("share") => Missing::Share,
-        _ => Missing::Refuse,
-    };
-    if table.choice("empty") == Some("reject") {
-        rule.empty = Empty::Reject;
-    }
-    rule.durability = match table.choice("durability") {
-        Some("memory") => Some(Durability::Memory),
-        Some("flush") => Some(Durability::Flush),
-        Some(_) => Some(Durability::Fsync),
-        None => None,
-    };
-}
-
-fn read_on_error(table: &mut TableReader<'_, '_, '_>) -> Option<OnError> {
+pub(in crate::policy) fn on_error(table: &mut TableReader<'_, '_>) -> Option<OnError> {
     match table.value("on_error")?.get_ref() {
         DeValue::Table(_) => read_share(&mut table.table("on_error")?, "local").map(OnError::Local),
         DeValue::String(_) => match table.choice("on_error")? {
@@ -107,7 +40,7 @@ fn read_on_error(table: &mut TableReader<'_, '_, '_>) -> Option<OnError> {
 }
 
 /// A share of the limit.
-fn read_share(table: &mut TableReader<'_, '_, '_>, name: &str) -> Option<Share> {
+fn read_share(table: &mut TableReader<'_, '_>, name: &str) -> Option<Share> {
     let value = table.value(name)?;
     let text = match value.get_ref() {
         DeValue::Float(float) => float.as_str(),
@@ -117,65 +50,32 @@ fn read_share(table: &mut TableReader<'_, '_, '_>, name: &str) -> Option<Share> 
     table.or_report(name, Share::parse(text))
 }
 
-/// The one algorithm of the rule and its numbers.
-fn read_algorithm(
-    table: &mut TableReader<'_, '_, '_>,
-    charging: Charging,
-) -> Option<(&'static str, LimitDraft)> {
-    let given: Vec<_> =
-        ALGORITHMS.iter().copied().filter(|name| table.value(name).is_some()).collect();
-    match given[..] {
-        [algorithm] => {
-            LimitDraft::of_rule(table, algorithm, charging).map(|draft| (algorithm, draft))
-        }
+/// The one algorithm of the rule.
+pub(in crate::policy) fn algorithm(table: &mut TableReader<'_, '_>) -> Option<&'static Algorithm> {
+    match Algorithm::all_in(table)[..] {
+        [algorithm] => Some(algorithm),
         [] => {
-            let problem = table.report.error(table.span(), "the rule has no limit");
-            problem.hint = Some(format!("give it one of `{}`", ALGORITHMS.join("`, `")));
-            problem.origin = Origin::Absence;
+            let hint = format!("give it one of `{}`", Algorithm::names());
+            table.lacks("the rule has no limit", hint);
             None
         }
         [first, second, ..] => {
+            let (first, second) = (first.field.name, second.field.name);
             let message = format!("the rule has two limits, `{first}` and `{second}`");
-            let problem = table.report.error(table.span_of(second), message);
-            problem.hint =
-                Some("write a second rule; a request is allowed if both allow it".into());
+            let hint = "write a second rule; a request is allowed if both allow it";
+            table.refuse(second, message, hint);
             None
         }
     }
 }
 
-pub(super) fn build(
-    table: &mut TableReader<'_, '_, '_>,
-    algorithm: &'static str,
-    draft: &LimitDraft,
-) -> Option<Limit> {
-    match draft.build()? {
-        Ok(limit) => Some(limit),
-        Err(error) if algorithm == "cooldown" => {
-            report_invalid(table, error);
-            None
-        }
-        Err(error) => {
-            // Its fields have been read, so this reports nothing twice.
-            report_invalid(&mut table.table(algorithm)?, error);
-            None
-        }
-    }
-}
-
-/// A placeholder for a limit that could not be read, in a policy that will not be used.
-fn nothing() -> Limit {
-    let gap = Duration::from_secs(1);
-    Limit::Cooldown(Cooldown::new(gap).unwrap_or_else(|_| unreachable!("a second is a valid gap")))
-}
-
-fn read_key(table: &mut TableReader<'_, '_, '_>) -> Key {
+pub(in crate::policy) fn key(table: &mut TableReader<'_, '_>) -> Key {
     let mut key = Key::default();
     if let Some(value) = table.value("key")
         && let DeValue::String(text) = value.get_ref()
     {
-        let problem = table.report.error(value.span(), "`key` must be a list, not text");
-        problem.hint = Some(format!("write `key = [\"{}\"]`", quoted(text).trim_matches('`')));
+        let hint = format!("write `key = [\"{}\"]`", quoted(text).trim_matches('`'));
+        table.refuse("key", "`key` must be a list, not text", hint);
         return key;
     }
     for value in table.list("key").unwrap_or_default() {
@@ -195,10 +95,10 @@ pub(super) enum EmptyPatterns {
 }
 
 /// Attributes and their patterns, in the order in which they are written.
-pub(super) fn read_conditions<'t, 'i>(
-    table: &mut TableReader<'_, 't, 'i>,
+pub(super) fn read_conditions<'t>(
+    table: &mut TableReader<'_, 't>,
     name: &str,
-    value: &'t SpannedValue<'i>,
+    value: &'t SpannedValue<'t>,
     nothing: EmptyPatterns,
 ) -> Vec<Condition> {
     let DeValue::Table(attributes) = value.get_ref() else {
@@ -224,9 +124,9 @@ pub(super) fn read_conditions<'t, 'i>(
     conditions
 }
 
-fn read_pattern<'t, 'i>(
-    table: &mut TableReader<'_, 't, 'i>,
-    value: &'t SpannedValue<'i>,
+fn read_pattern<'t>(
+    table: &mut TableReader<'_, 't>,
+    value: &'t SpannedValue<'t>,
 ) -> Option<Pattern> {
     match value.get_ref() {
         DeValue::String(text) => table.or_report_at(value.span(), Pattern::read(text)),
@@ -238,7 +138,7 @@ fn read_pattern<'t, 'i>(
     }
 }
 
-fn read_cost(table: &mut TableReader<'_, '_, '_>) -> Option<CostTable> {
+pub(in crate::policy) fn cost(table: &mut TableReader<'_, '_>) -> Option<CostTable> {
     let value = table.value("cost")?;
     let rows = match value.get_ref() {
         DeValue::Integer(_) => return table.integer("cost").map(CostTable::fixed),
@@ -250,9 +150,8 @@ fn read_cost(table: &mut TableReader<'_, '_, '_>) -> Option<CostTable> {
         Some((by, DeValue::String(_))) => return table.reject(by.span(), "`by` is empty".into()),
         Some((by, other)) => return table.wrong_kind("by", by.span(), "text", other),
         None => {
-            let problem = table.report.error(value.span(), "a cost table needs `by`");
-            problem.hint =
-                Some("write `cost = { by = \"tier\", \"1..=4\" = 1, \"5..\" = 2 }`".into());
+            let hint = "write `cost = { by = \"tier\", \"1..=4\" = 1, \"5..\" = 2 }`";
+            table.refuse("cost", "a cost table needs `by`", hint);
             return None;
         }
     };
@@ -269,19 +168,21 @@ fn read_cost(table: &mut TableReader<'_, '_, '_>) -> Option<CostTable> {
 }
 
 /// The entries of a table in the order in which they are written.
-fn in_file_order<'t, 'i>(
-    table: &'t DeTable<'i>,
-) -> Vec<(&'t toml::Spanned<toml::de::DeString<'i>>, &'t SpannedValue<'i>)> {
+fn in_file_order<'t>(
+    table: &'t DeTable<'t>,
+) -> Vec<(&'t toml::Spanned<toml::de::DeString<'t>>, &'t SpannedValue<'t>)> {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     entries
 }
 
-fn read_overrides(
-    table: &mut TableReader<'_, '_, '_>,
-    algorithm: &'static str,
-    draft: &LimitDraft,
+pub(in crate::policy) fn overrides(
+    table: &mut TableReader<'_, '_>,
+    algorithm: &Algorithm,
+    charging: Charging,
 ) -> Vec<Override> {
+    // They have been read before, so this reports nothing twice.
+    let Some(own) = algorithm.numbers_in(table).map(|it| it.as_base()) else { return Vec::new() };
     let list = table.list("override").unwrap_or_default();
     let mut overrides = Vec::new();
     for value in list {
@@ -291,8 +192,8 @@ fn read_overrides(
             continue;
         };
         let mut reader = TableReader::new(table.report, inner, value.span(), &OVERRIDE);
-        let grant = read_grant(&mut reader, algorithm, draft);
-        let key = read_override_key(&mut reader);
+        let grant = read_grant(&mut reader, algorithm, own, charging);
+        let key = conditions(&mut reader, "key");
         let until_ns = read_until(&mut reader);
         overrides.push(Override {
             key,
@@ -304,65 +205,53 @@ fn read_overrides(
     overrides
 }
 
-/// The keys that an override is for.
-pub(super) fn read_override_key(table: &mut TableReader<'_, '_, '_>) -> Vec<Condition> {
-    let key = table.value("key");
-    key.map(|key| read_conditions(table, "key", key, EmptyPatterns::Refused)).unwrap_or_default()
+/// The conditions in a field.
+pub(in crate::policy) fn conditions(table: &mut TableReader<'_, '_>, name: &str) -> Vec<Condition> {
+    let value = table.value(name);
+    let read = |value| read_conditions(table, name, value, EmptyPatterns::Refused);
+    value.map(read).unwrap_or_default()
 }
 
-fn read_grant(
-    table: &mut TableReader<'_, '_, '_>,
-    algorithm: &'static str,
-    draft: &LimitDraft,
+/// The limit is the rule's with the numbers of the override in place of its own.
+fn read_grant<'t>(
+    table: &mut TableReader<'_, 't>,
+    algorithm: &Algorithm,
+    rule: BaseTable<'t>,
+    charging: Charging,
 ) -> Option<Grant> {
     let errors_before = table.report.errors();
-    let own = overridable(algorithm);
+    let (name_of_rule, own) = (algorithm.field.name, algorithm.overridable);
     let mut has_numbers = false;
     for name in table.keys() {
         if own.contains(&name) {
             has_numbers = true;
         } else if !["key", "unlimited", "until"].contains(&name) && OVERRIDE.field(name).is_some() {
-            let message = format!("an override of `{algorithm}` cannot set `{name}`");
-            let span = table.span_of(name);
-            table.report.error(span, message).hint =
-                Some(format!("it can set `{}`", own.join("`, `")));
+            let message = format!("an override of `{name_of_rule}` cannot set `{name}`");
+            table.refuse(name, message, format!("it can set `{}`", own.join("`, `")));
         }
     }
     let is_unlimited = table.boolean("unlimited");
     if is_unlimited == Some(false) {
-        let span = table.span_of("unlimited");
-        table.report.error(span, "`unlimited = false` has no effect").hint =
-            Some("remove it, and give numbers".into());
+        let message = "`unlimited = false` has no effect";
+        table.refuse("unlimited", message, "remove it, and give numbers");
     }
     if is_unlimited == Some(true) && has_numbers {
-        let span = table.span_of("unlimited");
-        table.report.error(span, "the override is unlimited and has numbers").hint =
-            Some("remove one of them".into());
+        let message = "the override is unlimited and has numbers";
+        table.refuse("unlimited", message, "remove one of them");
     }
     if is_unlimited.is_none() && !has_numbers {
-        let problem = table.report.error(table.span(), "the override changes nothing");
-        problem.hint = Some(format!("give it `unlimited = true`, or `{}`", own.join("`, `")));
-        problem.origin = Origin::Absence;
+        let hint = format!("give it `unlimited = true`, or `{}`", own.join("`, `"));
+        table.lacks("the override changes nothing", hint);
     }
     if is_unlimited == Some(true) {
         return Some(Grant::Unlimited);
     }
-    let mut numbers = draft.clone();
-    numbers.read(table);
-    if table.report.errors() > errors_before {
-        return None;
-    }
-    match numbers.build()? {
-        Ok(limit) => Some(Grant::Limit(limit)),
-        Err(error) => {
-            report_invalid(table, error);
-            None
-        }
-    }
+    let limit = algorithm.read(&mut table.over(rule), charging, errors_before)?;
+    limit.ok().map(Grant::Limit)
 }
 
 /// A time in nanoseconds since 1970.
-pub(super) fn read_until(table: &mut TableReader<'_, '_, '_>) -> Option<u64> {
+pub(super) fn read_until(table: &mut TableReader<'_, '_>) -> Option<u64> {
     let value = table.value("until")?;
     let text = match value.get_ref() {
         DeValue::Datetime(time) => time.to_string(),

@@ -6,7 +6,7 @@ use crate::policy::pattern::read_network;
 use crate::policy::server::{Listen, Secret, ServerSettings, StoreAddress};
 use crate::policy::text::{TextError, quoted};
 
-pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerSettings {
+pub(super) fn read(table: &mut TableReader<'_, '_>) -> ServerSettings {
     let mut server = ServerSettings {
         http: table.parsed("http", read_address),
         grpc: table.parsed("grpc", read_address),
@@ -20,8 +20,8 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerSettings {
         is_open: table.choice("access") == Some("open"),
         hosts: read_hosts(table),
         tls: table.table("tls").map(|mut it| tls::read(&mut it)).unwrap_or_default(),
-        unix_users: read_names(table, "unix_users"),
-        unix_groups: read_names(table, "unix_groups"),
+        unix_users: table.texts("unix_users"),
+        unix_groups: table.texts("unix_groups"),
         unix_user_rate: table.rate("unix_user_rate"),
         unix_rate: table.rate("unix_rate"),
         headers: table.choice("headers").map(Into::into),
@@ -35,12 +35,10 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerSettings {
         max_unsent_bytes: table.integer("max_unsent_bytes"),
         store: table.parsed("store", read_store).map(StoreAddress),
         store_namespace: table.parsed("store_namespace", read_namespace),
-        store_secret: table.text("store_secret").map(|secret| Secret(secret.into())),
-        store_password: table.text("store_password").map(|password| Secret(password.into())),
+        store_secret: table.text("store_secret").map(Secret::new),
+        store_password: table.text("store_password").map(Secret::new),
         store_sentinel_user: table.text("store_sentinel_user").map(Into::into),
-        store_sentinel_password: table
-            .text("store_sentinel_password")
-            .map(|password| Secret(password.into())),
+        store_sentinel_password: table.text("store_sentinel_password").map(Secret::new),
         store_ca: table.text("store_ca").map(Into::into),
         store_cert: table.text("store_cert").map(Into::into),
         store_key: table.text("store_key").map(Into::into),
@@ -57,13 +55,8 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerSettings {
     server
 }
 
-fn read_names(table: &mut TableReader<'_, '_, '_>, field: &'static str) -> Vec<Box<str>> {
-    let names = table.list(field).unwrap_or_default();
-    names.iter().filter_map(|name| table.text_in(field, name).map(Into::into)).collect()
-}
-
 /// Names of hosts, in lower case and without a port.
-fn read_hosts(table: &mut TableReader<'_, '_, '_>) -> Vec<Box<str>> {
+fn read_hosts(table: &mut TableReader<'_, '_>) -> Vec<Box<str>> {
     let mut hosts = Vec::new();
     for value in table.list("hosts").unwrap_or_default() {
         let Some(text) = table.text_in("hosts", value) else { continue };

@@ -9,7 +9,7 @@ use crate::policy::share::millionths;
 use crate::policy::text::{TextError, quoted};
 use crate::request_path::EncodedSlash;
 
-pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> EngineSettings {
+pub(super) fn read(table: &mut TableReader<'_, '_>) -> EngineSettings {
     let usual = EngineSettings::default();
     EngineSettings {
         max_keys: table.integer("max_keys").unwrap_or(usual.max_keys),
@@ -36,7 +36,7 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> EngineSettings {
 }
 
 /// Millionths of the keys.
-fn read_enforce(table: &mut TableReader<'_, '_, '_>) -> Option<u32> {
+fn read_enforce(table: &mut TableReader<'_, '_>) -> Option<u32> {
     let value = table.value("enforce")?;
     let text = match value.get_ref() {
         DeValue::Float(float) => float.as_str(),

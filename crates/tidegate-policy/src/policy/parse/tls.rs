@@ -3,7 +3,7 @@
 use super::reader::TableReader;
 use crate::policy::tls::{ClientCa, TlsSettings, TlsTable};
 
-pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> TlsSettings {
+pub(super) fn read(table: &mut TableReader<'_, '_>) -> TlsSettings {
     let all = read_files(table);
     let mut of = |name: &str| table.table(name).map(|mut it| read_listener(&mut it));
     TlsSettings {
@@ -16,19 +16,18 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> TlsSettings {
 }
 
 /// The table of one listener.
-fn read_listener(table: &mut TableReader<'_, '_, '_>) -> TlsTable {
+fn read_listener(table: &mut TableReader<'_, '_>) -> TlsTable {
     let is_off = table.boolean("off").unwrap_or(false);
     let files = TlsTable { is_off, ..read_files(table) };
     let has_files = files.cert.is_some() || files.key.is_some() || files.client_ca.is_some();
     if is_off && has_files {
-        let span = table.span_of("off");
-        let problem = table.report.error(span, "a listener without TLS has no files for it");
-        problem.hint = Some("remove `off`, or the files".into());
+        let message = "a listener without TLS has no files for it";
+        table.refuse("off", message, "remove `off`, or the files");
     }
     files
 }
 
-fn read_files(table: &mut TableReader<'_, '_, '_>) -> TlsTable {
+fn read_files(table: &mut TableReader<'_, '_>) -> TlsTable {
     let files = TlsTable {
         cert: table.text("cert").map(Into::into),
         key: table.text("key").map(Into::into),
@@ -41,10 +40,8 @@ fn read_files(table: &mut TableReader<'_, '_, '_>) -> TlsTable {
     // Values of another kind have been reported.
     for (field, missing) in [("cert", "key"), ("key", "cert")] {
         if table.value(field).is_some() && table.value(missing).is_none() {
-            let span = table.span_of(field);
-            let message = format!("`{field}` has no `{missing}`");
-            let problem = table.report.error(span, message);
-            problem.hint = Some("a certificate and its key belong together: set both".into());
+            let hint = "a certificate and its key belong together: set both";
+            table.refuse(field, format!("`{field}` has no `{missing}`"), hint);
         }
     }
     files

@@ -39,7 +39,7 @@ pub(in crate::policy) fn parse(file: &str, bytes: &[u8]) -> Result<TokenFile, Po
     Ok(TokenFile { tokens })
 }
 
-fn read(table: &mut TableReader<'_, '_, '_>) -> Option<Token> {
+fn read(table: &mut TableReader<'_, '_>) -> Option<Token> {
     let errors_before = table.report.errors();
     let name = table.parsed("name", read_name);
     let credential = read_credential(table);
@@ -74,7 +74,7 @@ fn read_name(text: &str) -> Result<Box<str>, TextError> {
     }
 }
 
-fn read_credential(table: &mut TableReader<'_, '_, '_>) -> Option<Credential> {
+fn read_credential(table: &mut TableReader<'_, '_>) -> Option<Credential> {
     let kinds = ["sha256", "subject", "user", "group"];
     let given: Vec<_> = kinds.into_iter().filter(|kind| table.value(kind).is_some()).collect();
     match *given {
@@ -90,9 +90,8 @@ fn read_credential(table: &mut TableReader<'_, '_, '_>) -> Option<Credential> {
             None
         }
         [.., last] => {
-            let span = table.span_of(last);
-            table.report.error(span, "the token has more than one credential").hint =
-                Some("write a [[token]] with the same name for each".into());
+            let hint = "write a [[token]] with the same name for each";
+            table.refuse(last, "the token has more than one credential", hint);
             None
         }
     }
@@ -129,7 +128,7 @@ fn read_sha256(text: &str) -> Result<[u8; 32], TextError> {
     Ok(digest)
 }
 
-fn read_scopes(table: &mut TableReader<'_, '_, '_>) -> Scopes {
+fn read_scopes(table: &mut TableReader<'_, '_>) -> Scopes {
     let mut scopes = Vec::new();
     for value in table.list("scopes").unwrap_or_default() {
         let Some(text) = table.text_in("scopes", value) else { continue };
@@ -141,8 +140,7 @@ fn read_scopes(table: &mut TableReader<'_, '_, '_>) -> Scopes {
     let scopes: Scopes = scopes.into_iter().collect();
     if scopes.is_empty() && matches!(table.value("scopes"), Some(it) if is_empty_list(it.get_ref()))
     {
-        let span = table.span_of("scopes");
-        table.report.error(span, "the token may do nothing").hint = Some("add a scope".into());
+        table.refuse("scopes", "the token may do nothing", "add a scope");
     }
     scopes
 }
@@ -152,25 +150,22 @@ fn is_empty_list(value: &DeValue<'_>) -> bool {
 }
 
 /// A list of texts, which may be absent but not empty: an empty one could be meant as none or as all.
-fn read_texts(table: &mut TableReader<'_, '_, '_>, field: &'static str) -> Vec<Box<str>> {
+fn read_texts(table: &mut TableReader<'_, '_>, field: &'static str) -> Vec<Box<str>> {
     if matches!(table.value(field), Some(it) if is_empty_list(it.get_ref())) {
-        let span = table.span_of(field);
-        table.report.error(span, format!("`{field}` is empty")).hint =
-            Some(format!("remove it to allow all {field}"));
+        let hint = format!("remove it to allow all {field}");
+        table.refuse(field, format!("`{field}` is empty"), hint);
     }
-    let list = table.list(field).unwrap_or_default();
-    list.iter().filter_map(|text| table.text_in(field, text).map(Into::into)).collect()
+    table.texts(field)
 }
 
-fn read_attributes(table: &mut TableReader<'_, '_, '_>) -> Vec<RequiredAttribute> {
+fn read_attributes(table: &mut TableReader<'_, '_>) -> Vec<RequiredAttribute> {
     let Some(value) = table.value("attributes") else { return Vec::new() };
     let DeValue::Table(attributes) = value.get_ref() else {
         table.wrong_kind::<()>("attributes", value.span(), "a table", value.get_ref());
         return Vec::new();
     };
     if attributes.is_empty() {
-        table.report.error(value.span(), "`attributes` is empty").hint =
-            Some("remove it to allow all requests".into());
+        table.refuse("attributes", "`attributes` is empty", "remove it to allow all requests");
     }
     let mut required = Vec::new();
     for (name, value) in attributes.iter() {
@@ -187,7 +182,7 @@ fn read_attributes(table: &mut TableReader<'_, '_, '_>) -> Vec<RequiredAttribute
 }
 
 /// A rate such as `"100/s"`, or a table with a rate and a burst.
-fn read_limit(table: &mut TableReader<'_, '_, '_>) -> Option<Bucket> {
+fn read_limit(table: &mut TableReader<'_, '_>) -> Option<Bucket> {
     let span = table.span_of("limit");
     let (rate, burst) = match table.value("limit")?.get_ref() {
         DeValue::String(_) => (table.rate("limit")?, None),

@@ -3,7 +3,6 @@
 use tidegate_table::table::WhenFull;
 
 use super::values::{self, TableWriter, text};
-use super::word;
 use crate::policy::text::format_rate;
 use crate::policy::{
     ClientCa, EngineSettings, Listen, Pattern, ServerSettings, TlsSettings, TlsTable, Unmatched,
@@ -23,15 +22,15 @@ pub(super) fn add_server(server: &ServerSettings, lines: &mut TableWriter) {
         lines.add_some(
             name,
             listen.as_ref().map(|listen| match listen {
-                Listen::Off => word("off"),
+                Listen::Off => text("off"),
                 Listen::At(address) => text(address),
             }),
         );
     }
     lines.add_some("tokens", server.tokens.as_deref().map(text));
-    lines.add_unless(!server.is_open, "access", || word("open"));
+    lines.add_unless(!server.is_open, "access", || text("open"));
     let hosts = &server.hosts;
-    lines.add_unless(hosts.is_empty(), "hosts", || values::list(hosts.iter().map(|it| text(it))));
+    lines.add_unless(hosts.is_empty(), "hosts", || values::texts(hosts));
     lines.add_unless(server.tls == TlsSettings::default(), "tls", || tls(&server.tls));
     let secrets = [
         ("store_secret", &server.store_secret),
@@ -43,17 +42,17 @@ pub(super) fn add_server(server: &ServerSettings, lines: &mut TableWriter) {
     }
     for (name, names) in [("unix_users", &server.unix_users), ("unix_groups", &server.unix_groups)]
     {
-        lines.add_unless(names.is_empty(), name, || values::list(names.iter().map(|it| text(it))));
+        lines.add_unless(names.is_empty(), name, || values::texts(names));
     }
     for (name, rate) in [("unix_user_rate", server.unix_user_rate), ("unix_rate", server.unix_rate)]
     {
-        lines.add_some(name, rate.map(|rate| word(&format_rate(rate))));
+        lines.add_some(name, rate.map(|rate| text(&format_rate(rate))));
     }
-    lines.add_some("headers", server.headers.as_deref().map(word));
+    lines.add_some("headers", server.headers.as_deref().map(text));
     lines.add_some("user_header", server.user_header.as_deref().map(text));
     lines.add_unless(!server.merge_domains, "merge_domains", || "true".into());
     lines.add_unless(!server.response_metadata, "response_metadata", || "true".into());
-    lines.add_unless(!server.hides_keys, "log_keys", || word("hashed"));
+    lines.add_unless(!server.hides_keys, "log_keys", || text("hashed"));
     let numbers = [
         ("max_connections", server.max_connections),
         ("max_connections_per_peer", server.max_connections_per_peer),
@@ -78,8 +77,7 @@ pub(super) fn add_server(server: &ServerSettings, lines: &mut TableWriter) {
     lines.add_some("store_deadline", server.store_deadline.map(values::duration));
     lines.add_unless(server.trusted_proxies.is_empty(), "trusted_proxies", || {
         let networks = server.trusted_proxies.iter();
-        let networks = networks.map(|it| Pattern::Network(it.address, it.bits).to_string());
-        values::list(networks.map(|network| text(&network)))
+        values::texts(networks.map(|it| Pattern::Network(it.address, it.bits).to_string()))
     });
 }
 
@@ -89,7 +87,7 @@ fn tls(settings: &TlsSettings) -> String {
         let files = [("cert", &table.cert), ("key", &table.key)];
         let files = files.map(|(name, path)| path.as_ref().map(|path| (name, text(path))));
         let client_ca = table.client_ca.as_ref().map(|ca| match ca {
-            ClientCa::Off => ("client_ca", word("off")),
+            ClientCa::Off => ("client_ca", text("off")),
             ClientCa::File(path) => ("client_ca", text(path)),
         });
         let off = table.is_off.then(|| ("off", "true".into()));
@@ -104,7 +102,7 @@ fn tls(settings: &TlsSettings) -> String {
 /// Adds the settings that decisions and stores need.
 pub(super) fn add_engine(engine: &EngineSettings, lines: &mut TableWriter) {
     lines
-        .add_unless(engine.encoded_slash == EncodedSlash::Decode, "encoded_slash", || word("keep"));
+        .add_unless(engine.encoded_slash == EncodedSlash::Decode, "encoded_slash", || text("keep"));
     lines.add_unless(!engine.quota_mode, "quota_mode", || "true".into());
     lines.add_some("revision", engine.revision.map(|number| number.to_string()));
     let usual = EngineSettings::default();
@@ -118,15 +116,15 @@ pub(super) fn add_engine(engine: &EngineSettings, lines: &mut TableWriter) {
     }
     match engine.when_full {
         WhenFull::Share => {}
-        WhenFull::Deny => lines.add("when_full", word("deny")),
+        WhenFull::Deny => lines.add("when_full", text("deny")),
     }
     match engine.unmatched {
         Unmatched::Allow => {}
-        Unmatched::Deny => lines.add("unmatched", word("deny")),
+        Unmatched::Deny => lines.add("unmatched", text("deny")),
     }
     match engine.enforce_ppm {
         EngineSettings::ENFORCE_ALL_PPM => {}
-        0 => lines.add("enforce", word("none")),
+        0 => lines.add("enforce", text("none")),
         ppm => lines.add("enforce", format!("0.{ppm:06}").trim_end_matches('0').into()),
     }
 }

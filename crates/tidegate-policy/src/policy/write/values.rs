@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::policy::diagnostic::is_invisible;
 use crate::policy::key::{V4_BITS, V6_BITS};
 use crate::policy::text::format_duration;
+use crate::policy::words::Words;
 use crate::policy::{Condition, CostTable, Key, KeyPart, Metadata, MetadataValue};
 
 /// The lines of one table, in the order in which they are written.
@@ -73,6 +74,12 @@ pub fn text(text: &str) -> String {
     quoted
 }
 
+/// The word of a value.
+pub(crate) fn word<T: Words>(value: T) -> String {
+    let mut words = T::VALUES.iter().zip(T::WORDS);
+    words.find(|(known, _)| **known == value).map(|(_, word)| text(word)).unwrap_or_default()
+}
+
 /// Control characters, which TOML wants escaped, and other invisible ones: marks that change the
 /// direction of text, separators of lines that are not line ends, soft hyphens, tags.
 fn is_unseen(c: char) -> bool {
@@ -99,9 +106,14 @@ pub(crate) fn list(items: impl IntoIterator<Item = String>) -> String {
     format!("[{}]", items.into_iter().collect::<Vec<_>>().join(", "))
 }
 
+/// A list of texts.
+pub(crate) fn texts<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
+    list(texts.into_iter().map(|it| text(it.as_ref())))
+}
+
 /// A list with a line for each item.
-pub(crate) fn long_list(items: impl IntoIterator<Item = String>) -> String {
-    let lines: String = items.into_iter().map(|item| format!("    {item},\n")).collect();
+pub(crate) fn long_list(items: &[String]) -> String {
+    let lines: String = items.iter().map(|item| format!("    {item},\n")).collect();
     format!("[\n{lines}]")
 }
 
