@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use serde_json::{Map, Value};
-use tidegate::policy::{Charging, Condition, Cycle, Limit, Mode, Rule};
+use tidegate::policy::{Charging, Condition, Limit, Mode, Periods, Rule};
 use tidegate::{Applies, Attributes, Decision, Explanation, RuleExplanation, Timestamp, Wait};
 use tidegate_server::explanation::{DecisionSummary, explanation_fields};
 
@@ -207,7 +207,7 @@ fn wanted(condition: &Condition) -> String {
 fn unknown_wait(rule: Option<&Rule>) -> &'static str {
     match rule.map(Rule::limit) {
         Some(Limit::Slots(_)) => "when a slot is released; time unknown",
-        Some(Limit::Quota(_, Cycle::Round)) => "when the round is closed; time unknown",
+        Some(Limit::Quota(_, Periods::Round)) => "when the round is closed; time unknown",
         _ => "when a hold is released; time unknown",
     }
 }

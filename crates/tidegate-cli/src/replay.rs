@@ -3,7 +3,7 @@
 use std::io;
 
 use serde_json::Value;
-use tidegate::policy::{Cycle, EngineSettings, Limit, Policy, Rule};
+use tidegate::policy::{EngineSettings, Limit, Periods, Policy, Rule};
 use tidegate_replay::{AttributePlan, ReadSummary, Replay, ReplayOptions};
 
 use crate::args::{Format, LogArgs, ReplayArgs};
@@ -142,7 +142,7 @@ pub(crate) fn note_limits(
                 "warning: rule `{name}` is left out: it limits requests in flight, and a log does not \
                  say how long they took"
             )?,
-            Limit::Quota(_, Cycle::Round) => writeln!(
+            Limit::Quota(_, Periods::Round) => writeln!(
                 io.stderr,
                 "warning: the round of rule `{name}` never ends here: a log does not say when it was \
                  closed"

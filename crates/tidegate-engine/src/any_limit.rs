@@ -7,7 +7,7 @@ use tidegate_core::{
     WindowState,
 };
 use tidegate_policy::internal::LimitKind;
-use tidegate_policy::policy::{Charging, Cycle, Limit, Rule};
+use tidegate_policy::policy::{Charging, Limit, Periods, Rule};
 use tidegate_table::table::WIDE_WORDS;
 use tidegate_table::table::keyed::{pack_sliding, unpack_sliding};
 
@@ -85,8 +85,8 @@ pub(crate) fn algorithm_of(limit: &Limit) -> u8 {
         LimitKind::Window(_) => 2,
         LimitKind::Sliding(_) => 3,
         LimitKind::Cooldown(_) => 4,
-        LimitKind::Quota(_, Cycle::Calendar(_)) => 5,
-        LimitKind::Quota(_, Cycle::Round) => 6,
+        LimitKind::Quota(_, Periods::Calendar(_)) => 5,
+        LimitKind::Quota(_, Periods::Round) => 6,
         LimitKind::Slots(_) => 7,
     }
 }

@@ -23,9 +23,9 @@ pub use settle::CommitReport;
 pub use tally::{BookingTally, RuleTally};
 pub use usage::RuleUsage;
 
-#[cfg(feature = "durable")]
-use crate::cycle::Times;
 use crate::engine_clock::EngineClock;
+#[cfg(feature = "durable")]
+use crate::periods::Times;
 use crate::request::Request;
 use crate::store::answer::Finisher;
 use crate::store::{Answer, Store};

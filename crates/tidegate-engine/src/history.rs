@@ -15,8 +15,8 @@ use tidegate_core::Timestamp;
 use tidegate_policy::policy::Effective;
 
 use crate::any_limit::{AnyLimit, DecisionTime, NO_PERIOD};
-use crate::cycle::{CycleClock, Times};
 use crate::mixing::Mixing;
+use crate::periods::{PeriodClock, Times};
 
 mod advance;
 mod edit;
@@ -62,7 +62,7 @@ pub(crate) struct Version {
     pub(crate) period: u64,
     /// Whether the edit counts from the next period or window on.
     pub(crate) effective: Effective,
-    pub(crate) cycle: Option<Arc<CycleClock>>,
+    pub(crate) periods: Option<Arc<PeriodClock>>,
     /// Whether the rule is gone from here on.
     pub(crate) is_removed: bool,
     /// Whether versions before it were dropped although states may refer to them. Only the oldest
@@ -320,23 +320,23 @@ impl Version {
 
     /// The open round, if it counts rounds of this domain.
     fn round_of(&self, domain: &str) -> Option<u64> {
-        let cycle = self.cycle.as_deref()?;
-        cycle.round().filter(|_| *cycle.describe().1 == *domain)
+        let periods = self.periods.as_deref()?;
+        periods.round().filter(|_| *periods.describe().1 == *domain)
     }
 
     /// The period at a time.
     pub(crate) fn decided_at(&self, times: Times) -> DecisionTime {
-        let period = self.cycle.as_deref().map_or(NO_PERIOD, |cycle| cycle.period(times));
+        let period = self.periods.as_deref().map_or(NO_PERIOD, |periods| periods.period(times));
         DecisionTime { now: times.now, period }
     }
 
     /// The period in which an override ended.
     fn period_of(&self, end: &OverrideEnd) -> u64 {
-        match self.cycle.as_deref() {
+        match self.periods.as_deref() {
             None => 0,
-            Some(cycle) => match cycle.round() {
+            Some(periods) => match periods.round() {
                 Some(open) => end.round.unwrap_or(open),
-                None => cycle.period(end.at).index,
+                None => periods.period(end.at).index,
             },
         }
     }
@@ -367,8 +367,8 @@ impl Version {
         self.period.saturating_sub(self.period_before.saturating_sub(period))
     }
 
-    fn has_cycle_of(&self, other: &Self) -> bool {
-        match (&self.cycle, &other.cycle) {
+    fn has_periods_of(&self, other: &Self) -> bool {
+        match (&self.periods, &other.periods) {
             (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
             (None, None) => true,
             _ => false,
@@ -429,7 +429,7 @@ impl RuleHistory {
         let after = self.versions.partition_point(|version| version.at.now <= times.now);
         let index = after.saturating_sub(1);
         let version = &self.versions[index];
-        let is_round = version.cycle.as_deref().is_some_and(|cycle| cycle.round().is_some());
+        let is_round = version.periods.as_deref().is_some_and(|periods| periods.round().is_some());
         // Which round was open then is not known.
         let period = if is_round { 0 } else { version.decided_at(times).period.index };
         let stage = version.stage_at(times.wall, period);

@@ -61,9 +61,9 @@ impl FromStr for HoldId {
     type Err = HoldIdError;
 
     fn from_str(text: &str) -> Result<Self, HoldIdError> {
-        let is_plain = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let half = |range| u64::from_str_radix(&text[range], 16).map_err(|_| HoldIdError);
-        if is_plain { Ok(Self([half(0..16)?, half(16..32)?])) } else { Err(HoldIdError) }
+        if is_hex { Ok(Self([half(0..16)?, half(16..32)?])) } else { Err(HoldIdError) }
     }
 }
 

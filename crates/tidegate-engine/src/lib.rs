@@ -1,6 +1,15 @@
 //! The engine of [tidegate](https://github.com/tidegate-rs/tidegate): decisions over all rules of a policy, charged
 //! as a whole, in memory or on disk.
 //!
+//! [`Engine`] has the verbs; every one of them makes a [`Report`], or an [`Answer`] that will be one.
+//!
+//! To read the code: `engine/decide.rs` is one decision from top to bottom, `engine/planning.rs` what goes into it
+//! (`plan.rs`), `engine/report.rs` what comes out. `decision.rs` is the pure decision over several limits,
+//! `any_limit.rs` what the engine knows of each algorithm, `transition.rs` and `store/settlement.rs` what the other
+//! verbs mean, `history.rs` the limits of a rule over time. `store.rs` is where states are kept: `store/memory` in a
+//! table, `store/file` its log, `store/shared` in records elsewhere, behind [`shared::RecordStore`]. `testing.rs` is
+//! the suite that every store has to pass.
+//!
 //! # What is stable
 //!
 //! Everything that is public here is re-exported by `tidegate` with its features `engine`, `durable` and
@@ -10,7 +19,6 @@
 #![forbid(unsafe_code)]
 
 mod any_limit;
-mod cycle;
 mod decision;
 #[cfg(feature = "durable")]
 pub mod durable;
@@ -20,6 +28,7 @@ mod engine_clock;
 mod history;
 mod hold_id;
 mod mixing;
+mod periods;
 mod plan;
 mod request;
 mod request_limit;

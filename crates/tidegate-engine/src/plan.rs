@@ -240,7 +240,7 @@ impl<'a> Plan<'a> {
 
     /// Whether it only charges limits.
     #[inline(always)]
-    pub(crate) fn is_plain(&self) -> bool {
+    pub(crate) fn only_charges(&self) -> bool {
         self.act == Operation::Charge && self.name.is_none() && self.hold.is_none()
     }
 }

@@ -12,12 +12,12 @@ use tidegate_table::SystemClock;
 use tidegate_table::hash::KeyedHash;
 use tidegate_table::waiting::WaitQueues;
 
-use crate::cycle::Times;
 use crate::decision::Decisions;
 use crate::edits::{Change, ChangeLog, Overlay};
 use crate::engine_clock::EngineClock;
 use crate::history::{History, RuleHistory};
 pub(crate) use crate::hold_id::HoldId;
+use crate::periods::Times;
 use crate::plan::Plan;
 #[cfg(feature = "durable")]
 use file::FileStore;

@@ -12,10 +12,10 @@ use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Charging, Condition, Durability};
 
 use crate::any_limit::{AnyCharge, AnyLimit, AnyState, DecisionTime};
-use crate::cycle::Times;
 use crate::decision::decide as decide_limits;
 use crate::decision::{Decisions, INLINE, LimitRequest, Operation};
 use crate::history::{Current, History, KeyRef, RuleHistory, StoredState};
+use crate::periods::Times;
 use crate::plan::{Charge, ChargeTerms, KeyAttributes, Plan};
 
 type Several<T> = SmallVec<[T; INLINE]>;

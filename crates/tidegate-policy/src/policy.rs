@@ -58,7 +58,7 @@ pub use descriptors::DescriptorNames;
 pub use diagnostic::{Diagnostic, PolicyErrors, Severity};
 pub use difference::{FieldChange, PolicyDifference, RuleChange, RuleDifference};
 pub use key::{Key, KeyPart};
-pub use limit::{Cycle, Limit, Slots};
+pub use limit::{Limit, Periods, Slots};
 pub use load::{PolicyFile, YamlOptions};
 pub use matcher::{Matcher, Matches, WorstCase};
 pub use metadata::{Metadata, MetadataNumber, MetadataValue};

@@ -33,18 +33,18 @@ use crate::route::Route;
 mod announce;
 mod barrier;
 mod connect;
+mod contended_keys;
 mod edits;
 mod listing;
 mod responses;
 mod send;
-mod survey;
-mod turns;
+mod server_poll;
 
 use barrier::Barriers;
+use contended_keys::{Came, ContendedKeys, WaitEnd};
 use edits::Edits;
 use send::{Uncertain, notice_events};
-use survey::Survey;
-use turns::{Came, Turns, WaitEnd};
+use server_poll::ServerPoll;
 
 /// Runs the transactions of a store until it is closed.
 pub(crate) async fn run(inbox: Arc<Inbox>, route: Arc<Route>) {
@@ -60,7 +60,7 @@ struct Driver {
     /// Since when there is no connection.
     lost_ns: Option<u64>,
     scripts_are_gone: bool,
-    survey: Survey,
+    server_poll: ServerPoll,
     /// In the order in which they came.
     waiting: Vec<Job>,
     /// Keys of batches that are on their way, and of commits whose outcome is not known yet.
@@ -71,7 +71,7 @@ struct Driver {
     uncertain: Vec<Uncertain>,
     edits: Edits,
     barriers: Barriers,
-    turns: Turns,
+    contended: ContendedKeys,
     nodes: Registry,
     wants_control: bool,
     control_is_foreign: bool,
@@ -89,7 +89,7 @@ enum Event {
     /// The responses to a barrier.
     Barrier(u64, Result<Vec<Value>, RedisError>),
     /// What the server says of itself.
-    Survey(u64, Result<Vec<Value>, RedisError>),
+    ServerPoll(u64, Result<Vec<Value>, RedisError>),
     /// An attempt to connect has ended.
     Connected(Result<Box<Link>, ConnectFailure>),
 }
@@ -113,7 +113,7 @@ impl Driver {
             connect_after_ns: 0,
             lost_ns: Some(local_ns()),
             scripts_are_gone: false,
-            survey: Survey::default(),
+            server_poll: ServerPoll::default(),
             waiting: Vec::new(),
             busy: KeySet::default(),
             events: FuturesUnordered::new(),
@@ -121,7 +121,7 @@ impl Driver {
             uncertain: Vec::new(),
             edits: Edits::default(),
             barriers: Barriers::default(),
-            turns: Turns::default(),
+            contended: ContendedKeys::default(),
             nodes,
             wants_control: false,
             control_is_foreign: false,
@@ -147,7 +147,7 @@ impl Driver {
             self.connect_for_turns();
             self.send_barrier();
             self.leave_where_requested();
-            self.send_survey();
+            self.send_poll();
             self.list();
             if is_closed && self.is_idle() {
                 return self.leave().await;
@@ -157,7 +157,7 @@ impl Driver {
             tokio::select! {
                 () = inbox.arrived.notified() => {}
                 Some(event) = self.events.next() => self.take_event(event),
-                Some(end) = self.turns.next() => self.turn_came(end),
+                Some(end) = self.contended.next() => self.turn_came(end),
                 () = tokio::time::sleep(until) => {}
             }
         }
@@ -167,7 +167,7 @@ impl Driver {
         match event {
             Event::Responses(id, responses) => self.receive(id, responses),
             Event::Barrier(id, responses) => self.take_barrier(id, responses),
-            Event::Survey(id, responses) => self.take_survey(id, responses),
+            Event::ServerPoll(id, responses) => self.take_poll(id, responses),
             Event::Connected(link) => self.connected(link),
         }
     }
@@ -180,21 +180,21 @@ impl Driver {
 
     /// Connects to the server once more, where turns are waited for.
     fn connect_for_turns(&mut self) {
-        if !self.turns.is_empty() {
+        if !self.contended.is_empty() {
             let name = self.inbox.settings.control_name();
-            self.turns.connect(&self.route, &name, local_ns());
+            self.contended.connect(&self.route, &name, local_ns());
         }
     }
 
     /// Waits for the turn at a key, unless a commit of it is on its way.
     fn wait_for_turn(&mut self, key: RecordKey) {
         if let Some(link) = self.link.as_ref().filter(|_| !self.busy.contains(&key)) {
-            self.turns.wait(key, link.dialect.turn_name(&key), local_ns());
+            self.contended.wait(key, link.dialect.turn_name(&key), local_ns());
         }
     }
 
     fn turn_came(&mut self, end: WaitEnd) {
-        match self.turns.came(end, local_ns(), self.deadline_ns()) {
+        match self.contended.came(end, local_ns(), self.deadline_ns()) {
             Came::Turn(key, cell) => {
                 self.inbox.counters.turns.add(1);
                 // It may have changed since, so a denial has to be confirmed.
@@ -243,8 +243,8 @@ impl Driver {
             (self.link.is_none() && !self.is_connecting).then_some(self.connect_after_ns);
         let resend_ns = self.uncertain.iter().map(|it| it.not_before_ns).min();
         let resend_ns = resend_ns.filter(|at_ns| *at_ns > now_ns);
-        let (barrier_ns, survey_ns) = (self.barriers.next_event_ns(), self.next_survey_ns());
-        [Some(poll_ns), due_ns, sent_ns, edit_ns, connect_ns, resend_ns, barrier_ns, survey_ns]
+        let (barrier_ns, server_ns) = (self.barriers.next_event_ns(), self.next_poll_ns());
+        [Some(poll_ns), due_ns, sent_ns, edit_ns, connect_ns, resend_ns, barrier_ns, server_ns]
             .into_iter()
             .flatten()
             .min()

@@ -136,7 +136,7 @@ impl<A: KeyedLimit> Table<A> {
     pub fn allow(&self, key: Fetched<'_, A::Line>, now: Timestamp) -> bool {
         let Fetched { hash, home: line } = key;
         let header = glance(line);
-        if !header.is_plain() {
+        if !header.is_uniform() {
             return self.allow_elsewhere(key, now);
         }
         let Some(slot) = find(line, hash) else {

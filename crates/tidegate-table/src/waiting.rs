@@ -11,7 +11,7 @@
 //! - **The lock is held during an attempt** whose result comes at once. A wake-up comes before it or
 //!   after it, never between a failed attempt and the sleep. An attempt must therefore not call the
 //!   queues, nor drop anything that does; it panics if it tries.
-//! - **No lock is held** while the result of an attempt comes later (`waiting/later.rs`): the waiter
+//! - **No lock is held** while the result of an attempt comes later (`waiting/pending.rs`): the waiter
 //!   joins first. A wake-up meanwhile is noted, and the attempt is repeated.
 //! - **Where others keep the order as well** ([`Attempts::Ticketed`]) every waiter attempts when it
 //!   comes, and whether it is its turn is up to the attempt. Here the queue decides only which
@@ -29,15 +29,15 @@ use tidegate_core::Timestamp;
 
 use crate::clock::Clock;
 
-mod later;
 mod park;
+mod pending;
 mod queue;
 mod sync;
 mod timer;
 
-use later::LaterAttempt;
-pub use later::Tried;
 use park::Parker;
+use pending::PendingAttempt;
+pub use pending::Tried;
 pub use queue::{AttemptTurn, Attempts, WaitRequest};
 use queue::{Queues, Ticket, Turn, next_attempt};
 use sync::{AtomicUsize, Attempting, Mutex, MutexGuard, Ordering, fence, lock};
@@ -96,13 +96,13 @@ impl WaitQueues {
         R: Into<Tried<'a, T>>,
     {
         let mut tried = |turn| attempt(turn).into();
-        let is_later = request.attempts != Attempts::Now;
-        let stage = if is_later {
-            self.enter_later(&request, &mut tried)
+        let is_pending = request.attempts != Attempts::Now;
+        let stage = if is_pending {
+            self.enter_pending(&request, &mut tried)
         } else {
             self.enter(&request, &mut tried)
         };
-        QueueWait { attempt, queues: self, stage, is_later }
+        QueueWait { attempt, queues: self, stage, is_pending }
     }
 
     /// Wakes the head of a queue: an attempt may succeed now, because units were released.
@@ -213,7 +213,7 @@ pub struct QueueWait<'a, T, F> {
     attempt: F,
     queues: &'a WaitQueues,
     stage: WaitStage<'a, T>,
-    is_later: bool,
+    is_pending: bool,
 }
 
 impl<'a, T, R: Into<Tried<'a, T>>, F: FnMut(AttemptTurn) -> R> QueueWait<'a, T, F> {
@@ -239,15 +239,15 @@ impl<'a, T, R: Into<Tried<'a, T>>, F: FnMut(AttemptTurn) -> R> QueueWait<'a, T, 
     fn step(&mut self, waker: &Waker) -> WaitStep<T> {
         match std::mem::replace(&mut self.stage, WaitStage::Over) {
             WaitStage::Settled(outcome) => WaitStep::Settled(outcome),
-            WaitStage::Waits(guard) if self.is_later => {
+            WaitStage::Waits(guard) if self.is_pending => {
                 let mut attempt = |turn| (self.attempt)(turn).into();
-                let (stage, step) = later::turn(guard, &mut attempt, waker);
+                let (stage, step) = pending::turn(guard, &mut attempt, waker);
                 self.stage = stage;
                 step
             }
             WaitStage::Attempts(attempting) => {
                 let mut attempt = |turn| (self.attempt)(turn).into();
-                let (stage, step) = later::go_on(attempting, &mut attempt, waker);
+                let (stage, step) = pending::go_on(attempting, &mut attempt, waker);
                 self.stage = stage;
                 step
             }
@@ -299,7 +299,7 @@ impl<T, F> fmt::Debug for QueueWait<'_, T, F> {
 enum WaitStage<'a, T> {
     Waits(TicketGuard<'a>),
     /// An attempt whose result comes later.
-    Attempts(LaterAttempt<'a, T>),
+    Attempts(PendingAttempt<'a, T>),
     /// Known, but not returned yet.
     Settled(Result<T, QueueError>),
     Over,
@@ -451,7 +451,7 @@ fn try_once<'a, T>(
     match attempt(turn) {
         Tried::Now(attempt) => attempt,
         // Only requests that say so have such attempts.
-        Tried::Later(_) => Attempt::NotYet { retry_at: Some(turn.now) },
+        Tried::Pending(_) => Attempt::NotYet { retry_at: Some(turn.now) },
     }
 }
 

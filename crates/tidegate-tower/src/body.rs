@@ -1,4 +1,5 @@
 use std::fmt;
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -9,7 +10,6 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use crate::Permit;
-use crate::later::Later;
 
 pin_project! {
     /// The response body of a gate: the service's own, or the body of a denial.
@@ -47,7 +47,7 @@ pub(crate) enum EndAction {
     /// Charges the actual cost.
     Settle(Box<dyn SettleAtEnd>),
     /// The charge is in progress.
-    Settles(Later<()>),
+    Settles(BoxFuture<()>),
 }
 
 /// Held units that are settled at the end of the response, or when dropped.
@@ -56,7 +56,7 @@ pub(crate) trait SettleAtEnd: Send {
     fn keep(&mut self);
 
     /// Charges the actual cost, at once or later.
-    fn settle(self: Box<Self>) -> Option<Later<()>>;
+    fn settle(self: Box<Self>) -> Option<BoxFuture<()>>;
 }
 
 impl<B> GateBody<B> {
@@ -187,3 +187,6 @@ impl<B> fmt::Debug for GateBody<B> {
         f.debug_struct("GateBody").field("content", &kind).finish_non_exhaustive()
     }
 }
+
+/// A boxed future.
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;

@@ -13,9 +13,9 @@ use tower_service::Service;
 
 pub use future::GateFuture;
 
+use crate::body::BoxFuture;
 use crate::body::EndAction;
 use crate::denial::{Denial, DenialKind, GrpcType, Headers};
-use crate::later::Later;
 use crate::options::GateOptions;
 use crate::{Admission, Outcome, Permit};
 
@@ -31,7 +31,7 @@ pub(crate) trait Decider: Send + Sync + 'static {
 pub(crate) enum GateDecision {
     /// The admission is already in the request's extensions.
     Now(GateResult),
-    Later(Later<(GateResult, Admission)>),
+    Later(BoxFuture<(GateResult, Admission)>),
 }
 
 /// The outcome for a request: admitted or denied.
@@ -65,7 +65,7 @@ pub(crate) trait HeldUnits: Send {
 /// What happened to held units.
 pub(crate) enum SettleOutcome {
     Done,
-    Later(Later<()>),
+    Later(BoxFuture<()>),
     AtEnd(EndAction),
 }
 

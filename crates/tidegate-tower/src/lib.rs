@@ -37,7 +37,6 @@ mod admission;
 mod body;
 mod denial;
 mod gate;
-mod later;
 mod limit;
 mod options;
 mod peer;

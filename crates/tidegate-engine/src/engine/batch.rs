@@ -9,7 +9,7 @@ use super::plain::{PlainRequest, decide_list};
 use super::report::Report;
 use super::ruleset::Ruleset;
 use super::{CheckError, Engine};
-use crate::cycle::Times;
+use crate::periods::Times;
 use crate::plan::ChargeList;
 use crate::request::Request;
 use crate::store::Answer;

@@ -15,8 +15,8 @@ use super::change::Changes;
 use super::current_rules::CurrentRules;
 use super::ruleset::{Ruleset, RulesetEdit, RulesetSource};
 use super::{Engine, EngineInner};
-use crate::cycle::Times;
 use crate::engine_clock::EngineClock;
+use crate::periods::Times;
 #[cfg(feature = "durable")]
 use crate::store::file::{FileOptions, OpenError};
 use crate::store::{MemoryStore, Store, StoredEdits};

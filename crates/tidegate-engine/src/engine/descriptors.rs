@@ -12,7 +12,7 @@ impl Domain {
     /// Whether its rules cannot read the requests as they are.
     #[inline(always)]
     pub(super) fn needs_descriptors(&self, requests: &[Request<'_>]) -> bool {
-        self.reads_descriptors && has_plain(requests)
+        self.reads_descriptors && any_has_own_names(requests)
     }
 }
 
@@ -40,7 +40,8 @@ pub(super) fn with_descriptors<R>(
     requests: &[Request<'_>],
     then: impl FnOnce(&[Request<'_>]) -> R,
 ) -> R {
-    let names: Several<_> = requests.iter().map(|it| is_plain(it).then(|| names(it))).collect();
+    let names: Several<_> =
+        requests.iter().map(|it| has_own_names(it).then(|| names(it))).collect();
     let attributes: Several<_> = (requests.iter().zip(&names))
         .map(|(request, names)| -> SmallVec<[(&str, &str); 8]> {
             let given = request.attributes.as_slice().iter().copied();
@@ -61,11 +62,11 @@ pub(super) fn with_descriptors<R>(
 }
 
 #[cold]
-fn has_plain(requests: &[Request<'_>]) -> bool {
-    requests.iter().any(is_plain)
+fn any_has_own_names(requests: &[Request<'_>]) -> bool {
+    requests.iter().any(has_own_names)
 }
 
-fn is_plain(request: &Request<'_>) -> bool {
+fn has_own_names(request: &Request<'_>) -> bool {
     request.source == AttributeSource::Plain
 }
 

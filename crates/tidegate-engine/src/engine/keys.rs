@@ -7,8 +7,8 @@ use super::report::EarlyDenialReport;
 use super::ruleset::Ruleset;
 use super::shared::Planning;
 use super::{CheckError, Engine, Note};
-use crate::cycle::Times;
 use crate::decision::Operation;
+use crate::periods::Times;
 use crate::request::Request;
 use crate::store::{Answer, ForgetScope, Outage};
 

@@ -21,7 +21,7 @@ use super::ruleset::Ruleset;
 use super::tickets::{QueueTicket, TicketAttempt, rank_of};
 use super::{Engine, Verb, When};
 use crate::any_limit::AnyLimit;
-use crate::cycle::Times;
+use crate::periods::Times;
 use crate::request::Request;
 use crate::store::answer::BoxFuture;
 use crate::store::settlement::Settlement;
@@ -181,7 +181,7 @@ impl Engine {
         match self.attempt(Report::new(&self.shared.rules), request, Verb::Acquire, now) {
             Answer::Ready(decided) => Tried::Now(self.attempted_lease(decided)),
             Answer::Pending(deciding) => {
-                Tried::Later(Box::pin(async move { self.attempted_lease(deciding.await) }))
+                Tried::Pending(Box::pin(async move { self.attempted_lease(deciding.await) }))
             }
         }
     }
@@ -210,7 +210,7 @@ impl Engine {
         report.body.ticket = Some(Box::new(attempt.ticket));
         match self.attempt(report, request, Verb::Acquire, now) {
             Answer::Ready(decided) => Tried::Now(self.attempted_shared_lease(attempt, decided)),
-            Answer::Pending(deciding) => Tried::Later(Box::pin(async move {
+            Answer::Pending(deciding) => Tried::Pending(Box::pin(async move {
                 self.attempted_shared_lease(attempt, deciding.await)
             })),
         }
@@ -315,7 +315,7 @@ impl Engine {
         ) {
             Answer::Ready(decided) => Tried::Now(self.attempted_check(decided, now)),
             Answer::Pending(deciding) => {
-                Tried::Later(Box::pin(async move { self.attempted_check(deciding.await, now) }))
+                Tried::Pending(Box::pin(async move { self.attempted_check(deciding.await, now) }))
             }
         };
         Waiting::new(self.shared.waiting.wait(wait, attempt), Report::confirmed)

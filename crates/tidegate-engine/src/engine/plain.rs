@@ -15,8 +15,8 @@ use super::report::{EvaluatedRule, PlainParts, Report};
 use super::ruleset::{CompiledRule, Domain, Ruleset};
 use super::{Engine, When};
 use crate::any_limit::NO_PERIOD;
-use crate::cycle::Times;
 use crate::decision::Operation;
+use crate::periods::Times;
 use crate::plan::{Charge, ChargeList};
 use crate::request::Request;
 use crate::store::MemoryStore;
@@ -204,9 +204,9 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
             },
         };
         let is_enforced = self.rules.is_enforced(hash);
-        let period = match &compiled.cycle {
+        let period = match &compiled.periods {
             None => NO_PERIOD,
-            Some(cycle) => cycle.period(self.times()),
+            Some(periods) => periods.period(self.times()),
         };
         let mode = if is_enforced { compiled.charge.mode } else { Mode::Shadow };
         let cost = self.request.cost;

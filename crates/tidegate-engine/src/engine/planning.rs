@@ -15,9 +15,9 @@ use tidegate_table::hash::{KeyedHash, spread};
 use super::error::CheckError;
 use super::ruleset::{CompiledRule, Domain, Ruleset};
 use crate::any_limit::{AnyLimit, NO_PERIOD};
-use crate::cycle::Times;
 use crate::decision::Operation;
 use crate::edits::Ban;
+use crate::periods::Times;
 use crate::plan::{Charge, ChargeTerms, KeyAttributes, KeyName, NameKeys, Plan};
 use crate::request::Request;
 use crate::request_limit::RequestLimit;
@@ -280,7 +280,8 @@ impl<'a> Planning<'a, '_> {
             },
             (Some(_), _) => (0, false),
         };
-        let period = compiled.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(self.times));
+        let period =
+            compiled.periods.as_ref().map_or(NO_PERIOD, |periods| periods.period(self.times));
         let (tag, limit) = compiled.limit_of(hash, attributes, period, self.times);
         let Some(&limit) = limit else { return Ok(Charged::Unlimited) };
         let mode = if is_enforced { Mode::Enforce } else { Mode::Shadow };
@@ -455,7 +456,7 @@ impl CompiledRule {
         hash: &KeyedHash,
     ) -> Option<usize> {
         let key = key_hash(self.charge.family, self.rule.key().parts(), attributes, hash);
-        let period = self.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(times));
+        let period = self.periods.as_ref().map_or(NO_PERIOD, |periods| periods.period(times));
         self.override_index(key, attributes, period, times)
     }
 

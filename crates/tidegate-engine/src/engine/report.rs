@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_core::{Decision, Timestamp, Wait, Window};
 use tidegate_policy::policy::{
-    Charging, Cycle, Limit, Metadata, Mode, OnError, RuleId, duration_to_text,
+    Charging, Limit, Metadata, Mode, OnError, Periods, RuleId, duration_to_text,
 };
 
 use super::current_rules::CurrentRules;
@@ -242,7 +242,7 @@ impl Report {
     ) -> RuleReport<'r> {
         let rule = &self.ruleset().rule(evaluated.rule).rule;
         let by_calendar = || match rule.limit() {
-            Limit::Quota(_, Cycle::Calendar(calendar)) => calendar.usual_length(),
+            Limit::Quota(_, Periods::Calendar(calendar)) => calendar.usual_length(),
             _ => None,
         };
         let fixed = rule.cost().filter(|cost| cost.attribute().is_none());

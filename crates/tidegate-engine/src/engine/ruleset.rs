@@ -10,8 +10,8 @@ use tidegate_policy::Attributes;
 use tidegate_policy::WindowUnit;
 use tidegate_policy::internal::{CachedCalendar, PATH};
 use tidegate_policy::policy::{
-    Charging, Condition, Cycle, DescriptorNames, Effective, Empty, EngineSettings, Grant, KeyPart,
-    Limit, Matcher, OnError, Override, Policy, Rule, RuleBuilder,
+    Charging, Condition, DescriptorNames, Effective, Empty, EngineSettings, Grant, KeyPart, Limit,
+    Matcher, OnError, Override, Periods, Policy, Rule, RuleBuilder,
 };
 use tidegate_table::hash::KeyedHash;
 
@@ -19,11 +19,11 @@ use super::plain_key::PlainKey;
 use super::planning::{is_same, key_hash};
 use super::tally::{Tally, continue_counting};
 use crate::any_limit::{AnyLimit, NO_PERIOD, algorithm_of};
-use crate::cycle::{CycleClock, Times};
 use crate::edits::{Ban, Overlay};
 use crate::history::{
     History, KeyRef, Keys, OverrideLimit, RuleEdit, RuleHistory, RuleLimits, Version,
 };
+use crate::periods::{PeriodClock, Times};
 use crate::plan::{Charge, ChargeTerms};
 use crate::request_limit::RequestLimit;
 use crate::store::Adoption;
@@ -90,7 +90,7 @@ pub(crate) struct CompiledRule {
     finder: ConditionFinder,
     /// The overrides that name their key, by its hash.
     named: Vec<(u64, u32)>,
-    pub(crate) cycle: Option<Arc<CycleClock>>,
+    pub(crate) periods: Option<Arc<PeriodClock>>,
     pub(crate) history: Arc<RuleHistory>,
     /// Whether its limits change by themselves: overrides end, or an edit waits.
     has_stages: bool,
@@ -311,7 +311,7 @@ impl Domain {
 
 impl CompiledRule {
     fn needs_wall(&self) -> bool {
-        let is_calendar = self.cycle.as_deref().is_some_and(|cycle| cycle.is_calendar());
+        let is_calendar = self.periods.as_deref().is_some_and(|periods| periods.is_calendar());
         is_calendar || self.overrides.iter().any(|it| it.rule.until_ns().is_some())
     }
 
@@ -424,7 +424,7 @@ impl Compiler {
         store: &RulesetSource<'_>,
     ) -> CompiledRule {
         let before = self.history.rule(family).cloned();
-        let cycle = cycle_of(&rule, before.as_deref().map(RuleHistory::newest), store);
+        let periods = periods_of(&rule, before.as_deref().map(RuleHistory::newest), store);
         let keys_of = |given: &Override| keys_of(&rule, family, given, store.hash);
         let override_limit = |given: &Override| OverrideLimit {
             keys: keys_of(given),
@@ -436,7 +436,7 @@ impl Compiler {
         };
         let limits = RuleLimits {
             common: AnyLimit::of(rule.limit(), &rule),
-            cycle: cycle.clone(),
+            periods: periods.clone(),
             overrides: rule.overrides().iter().map(override_limit).collect(),
         };
         let effective = self.edit.effective.unwrap_or(rule.effective());
@@ -450,7 +450,7 @@ impl Compiler {
             (None, Some(before)) => before,
             (None, None) => unreachable!("a new rule has a new history"),
         };
-        CompiledRule::new(rule, number, cycle, history, store.hash)
+        CompiledRule::new(rule, number, periods, history, store.hash)
     }
 
     fn adopt(&mut self, history: RuleHistory) -> Arc<RuleHistory> {
@@ -480,7 +480,7 @@ impl CompiledRule {
     fn new(
         rule: Rule,
         number: u32,
-        cycle: Option<Arc<CycleClock>>,
+        periods: Option<Arc<PeriodClock>>,
         history: Arc<RuleHistory>,
         hash: &KeyedHash,
     ) -> Self {
@@ -523,7 +523,7 @@ impl CompiledRule {
             },
             overrides,
             named,
-            cycle,
+            periods,
             tally: Arc::default(),
             has_stages,
             is_plain,
@@ -582,20 +582,20 @@ fn family(rule: &Rule, hash: &KeyedHash) -> u64 {
     hash.hash_one((rule.domain(), rule.name(), parts, algorithm_of(rule.limit())))
 }
 
-fn cycle_of(
+fn periods_of(
     rule: &Rule,
     newest: Option<&Version>,
     store: &RulesetSource<'_>,
-) -> Option<Arc<CycleClock>> {
-    let Limit::Quota(_, cycle) = rule.limit() else { return None };
-    let known = newest.and_then(|newest| newest.cycle.clone());
-    let same = known.filter(|known| known.describe().0 == *cycle);
+) -> Option<Arc<PeriodClock>> {
+    let Limit::Quota(_, periods) = rule.limit() else { return None };
+    let known = newest.and_then(|newest| newest.periods.clone());
+    let same = known.filter(|known| known.describe().0 == *periods);
     Some(same.unwrap_or_else(|| {
-        Arc::new(match cycle {
-            Cycle::Calendar(calendar) => {
-                CycleClock::Calendar(CachedCalendar::new(calendar.clone()))
+        Arc::new(match periods {
+            Periods::Calendar(calendar) => {
+                PeriodClock::Calendar(CachedCalendar::new(calendar.clone()))
             }
-            Cycle::Round => CycleClock::Round {
+            Periods::Round => PeriodClock::Round {
                 domain: rule.domain().into(),
                 closed: (store.rounds)(rule.domain()),
             },

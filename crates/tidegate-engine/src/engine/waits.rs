@@ -13,8 +13,8 @@ use super::report::{EvaluatedRule, Report};
 use super::ruleset::{CompiledRule, Ruleset};
 use super::{Engine, Verb, When};
 use crate::any_limit::{AnyLimit, NO_PERIOD};
-use crate::cycle::Times;
 use crate::history::{KeyRef, Version};
+use crate::periods::Times;
 use crate::plan::PlanTime;
 use crate::request::Request;
 
@@ -161,7 +161,7 @@ impl Engine {
             let domain = rules.domain(request.domain)?;
             let matching = domain.matcher.find(&request.attributes);
             let rules = matching.iter().map(|index| rules.rule(domain.rules[index]));
-            rules.filter_map(|rule| rule.cycle.as_ref()?.period(times).ends).min()
+            rules.filter_map(|rule| rule.periods.as_ref()?.period(times).ends).min()
         };
         let end = requests.iter().filter_map(end_of_period).min();
         end.into_iter().chain(self.next_change(rules, None, requests, times)).min()
@@ -212,7 +212,7 @@ impl Engine {
         let key = KeyRef { hash, meets: &meets };
         let until = compiled.history.next_end(key, times.wall);
         let until = until.map(|wall| times.by_the_clock(wall));
-        let period = compiled.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(times));
+        let period = compiled.periods.as_ref().map_or(NO_PERIOD, |periods| periods.period(times));
         let waits = newest.waits_for.is_some_and(|last| period.index <= last);
         // An edit may have left a quota more units than it carries over.
         let (_, limit) = compiled.limit_of(hash, &request.attributes, period, times);
@@ -267,7 +267,7 @@ impl Report {
             let compiled = self.ruleset().rule(evaluated.rule);
             let kept = compiled.charge.limit.most_kept_units();
             let may_lapse = kept.is_some_and(|kept| decision.limit() > kept);
-            compiled.cycle.is_some() && (may_lapse || !compiled.overrides.is_empty())
+            compiled.periods.is_some() && (may_lapse || !compiled.overrides.is_empty())
         };
         self.body.evaluated.iter().zip(&self.body.decisions).any(carries)
     }
@@ -297,8 +297,8 @@ impl Report {
         let mut last = None;
         for (evaluated, decision) in self.body.evaluated.iter().zip(&self.body.decisions) {
             if evaluated.mode == Mode::Enforce && decision.retry_after() == Some(Wait::Unknown) {
-                let cycle = self.ruleset().rule(evaluated.rule).cycle.as_ref()?;
-                last = last.max(Some(cycle.period(times).ends?));
+                let periods = self.ruleset().rule(evaluated.rule).periods.as_ref()?;
+                last = last.max(Some(periods.period(times).ends?));
             }
         }
         last

@@ -146,7 +146,7 @@ impl RuleHistory {
                     let QuotaState { held, held_from, .. } = state;
                     state = QuotaState { held, held_from, ..quota.fresh(period) };
                 }
-            } else if position.stage == 0 && !self.before(position).has_cycle_of(version) {
+            } else if position.stage == 0 && !self.before(position).has_periods_of(version) {
                 // Periods of another calendar have other numbers.
                 state.held_from = version.renumbered(state.held_from);
                 state.period = version.period;
@@ -222,7 +222,7 @@ impl RuleHistory {
         let versions = &self.versions[first..=last.max(first)];
         let pairs = versions.iter().zip(&versions[1..]);
         pairs.fold(period, |period, (before, version)| {
-            if before.has_cycle_of(version) { period } else { version.renumbered(period) }
+            if before.has_periods_of(version) { period } else { version.renumbered(period) }
         })
     }
 

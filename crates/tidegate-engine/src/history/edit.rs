@@ -7,13 +7,13 @@ use tidegate_policy::policy::{Condition, Effective};
 
 use super::{KeyRef, Keys, OverrideEnd, RuleHistory, Span, Spans, Version};
 use crate::any_limit::AnyLimit;
-use crate::cycle::{CycleClock, Times};
+use crate::periods::{PeriodClock, Times};
 
 /// The limits that a rule shall have.
 #[derive(Clone, Debug)]
 pub(crate) struct RuleLimits {
     pub(crate) common: AnyLimit,
-    pub(crate) cycle: Option<Arc<CycleClock>>,
+    pub(crate) periods: Option<Arc<PeriodClock>>,
     /// By precedence.
     pub(crate) overrides: Vec<OverrideLimit>,
 }
@@ -44,15 +44,15 @@ impl RuleHistory {
         let mut history = Self { family: edit.family, versions, spans };
         history.push_span(None, 0, Some(limits.common), None, edit.tag);
         history.add_overrides(limits.overrides, edit.tag);
-        history.add_version(limits.cycle, RuleEdit { effective: Effective::Now, ..edit }, false);
+        history.add_version(limits.periods, RuleEdit { effective: Effective::Now, ..edit }, false);
         history
     }
 
     /// The history with another version of the limits; `None` if they are as they were.
     pub(crate) fn edited(&self, limits: RuleLimits, edit: RuleEdit) -> Option<Self> {
         let newest = self.newest();
-        let is_same_cycle = newest.is_of_cycle(limits.cycle.as_ref());
-        let is_same = is_same_cycle
+        let has_same_periods = newest.is_of_periods(limits.periods.as_ref());
+        let is_same = has_same_periods
             && !newest.is_removed
             && *self.common() == limits.common
             && self.has_overrides(&limits.overrides);
@@ -61,15 +61,15 @@ impl RuleHistory {
         }
         let mut history = self.clone();
         let mut edit = edit;
-        if !is_same_cycle || newest.is_removed {
+        if !has_same_periods || newest.is_removed {
             // A calendar that is no longer followed has no next period.
             edit.effective = Effective::Now;
         }
-        if !is_same_cycle || *history.common() != limits.common {
+        if !has_same_periods || *history.common() != limits.common {
             history.replace_common(limits.common, edit.tag);
         }
-        history.replace_overrides(limits.overrides, is_same_cycle, edit.tag);
-        history.add_version(limits.cycle, edit, false);
+        history.replace_overrides(limits.overrides, has_same_periods, edit.tag);
+        history.add_version(limits.periods, edit, false);
         Some(history)
     }
 
@@ -80,7 +80,7 @@ impl RuleHistory {
             return None;
         }
         let mut history = self.clone();
-        history.add_version(newest.cycle.clone(), edit, true);
+        history.add_version(newest.periods.clone(), edit, true);
         Some(history)
     }
 
@@ -223,7 +223,7 @@ impl RuleHistory {
         same.unwrap_or_else(|| self.common())
     }
 
-    fn add_version(&mut self, cycle: Option<Arc<CycleClock>>, edit: RuleEdit, is_removed: bool) {
+    fn add_version(&mut self, periods: Option<Arc<PeriodClock>>, edit: RuleEdit, is_removed: bool) {
         let RuleEdit { tag, times, effective, .. } = edit;
         let waiting = self.versions.last().and_then(|newest| newest.waits_for);
         let mut version = Version {
@@ -232,7 +232,7 @@ impl RuleHistory {
             period_before: 0,
             period: 0,
             effective,
-            cycle,
+            periods,
             is_removed,
             is_cut: false,
             ends: Vec::new(),
@@ -242,11 +242,13 @@ impl RuleHistory {
         version.period_before = version.period;
         // Keys whose limit this edit does not change go on waiting.
         let waiting = waiting.filter(|last| {
-            let is_followed =
-                self.versions.last().is_some_and(|it| it.has_cycle_of(&version) && !it.is_removed);
+            let is_followed = self
+                .versions
+                .last()
+                .is_some_and(|it| it.has_periods_of(&version) && !it.is_removed);
             is_followed && version.period <= *last
         });
-        let waits = effective == Effective::Next && version.cycle.is_some();
+        let waits = effective == Effective::Next && version.periods.is_some();
         version.waits_for = waiting.or(waits.then_some(version.period));
         let end = |span: &Arc<Span>| {
             // One that an edit has ended may still be in force, where edits wait.
@@ -265,8 +267,8 @@ impl RuleHistory {
 }
 
 impl Version {
-    fn is_of_cycle(&self, cycle: Option<&Arc<CycleClock>>) -> bool {
-        match (&self.cycle, cycle) {
+    fn is_of_periods(&self, periods: Option<&Arc<PeriodClock>>) -> bool {
+        match (&self.periods, periods) {
             (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
             (ours, theirs) => ours.is_none() == theirs.is_none(),
         }

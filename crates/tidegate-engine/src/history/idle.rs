@@ -7,7 +7,7 @@ use tidegate_core::{Carry, Period, QuotaState, Timestamp};
 
 use super::{History, KeyRef, REMOVED_FOR, RuleHistory, StoredState, Version};
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime, NO_PERIOD};
-use crate::cycle::Times;
+use crate::periods::Times;
 
 impl History {
     /// Whether a state is as good as fresh from `now` on. `ends` is when its period ends, if it has
@@ -72,7 +72,7 @@ impl History {
 
 impl Version {
     fn is_round_over(&self, round: u64) -> bool {
-        self.cycle.as_deref().and_then(|cycle| cycle.round()).is_some_and(|open| round < open)
+        self.periods.as_deref().and_then(|periods| periods.round()).is_some_and(|open| round < open)
     }
 }
 
@@ -81,7 +81,7 @@ impl RuleHistory {
     fn is_over(&self, tag: u32, period: u64, now: Timestamp, ends: Timestamp) -> bool {
         let newest = self.newest();
         let since = &self.versions[self.locate(tag).version..];
-        if since.iter().zip(&since[1..]).all(|(before, after)| before.has_cycle_of(after)) {
+        if since.iter().zip(&since[1..]).all(|(before, after)| before.has_periods_of(after)) {
             return ends <= now || newest.is_round_over(period);
         }
         // Under another calendar it is another period.

@@ -18,7 +18,7 @@ fn edit(tag: u32, secs: u64) -> RuleEdit {
 }
 
 fn limits(burst: u64, overrides: Vec<OverrideLimit>) -> RuleLimits {
-    RuleLimits { common: bucket(burst), cycle: None, overrides }
+    RuleLimits { common: bucket(burst), periods: None, overrides }
 }
 
 /// An override for the key with this hash, up to a time.

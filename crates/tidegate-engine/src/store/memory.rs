@@ -34,9 +34,9 @@ pub(crate) use state_image::{NoSlotForState, StateImage};
 
 use super::{Adoption, Decided, Failure, ForgetScope, HoldId, NewHold, Settled};
 use crate::any_limit::AnyLimit;
-use crate::cycle::Times;
 use crate::decision::{Decisions, INLINE, Operation};
 use crate::history::{History, StoredState};
+use crate::periods::Times;
 use crate::plan::{Charge, Plan, PlanTime};
 use crate::store::settlement::{SettleCall, Settlement};
 use crate::transition::HoldItem;
@@ -147,8 +147,8 @@ impl MemoryStore {
         times: Times,
         decisions: &mut Decisions,
     ) -> Result<Decided, Failure> {
-        let is_plain = plan.is_plain() || (plan.act.is_look() && plan.name.is_none());
-        if is_plain {
+        let needs_no_tables = plan.only_charges() || (plan.act.is_look() && plan.name.is_none());
+        if needs_no_tables {
             match self.decide_locked(plan, times, None, decisions) {
                 Ok(outcome) => {
                     return Ok(Decided::new(outcome.is_allowed));
@@ -379,7 +379,7 @@ impl MemoryStore {
         decisions: &mut Decisions,
     ) -> Result<Decided, Failure> {
         self.in_force(plan)?;
-        if plan.is_plain()
+        if plan.only_charges()
             && let Some(charges) = plan.charge_list()
         {
             charges.iter().flatten().for_each(|charge| self.fetch_line(charge));

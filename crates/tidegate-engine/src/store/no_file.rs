@@ -4,9 +4,9 @@ use tidegate_core::Timestamp;
 use tidegate_policy::policy::Durability;
 
 use super::{Answer, Decided, Failure, MemoryStore, Outage, StoredEdits};
-use crate::cycle::Times;
 use crate::decision::Decisions;
 use crate::edits::{Change, Overlay};
+use crate::periods::Times;
 use crate::plan::Plan;
 
 #[derive(Debug)]

@@ -11,9 +11,9 @@ use super::record::{
     ByteReader, KeyRecord, Malformed, Record, RuleImage, read_hold, read_image, read_name,
     read_pair, skim,
 };
-use crate::cycle::CycleClocks;
 use crate::history::History;
 use crate::mixing::Mixing;
+use crate::periods::PeriodClocks;
 use crate::plan::{KeyAttributes, KeyName};
 use crate::store::HoldId;
 use crate::store::memory::{CachedResult, Hold, MemoryStore, NoSlotForState, StateImage, Width};
@@ -41,7 +41,7 @@ pub(super) struct Replay {
     keys: HashMap<u64, Arc<KeyAttributes>, Mixing>,
     holds: HashMap<HoldId, Hold>,
     names: HashMap<[u64; 2], CachedResult>,
-    cycles: CycleClocks,
+    period_clocks: PeriodClocks,
     fence: u64,
     /// The latest time.
     pub(super) last: Timestamp,
@@ -60,7 +60,7 @@ impl Replay {
             keys: HashMap::default(),
             holds: HashMap::new(),
             names: HashMap::new(),
-            cycles: CycleClocks::default(),
+            period_clocks: PeriodClocks::default(),
             fence: 0,
             last: Timestamp::ZERO,
             has_seed: false,
@@ -137,10 +137,11 @@ impl Replay {
     }
 
     fn apply_rule(&mut self, image: RuleImage) -> Result<(), Malformed> {
-        let Self { memory, history, cycles, .. } = self;
+        let Self { memory, history, period_clocks, .. } = self;
         let before = history.rule(image.family()).cloned();
-        let cycle_of = |cycle, domain| cycles.of(cycle, domain, |domain| memory.rounds(domain));
-        let rule = image.applied_to(before.as_deref(), cycle_of).ok_or(Malformed)?;
+        let periods_of =
+            |periods, domain| period_clocks.of(periods, domain, |domain| memory.rounds(domain));
+        let rule = image.applied_to(before.as_deref(), periods_of).ok_or(Malformed)?;
         Arc::make_mut(&mut self.history).insert(Arc::new(rule));
         Ok(())
     }

@@ -27,10 +27,10 @@ use super::{
     Answer, Decided, DecidedElsewhere, Failure, ForgetScope, HoldId, Outage, Plan, SettleCall,
     Settled,
 };
-use crate::cycle::Times;
 use crate::decision::Decisions;
 use crate::history::History;
 use crate::hold_id::Owner;
+use crate::periods::Times;
 use crate::plan::PlanTime;
 use cell::Room;
 use control::new_stamp;

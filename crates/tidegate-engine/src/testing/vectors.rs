@@ -6,7 +6,7 @@ use serde_json::Value;
 use tidegate_core::{
     Bucket, Carry, Cooldown, Debt, Decision, Quota, Rate, Sliding, Timestamp, Wait, Window,
 };
-use tidegate_policy::policy::{Cycle, Limit, Policy, Rule};
+use tidegate_policy::policy::{Limit, Periods, Policy, Rule};
 use tidegate_table::ManualClock;
 
 use crate::{Engine, HoldId, Request, Store};
@@ -146,7 +146,7 @@ fn rule(limit: &Value, is_postpaid: bool) -> Rule {
                 _ => Debt::All,
             };
             let quota = Quota::new(field("max"), carry).unwrap().with_debt(debt).unwrap();
-            Limit::Quota(quota, Cycle::Round)
+            Limit::Quota(quota, Periods::Round)
         }
         other => panic!("no such limit: {other}"),
     };

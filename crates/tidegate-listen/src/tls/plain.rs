@@ -28,7 +28,7 @@ impl<P> PlainProtocol<P> {
     }
 
     /// Whether the connection is to be served.
-    async fn is_plain(&self, connection: &mut Connection) -> bool {
+    async fn is_to_be_served(&self, connection: &mut Connection) -> bool {
         let PeerStream::Tcp(tcp) = &connection.io else { return true };
         let first = tokio::select! {
             biased;
@@ -60,13 +60,13 @@ async fn first_byte(tcp: &TcpStream) -> Option<u8> {
 
 impl<P: Protocol> Protocol for PlainProtocol<P> {
     async fn serve(&self, mut connection: Connection) {
-        if self.is_plain(&mut connection).await {
+        if self.is_to_be_served(&mut connection).await {
             self.inner.serve(connection).await;
         }
     }
 
     async fn refuse(&self, mut connection: Connection, why: Refusal) {
-        if self.is_plain(&mut connection).await {
+        if self.is_to_be_served(&mut connection).await {
             self.inner.refuse(connection, why).await;
         }
     }

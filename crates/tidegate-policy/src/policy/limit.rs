@@ -11,7 +11,7 @@ use super::fields::{Field, ValueKind};
 use super::parse::reader::{TableReader, whole};
 use written::WrittenNumber;
 
-pub use quota::Cycle;
+pub use quota::Periods;
 pub use slots::Slots;
 
 pub(super) mod bucket;
@@ -35,7 +35,7 @@ pub enum Limit {
     /// A minimum gap between allowed requests.
     Cooldown(Cooldown),
     /// An amount per calendar period, or per round that the host closes.
-    Quota(Quota, Cycle),
+    Quota(Quota, Periods),
     /// A maximum in flight at once.
     Slots(Slots),
 }
@@ -48,7 +48,7 @@ pub enum LimitKind<'a> {
     Window(&'a Window),
     Sliding(&'a Sliding),
     Cooldown(&'a Cooldown),
-    Quota(&'a Quota, &'a Cycle),
+    Quota(&'a Quota, &'a Periods),
     Slots(&'a Slots),
 }
 
@@ -84,6 +84,12 @@ impl Limit {
         self.spec().field.name
     }
 
+    /// Whether this is the name of an algorithm in a policy file: a rule has exactly one of these fields.
+    #[must_use]
+    pub fn is_algorithm(name: &str) -> bool {
+        ALGORITHMS.iter().any(|it| it.field.name == name)
+    }
+
     pub(crate) const fn spec(&self) -> &'static Algorithm {
         match self {
             Self::Bucket(_) => &bucket::ALGORITHM,
@@ -104,7 +110,7 @@ impl Limit {
             Self::Window(window) => LimitKind::Window(window),
             Self::Sliding(sliding) => LimitKind::Sliding(sliding),
             Self::Cooldown(cooldown) => LimitKind::Cooldown(cooldown),
-            Self::Quota(quota, cycle) => LimitKind::Quota(quota, cycle),
+            Self::Quota(quota, periods) => LimitKind::Quota(quota, periods),
             Self::Slots(slots) => LimitKind::Slots(slots),
         }
     }
@@ -116,7 +122,7 @@ impl Limit {
             Self::Window(window) => window::numbers(window),
             Self::Sliding(sliding) => sliding::numbers(sliding),
             Self::Cooldown(cooldown) => cooldown::numbers(cooldown),
-            Self::Quota(quota, cycle) => quota::numbers(quota, cycle),
+            Self::Quota(quota, periods) => quota::numbers(quota, periods),
             Self::Slots(slots) => slots::numbers(slots),
         }
     }
@@ -128,7 +134,7 @@ impl Limit {
             Self::Window(window) => window::describe(window),
             Self::Sliding(sliding) => sliding::describe(sliding),
             Self::Cooldown(cooldown) => cooldown::describe(cooldown),
-            Self::Quota(quota, cycle) => quota::describe(quota, cycle),
+            Self::Quota(quota, periods) => quota::describe(quota, periods),
             Self::Slots(slots) => slots::describe(slots),
         }
     }
@@ -156,7 +162,7 @@ impl Limit {
     /// Whether states of one are states of the other: the same algorithm, and the same that ends a
     /// quota's period.
     pub(crate) fn has_states_of(&self, other: &Self) -> bool {
-        let is_round = |limit: &Self| matches!(limit, Self::Quota(_, Cycle::Round));
+        let is_round = |limit: &Self| matches!(limit, Self::Quota(_, Periods::Round));
         discriminant(self) == discriminant(other) && is_round(self) == is_round(other)
     }
 
@@ -190,8 +196,8 @@ impl Limit {
     pub(crate) fn is_below(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Slots(one), Self::Slots(other)) => one.max < other.max,
-            (Self::Quota(one, cycle), Self::Quota(other, other_cycle)) => {
-                cycle == other_cycle && one.max() < other.max()
+            (Self::Quota(one, periods), Self::Quota(other, other_periods)) => {
+                periods == other_periods && one.max() < other.max()
             }
             (Self::Bucket(one), Self::Bucket(other)) if one.burst() < other.burst() => true,
             _ => match (self.pace(), other.pace()) {

@@ -1,4 +1,4 @@
-//! Announces this node to the others of the store, beside the surveys.
+//! Announces this node to the others of the store, beside the polls of the server.
 
 use redis::Value;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_engine::Outage;
 
-use super::survey::Survey;
+use super::server_poll::ServerPoll;
 use super::{Driver, Event, Sent, local_ns};
 use crate::batch::Group;
 use crate::commands::{is_elsewhere, is_redirection};
@@ -51,7 +51,7 @@ impl Driver {
                 control.read_ns = 0;
             }
         }
-        (self.link, self.lost_ns, self.survey) = (Some(link), None, Survey::default());
+        (self.link, self.lost_ns, self.server_poll) = (Some(link), None, ServerPoll::default());
         self.polled_ns = 0;
         self.barriers.connected();
         self.nodes.announce_soon();
@@ -70,7 +70,7 @@ impl Driver {
         (self.lost_ns, self.connect_after_ns) = (Some(now_ns), now_ns);
         self.complain(|| tracing::warn!(error, "lost the connection to the store"));
         *lock(&self.inbox.failure) = Some(error.to_owned());
-        self.turns.clear();
+        self.contended.clear();
         // Their responses do not count any more.
         for (_, sent) in std::mem::take(&mut self.sent) {
             self.give_back(sent);

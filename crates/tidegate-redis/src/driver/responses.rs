@@ -194,7 +194,7 @@ impl Driver {
 
     /// Ends the transactions of a group, or decides them again.
     pub(super) fn finish(&mut self, group: Group, sent: &Sent, committed: Committed) {
-        self.turns.committed(&group, &sent.batch.pending, committed == Committed::Yes);
+        self.contended.committed(&group, &sent.batch.pending, committed == Committed::Yes);
         match committed {
             Committed::Yes => {
                 self.remember(&group, sent);
@@ -252,7 +252,7 @@ impl Driver {
     fn lost(&mut self, key: RecordKey, found: &Cell, sent: &Sent) {
         let expected = sent.batch.pending.get(&key).map(|pending| &pending.expected);
         if expected != Some(found) {
-            self.turns.lost(key, found, sent.sent_ns);
+            self.contended.lost(key, found, sent.sent_ns);
         }
     }
 

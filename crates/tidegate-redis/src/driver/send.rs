@@ -68,7 +68,7 @@ impl Driver {
         let offered = self.offered_durability();
         let mut turns: Vec<RecordKey> = Vec::new();
         for job in std::mem::take(&mut self.waiting) {
-            if let Some(key) = self.turns.missing(&job.needs) {
+            if let Some(key) = self.contended.missing(&job.needs) {
                 turns.push(key);
                 waiting.push(job);
                 continue;
@@ -124,7 +124,8 @@ impl Driver {
         let sent_ns = local_ns();
         let (polls, is_resend) = (self.needs_control(sent_ns), sending == Sending::Again);
         let Some(link) = &self.link else { return };
-        let turns = if is_resend { KeySet::default() } else { self.turns.send(&mut batch.groups) };
+        let turns =
+            if is_resend { KeySet::default() } else { self.contended.send(&mut batch.groups) };
         let longer = self.inbox.settings.kept_longer.saturating_add(self.inbox.clock.ahead());
         let scripts = match std::mem::take(&mut self.scripts_are_gone) {
             true => load_scripts(),

@@ -1,7 +1,7 @@
 //! The policy in force, and its rules.
 
 use serde_json::{Value, json};
-use tidegate::policy::{Policy, Rule};
+use tidegate::policy::{Limit, Policy, Rule};
 
 use super::payload::{Payload, TomlTable, merge, rule_of, table_of};
 use super::response::diagnostic;
@@ -112,8 +112,9 @@ pub(super) fn patched(rule: &Rule, over: TomlTable) -> Result<Rule, AdminError> 
     }
     let mut table = table_of(rule);
     // A rule has one limit, so one of another kind replaces it.
-    if ALGORITHMS.iter().any(|kind| over.contains_key(*kind) && !table.contains_key(*kind)) {
-        table.retain(|name, _| !ALGORITHMS.contains(&&**name));
+    let is_other = |name: &String| Limit::is_algorithm(name) && !table.contains_key(name);
+    if over.keys().any(is_other) {
+        table.retain(|name, _| !Limit::is_algorithm(name));
     }
     merge(&mut table, over);
     rule_of(table)
@@ -155,6 +156,3 @@ pub(super) fn without_overrides(mut table: TomlTable) -> TomlTable {
     table.remove("override");
     table
 }
-
-/// The fields of which a rule has exactly one.
-const ALGORITHMS: [&str; 6] = ["bucket", "window", "sliding", "cooldown", "quota", "slots"];

@@ -53,7 +53,7 @@ impl LineHeader {
 
     /// Whether the line is unlocked, and all of its keys are under the table's limit.
     #[inline(always)]
-    pub(crate) fn is_plain(self) -> bool {
+    pub(crate) fn is_uniform(self) -> bool {
         self.0 & (Self::LOCKED | Self::ANY_PINNED) == 0
     }
 

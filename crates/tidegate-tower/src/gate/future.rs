@@ -11,9 +11,9 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::{Admitted, AfterResponse, GateConfig, GateResult, SettleOutcome};
+use crate::body::BoxFuture;
 use crate::body::EndAction;
 use crate::denial::insert_headers;
-use crate::later::Later;
 use crate::{Admission, GateBody};
 
 pin_project! {
@@ -31,10 +31,10 @@ pin_project! {
     #[project = StageProjection]
     enum Stage<S, F, B, R> {
         Denied { response: Option<Response<Bytes>> },
-        Deciding { gate_result: Later<(GateResult, Admission)>, pending: Option<PendingDecision<S, B>> },
+        Deciding { gate_result: BoxFuture<(GateResult, Admission)>, pending: Option<PendingDecision<S, B>> },
         Readying { pending: Option<PendingDecision<S, B>>, admitted: Option<Admitted> },
         Serving { #[pin] future: F, admitted: Option<Admitted> },
-        Settling { settling: Later<()>, response: Option<R> },
+        Settling { settling: BoxFuture<()>, response: Option<R> },
     }
 }
 
@@ -59,7 +59,7 @@ where
     }
 
     pub(super) fn deciding(
-        gate_result: Later<(GateResult, Admission)>,
+        gate_result: BoxFuture<(GateResult, Admission)>,
         config: GateConfig,
         service: S,
         parts: Parts,
@@ -142,7 +142,7 @@ where
 /// A response that is complete, or waits for a settlement.
 enum Finished<R> {
     Now(Response<GateBody<R>>),
-    Later(Response<R>, Later<()>),
+    Later(Response<R>, BoxFuture<()>),
 }
 
 /// Adds headers to a response, and releases or settles what it holds.

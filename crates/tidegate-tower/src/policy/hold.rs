@@ -8,9 +8,9 @@ use tidegate::{Cooldown, Engine, HoldId, Limiter, SettleError, Timestamp};
 use super::Settle;
 use super::decider::LateBooking;
 use crate::ActualCost;
+use crate::body::BoxFuture;
 use crate::body::{EndAction, SettleAtEnd};
 use crate::gate::{HeldUnits, SettleOutcome};
-use crate::later::Later;
 
 /// How held units are settled, once there is a response.
 pub(super) type SettleBy = Arc<dyn Fn(&response::Parts) -> Settle + Send + Sync>;
@@ -66,7 +66,7 @@ pub(super) struct RequestHold {
     half_life: Duration,
     renew_from: Timestamp,
     /// The renewal that is on its way.
-    renewal: Option<Later<Result<Timestamp, SettleError>>>,
+    renewal: Option<BoxFuture<Result<Timestamp, SettleError>>>,
     actual_cost: ActualCost,
     settle: SettleBy,
     reports: UnsettledReports,
@@ -104,7 +104,7 @@ impl RequestHold {
     }
 
     /// Charges this many units, or the actual cost, or all.
-    fn commit(&mut self, actual: Option<u64>) -> Option<Later<()>> {
+    fn commit(&mut self, actual: Option<u64>) -> Option<BoxFuture<()>> {
         let commit = BackgroundCommit(Some(self.usage(actual.or(self.actual_cost.actual()))));
         if self.engine.is_immediate() {
             // Dropping it commits.
@@ -213,7 +213,7 @@ impl SettleAtEnd for RequestHold {
         self.renew_from = now.saturating_add(next);
     }
 
-    fn settle(mut self: Box<Self>) -> Option<Later<()>> {
+    fn settle(mut self: Box<Self>) -> Option<BoxFuture<()>> {
         self.commit(None)
     }
 }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::policy::{Condition, CostTable, Cycle, Grant, Limit, Mode, Override, Policy, Rule};
+use tidegate::policy::{Condition, CostTable, Grant, Limit, Mode, Override, Periods, Policy, Rule};
 use tidegate::{
     Bucket, Carry, CheckError, Cooldown, Decision, Engine, HoldId, ManualClock, MemoryStore,
     Period, Quota, Rate, Report, Request, Sliding, Timestamp, Wait, WhenFull, Window,
@@ -206,9 +206,9 @@ impl Any {
             Self::Window(limit) => Limit::Window(limit),
             Self::Sliding(limit) => Limit::Sliding(limit),
             Self::Cooldown(limit) => Limit::Cooldown(limit),
-            Self::Quota(limit, true) => Limit::Quota(limit, Cycle::Round),
+            Self::Quota(limit, true) => Limit::Quota(limit, Periods::Round),
             Self::Quota(limit, false) => {
-                Limit::Quota(limit, Cycle::Calendar("minute".parse().unwrap()))
+                Limit::Quota(limit, Periods::Calendar("minute".parse().unwrap()))
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Policy files: what they contain, and the errors of invalid ones.
 
 use tidegate::policy::{
-    Charging, Condition, CostTable, Cycle, Durability, Effective, Grant, KeyPart, Limit, Listen,
-    Missing, Mode, Override, Parsed, Policy, Rule, Slots, Unmatched,
+    Charging, Condition, CostTable, Durability, Effective, Grant, KeyPart, Limit, Listen, Missing,
+    Mode, Override, Parsed, Periods, Policy, Rule, Slots, Unmatched,
 };
 use tidegate::{Bucket, Carry, Cooldown, Quota, Rate, Request, Sliding, WhenFull, Window};
 
@@ -24,11 +24,11 @@ fn the_sample_parses_into_its_limits() {
     assert_eq!((read.rate(), read.burst()), (bucket.rate(), bucket.burst()));
     assert_eq!(limits[1].1, Limit::Window(Window::new(10, seconds(10)).unwrap()));
     assert_eq!(limits[2].1, Limit::Sliding(Sliding::new(100, seconds(60), 10).unwrap()));
-    assert_eq!(limits[3].1, Limit::Quota(Quota::new(2, Carry::All).unwrap(), Cycle::Round));
+    assert_eq!(limits[3].1, Limit::Quota(Quota::new(2, Carry::All).unwrap(), Periods::Round));
     assert_eq!(limits[4].1, Limit::Cooldown(Cooldown::new(seconds(60)).unwrap()));
     let month = "month in Europe/Helsinki".parse().unwrap();
     let monthly = Quota::new(1_000_000, Carry::UpTo(500)).unwrap();
-    assert_eq!(limits[6].1, Limit::Quota(monthly, Cycle::Calendar(month)));
+    assert_eq!(limits[6].1, Limit::Quota(monthly, Periods::Calendar(month)));
 }
 
 #[test]

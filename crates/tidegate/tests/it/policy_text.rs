@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate::policy::{
-    Condition, CostTable, Cycle, Grant, Limit, Override, Parsed, Pattern, Policy, Rule,
+    Condition, CostTable, Grant, Limit, Override, Parsed, Pattern, Periods, Policy, Rule,
     RuleBuilder, Slots,
 };
 use tidegate::{Bucket, Carry, Cooldown, Debt, Quota, Rate, Window};
@@ -437,12 +437,12 @@ fn rules_that_cannot_be_written_are_rejected() {
     let u = || Condition::new("u", ["x"]).unwrap();
     let over =
         |rule: RuleBuilder, limit| rule.overridden(Override::new(vec![u()], Grant::Limit(limit)));
-    let quota = |max, carry| Limit::Quota(Quota::new(max, carry).unwrap(), Cycle::Round);
+    let quota = |max, carry| Limit::Quota(Quota::new(max, carry).unwrap(), Periods::Round);
     let cost = |pattern, cost| rule().cost(CostTable::by("t").row(pattern, cost));
     let slots = Slots::new;
     let window = Window::new(1, seconds(1)).unwrap();
     let daily =
-        Limit::Quota(Quota::new(1, Carry::All).unwrap(), Cycle::Calendar("day".parse().unwrap()));
+        Limit::Quota(Quota::new(1, Carry::All).unwrap(), Periods::Calendar("day".parse().unwrap()));
     let extended = Limit::Cooldown(Cooldown::new(seconds(1)).unwrap().extended_by_refusals());
     for (rule, what) in [
         (Rule::builder(" ", cooldown(1)), "is empty"),
@@ -514,7 +514,8 @@ fn numbers_beyond_the_range_of_toml_are_written() {
         &Policy::new(
             [
                 Rule::builder("a", bucket(1, MOST, MOST - 1)).key(["u"]).overridden(given),
-                Rule::builder("b", Limit::Quota(quota, Cycle::Round)).cost(CostTable::fixed(MOST)),
+                Rule::builder("b", Limit::Quota(quota, Periods::Round))
+                    .cost(CostTable::fixed(MOST)),
                 Rule::builder("c", Limit::Slots(Slots::new(MOST))),
             ]
             .map(|rule| rule.build().unwrap()),

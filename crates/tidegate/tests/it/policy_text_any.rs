@@ -7,8 +7,8 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tidegate::policy::{
-    Charging, Condition, CostTable, Cycle, Durability, Effective, Empty, Grant, Limit, Missing,
-    Mode, OnError, Override, Pattern, Policy, Rule, RuleBuilder, Share, Slots,
+    Charging, Condition, CostTable, Durability, Effective, Empty, Grant, Limit, Missing, Mode,
+    OnError, Override, Pattern, Periods, Policy, Rule, RuleBuilder, Share, Slots,
 };
 use tidegate::{
     Ban, Bucket, Carry, Cooldown, Debt, Engine, Overlay, Quota, Rate, Sliding, Timestamp, Window,
@@ -19,7 +19,7 @@ use tidegate::{
 struct Fixed {
     algorithm: u8,
     is_aligned: bool,
-    cycle: Cycle,
+    periods: Periods,
     priority: Option<String>,
 }
 
@@ -152,10 +152,15 @@ fn attributes() -> impl Strategy<Value = Vec<String>> {
 fn fixed() -> impl Strategy<Value = Fixed> {
     let calendar =
         select(vec!["minute", "day in UTC", "month in Europe/Helsinki", "year in Etc/GMT+5"]);
-    let calendar = calendar.prop_map(|text| Cycle::Calendar(text.parse().unwrap()));
-    let cycle = prop_oneof![Just(Cycle::Round), calendar];
-    (0..6_u8, any::<bool>(), cycle, of(not_blank())).prop_map(
-        |(algorithm, is_aligned, cycle, priority)| Fixed { algorithm, is_aligned, cycle, priority },
+    let calendar = calendar.prop_map(|text| Periods::Calendar(text.parse().unwrap()));
+    let periods = prop_oneof![Just(Periods::Round), calendar];
+    (0..6_u8, any::<bool>(), periods, of(not_blank())).prop_map(
+        |(algorithm, is_aligned, periods, priority)| Fixed {
+            algorithm,
+            is_aligned,
+            periods,
+            priority,
+        },
     )
 }
 
@@ -188,7 +193,7 @@ fn limit(fixed: Fixed) -> BoxedStrategy<Limit> {
             (number(), carry, debt)
                 .prop_map(move |(max, carry, debt)| {
                     let quota = Quota::new(max, carry).unwrap().with_debt(debt).unwrap();
-                    Limit::Quota(quota, fixed.cycle.clone())
+                    Limit::Quota(quota, fixed.periods.clone())
                 })
                 .boxed()
         }

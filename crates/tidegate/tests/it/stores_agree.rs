@@ -260,8 +260,8 @@ fn any_limit(kind: u64, dice: &mut Dice) -> Limit {
             let carry = dice.one_of(&[Carry::Nothing, Carry::UpTo(3), Carry::All]);
             let quota = Quota::new(max, carry).unwrap();
             let debt = dice.one_of(&[Debt::Nothing, Debt::UpTo(2), Debt::All]);
-            let cycle = tidegate::policy::Cycle::Calendar("minute".parse().unwrap());
-            Limit::Quota(quota.with_debt(debt).unwrap(), cycle)
+            let periods = tidegate::policy::Periods::Calendar("minute".parse().unwrap());
+            Limit::Quota(quota.with_debt(debt).unwrap(), periods)
         }
     }
 }

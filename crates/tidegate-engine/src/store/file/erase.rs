@@ -16,7 +16,7 @@ use tidegate_policy::policy::Durability;
 
 use super::keys::logged_value;
 use super::{FileStore, FileStoreInner, OpenError};
-use crate::cycle::Times;
+use crate::periods::Times;
 use crate::store::block_on;
 use crate::store::memory::CachedResult;
 use crate::store::record::{ByteReader, ByteWriter, KeyRecord, Record};

@@ -14,7 +14,7 @@ use super::recorder::Recorder;
 use super::recovery::{Recovered, recover};
 use super::snapshot::SnapshotSchedule;
 use super::{FileStore, FileStoreInner};
-use crate::cycle::Times;
+use crate::periods::Times;
 
 /// How a [`FileStore`] is opened.
 #[derive(Clone, Copy, Debug)]

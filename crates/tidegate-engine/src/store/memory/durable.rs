@@ -9,7 +9,7 @@ use super::{
     ActionKind, Author, Hold, HoldId, HoldItem, HoldTables, JournalEntry, MemoryStore, Several,
     Sink, StateImage, Width,
 };
-use crate::cycle::Times;
+use crate::periods::Times;
 use crate::store::settlement::Settlement;
 
 impl MemoryStore {

@@ -11,8 +11,8 @@ use super::slot::SlotLine;
 use super::{
     Adoption, HoldItem, HoldTables, LimitsChange, Locked, MemoryStore, Several, SlotTable,
 };
-use crate::cycle::Times;
 use crate::history::{Current, History, KeyRef, RuleHistory, StoredState};
+use crate::periods::Times;
 
 impl MemoryStore {
     /// Adopts a new set of rules. The first call for a set of rules does it.

@@ -417,12 +417,12 @@ fn evaluate<'a, A: Pack<Line = NarrowLine>, const IS_NEW: bool>(
     let (header, hash) = (read_header(line), charge.hash);
     let Some(slot) = find(line, if IS_NEW { FREE } else { hash }) else { return Fit::Elsewhere };
     let Tagged { tag, packed: before } = line.load(slot);
-    let is_plain = match IS_NEW {
+    let is_as_planned = match IS_NEW {
         // A free slot is a fresh state.
         true => tag == 0 && before == Narrow::default() && is_new_in(line, header, hash),
         false => tag == charge.tag,
     };
-    if header.is_pinned(slot) || !is_plain {
+    if header.is_pinned(slot) || !is_as_planned {
         return Fit::NotPlain;
     }
     let mut state = A::unpack(before);

@@ -12,7 +12,7 @@ use super::{
     ActionKind, ForgetScope, HoldItem, HoldTables, JournalEntry, MemoryStore, Several, Width,
 };
 use crate::any_limit::AnyLimit;
-use crate::cycle::Times;
+use crate::periods::Times;
 use crate::transition;
 
 /// Keys whose states were dropped.

@@ -15,8 +15,8 @@ use super::{
     Plan, Settled, Settlement, Several, Width,
 };
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
-use crate::cycle::Times;
 use crate::history::{History, StoredState};
+use crate::periods::Times;
 use crate::plan::{HoldFor, IdempotencyKey};
 use crate::store::settlement::{self, HoldAfter, SettledUnits};
 use crate::transition::{self, KeyState, View};

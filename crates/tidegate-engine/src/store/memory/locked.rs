@@ -16,9 +16,9 @@ use super::{
     Charge, Decisions, Failure, Fallback, MemoryStore, Operation, Plan, Several, SlotTable, Width,
 };
 use crate::any_limit::AnyState;
-use crate::cycle::Times;
 use crate::decision::Booking;
 use crate::history::{History, KeyRef, StoredState};
+use crate::periods::Times;
 use crate::transition::{self, EndingHold, KeyState, Outcome, View};
 
 /// The position of a charge's state, with all lines locked.

@@ -19,8 +19,8 @@ use std::time::Duration;
 use tidegate_core::Timestamp;
 
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime, NO_PERIOD};
-use crate::cycle::Times;
 use crate::history::{History, KeyRef, RuleHistory, StoredState};
+use crate::periods::Times;
 use crate::plan::Charge;
 
 #[derive(Debug, Default)]

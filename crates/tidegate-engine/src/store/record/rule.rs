@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tidegate_core::Timestamp;
 use tidegate_policy::Calendar;
-use tidegate_policy::policy::{Condition, Cycle, Effective, Pattern};
+use tidegate_policy::policy::{Condition, Effective, Pattern, Periods};
 
 use super::{ByteReader, ByteWriter, Malformed, read_any_limit, read_time, time, write_any_limit};
-use crate::cycle::{CycleClock, Times};
 use crate::history::{Keys, OverrideEnd, RuleHistory, Span, Version};
+use crate::periods::{PeriodClock, Times};
 
 /// Versions and spans of a rule.
 #[derive(Clone, Debug)]
@@ -21,8 +21,8 @@ pub(in crate::store) struct RuleImage {
     spans: Vec<(u64, Span)>,
 }
 
-/// A version, and what it counts periods by: the cycle, and the domain whose rounds they are.
-type VersionImage = (Version, Option<(Cycle, Box<str>)>);
+/// A version, and what it counts periods by: the periods, and the domain whose rounds they are.
+type VersionImage = (Version, Option<(Periods, Box<str>)>);
 
 impl RuleImage {
     /// What has changed in a history; all of it if there was none, or it was shortened.
@@ -41,8 +41,8 @@ impl RuleImage {
             usize::try_from(*index).ok().and_then(|index| spans.get(index)) != Some(*span)
         };
         let image = |version: &Arc<Version>| {
-            let cycle = version.cycle.as_ref().map(|cycle| cycle.describe());
-            (Version { cycle: None, ..(**version).clone() }, cycle)
+            let periods = version.periods.as_ref().map(|periods| periods.describe());
+            (Version { periods: None, ..(**version).clone() }, periods)
         };
         Self {
             family: after.family,
@@ -65,7 +65,7 @@ impl RuleImage {
     pub(in crate::store) fn applied_to(
         self,
         before: Option<&RuleHistory>,
-        mut cycle_of: impl FnMut(Cycle, Box<str>) -> Arc<CycleClock>,
+        mut periods_of: impl FnMut(Periods, Box<str>) -> Arc<PeriodClock>,
     ) -> Option<RuleHistory> {
         let (mut versions, mut spans) = match before {
             Some(before) => (before.versions.clone(), before.spans.to_vec()),
@@ -77,9 +77,9 @@ impl RuleImage {
         }
         versions.truncate(kept_versions?);
         spans.truncate(kept_spans?);
-        for (version, cycle) in self.versions {
-            let cycle = cycle.map(|(cycle, domain)| cycle_of(cycle, domain));
-            versions.push(Arc::new(Version { cycle, ..version }));
+        for (version, periods) in self.versions {
+            let periods = periods.map(|(periods, domain)| periods_of(periods, domain));
+            versions.push(Arc::new(Version { periods, ..version }));
         }
         for (index, span) in self.spans {
             let span = Arc::new(span);
@@ -114,17 +114,17 @@ impl RuleImage {
     }
 }
 
-fn write_version(out: &mut ByteWriter, (version, cycle): &VersionImage) {
+fn write_version(out: &mut ByteWriter, (version, periods): &VersionImage) {
     out.number(version.tag.into());
     write_times(out, version.at);
     out.number(version.period_before);
     out.number(version.period);
     out.byte(u8::from(version.effective == Effective::Next));
     out.byte(u8::from(version.is_removed) | (u8::from(version.is_cut) << 1));
-    out.option(cycle.as_ref(), |out, (cycle, domain)| {
-        let calendar = match cycle {
-            Cycle::Calendar(calendar) => calendar.to_string(),
-            Cycle::Round => String::new(),
+    out.option(periods.as_ref(), |out, (periods, domain)| {
+        let calendar = match periods {
+            Periods::Calendar(calendar) => calendar.to_string(),
+            Periods::Round => String::new(),
         };
         out.text(&calendar);
         out.text(domain);
@@ -149,22 +149,22 @@ fn read_version(from: &mut ByteReader<'_>) -> Result<VersionImage, Malformed> {
         effective,
         is_removed: flags & 1 != 0,
         is_cut: flags & 2 != 0,
-        cycle: None,
+        periods: None,
         ends: Vec::new(),
         waits_for: None,
     };
-    let cycle = from.option(|from| {
-        let cycle = match from.text()? {
-            "" => Cycle::Round,
-            text => Cycle::Calendar(text.parse::<Calendar>().map_err(|_| Malformed)?),
+    let periods = from.option(|from| {
+        let periods = match from.text()? {
+            "" => Periods::Round,
+            text => Periods::Calendar(text.parse::<Calendar>().map_err(|_| Malformed)?),
         };
-        Ok((cycle, from.text()?.into()))
+        Ok((periods, from.text()?.into()))
     })?;
     let ends = from.list(|from| {
         Ok(OverrideEnd { at: read_times(from)?, round: from.option(ByteReader::number)? })
     })?;
     let waits_for = from.option(ByteReader::number)?;
-    Ok((Version { ends, waits_for, ..version }, cycle))
+    Ok((Version { ends, waits_for, ..version }, periods))
 }
 
 fn write_span(out: &mut ByteWriter, span: &Span) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::cycle::Times;
+use crate::periods::Times;
 
 /// Reads the clocks of an engine.
 pub(crate) type ReadTimes = Arc<dyn Fn() -> Times + Send + Sync>;

@@ -9,9 +9,9 @@ use std::sync::atomic::{self, AtomicU64};
 use sha2::{Digest, Sha256};
 
 use super::records::{Kind, RecordKey, Records, Write};
-use crate::cycle::CycleClocks;
 use crate::edits::{Change, ChangeLog, Overlay};
 use crate::history::History;
+use crate::periods::PeriodClocks;
 use crate::store::record::{ByteReader, ByteWriter, EditedItem, Malformed, RuleImage};
 use tidegate_policy::policy::Policy;
 
@@ -138,11 +138,11 @@ impl Control {
     /// A history whose periods count by the rounds of this control.
     fn rebound(&self, history: &History) -> History {
         let mut bound = History::default();
-        let mut cycles = CycleClocks::default();
+        let mut period_clocks = PeriodClocks::default();
         for rule in history.rules() {
             let image = RuleImage::of_change(None, rule);
-            let rule = image.applied_to(None, |cycle, domain| {
-                cycles.of(cycle, domain, |domain| self.rounds(domain))
+            let rule = image.applied_to(None, |periods, domain| {
+                period_clocks.of(periods, domain, |domain| self.rounds(domain))
             });
             if let Some(rule) = rule {
                 bound.insert(Arc::new(rule));
@@ -195,10 +195,10 @@ impl Control {
             ..Self::none(Arc::new(policy))
         };
         let mut history = History::default();
-        let mut cycles = CycleClocks::default();
+        let mut period_clocks = PeriodClocks::default();
         for image in images {
-            let rule = image.applied_to(None, |cycle, domain| {
-                cycles.of(cycle, domain, |domain| control.rounds(domain))
+            let rule = image.applied_to(None, |periods, domain| {
+                period_clocks.of(periods, domain, |domain| control.rounds(domain))
             });
             history.insert(Arc::new(rule.ok_or(Malformed)?));
         }

@@ -11,7 +11,7 @@ use super::control::Control;
 use super::records::{Changes, DurabilityNeed, Kind, RecordKey, RecordStore, Records, Transaction};
 use super::view::{RecordView, Seen, Stop, control_of, corrupt, flow};
 use crate::any_limit::AnyLimit;
-use crate::cycle::Times;
+use crate::periods::Times;
 use crate::store::Outage;
 use crate::store::answer::promise;
 use crate::transition::{self, View};

@@ -7,8 +7,8 @@ use tidegate_core::Timestamp;
 
 use super::records::{Kind, Write};
 use super::tickets::Tickets;
-use crate::cycle::Times;
 use crate::history::{History, StoredState};
+use crate::periods::Times;
 use crate::store::HoldId;
 use crate::store::record::{
     ByteReader, ByteWriter, Malformed, read_item, read_pair, read_state, read_time, time,

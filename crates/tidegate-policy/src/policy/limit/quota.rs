@@ -13,7 +13,7 @@ use crate::policy::write::values::text;
 
 /// What ends a quota's period.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Cycle {
+pub enum Periods {
     /// The calendar does.
     Calendar(Calendar),
     /// The host does, when it closes the round.
@@ -42,33 +42,33 @@ fn read(numbers: &mut TableReader<'_, '_>, _: Charging) -> LimitRead {
     let (max, debt) = (numbers.integer("max"), read_debt(numbers));
     let hint = "write \"none\" if unused units lapse";
     let carry = read_allowance(numbers, "carry", hint, [Carry::Nothing, Carry::All], Carry::UpTo);
-    let cycle = numbers.of_rule().parsed("per", read_cycle);
+    let periods = numbers.of_rule().parsed("per", read_periods);
     let quota = Quota::new(max?, carry.unwrap_or(Carry::Nothing));
     let quota = quota.and_then(|quota| quota.with_debt(debt.unwrap_or(Debt::All)));
-    let cycle = cycle?;
-    Some(quota.map(|quota| Limit::Quota(quota, cycle)))
+    let periods = periods?;
+    Some(quota.map(|quota| Limit::Quota(quota, periods)))
 }
 
-fn read_cycle(text: &str) -> Result<Cycle, TextError> {
+fn read_periods(text: &str) -> Result<Periods, TextError> {
     if text == "round" {
-        return Ok(Cycle::Round);
+        return Ok(Periods::Round);
     }
-    text.parse::<Calendar>().map(Cycle::Calendar).map_err(|error| {
+    text.parse::<Calendar>().map(Periods::Calendar).map_err(|error| {
         TextError::new(format!("{} is not a period: {error}", quoted(text))).hint(
             "write \"day\", \"month in Europe/Helsinki\", \"round\"; for other times use `window`",
         )
     })
 }
 
-pub(super) fn numbers(quota: &Quota, cycle: &Cycle) -> Vec<WrittenNumber> {
+pub(super) fn numbers(quota: &Quota, periods: &Periods) -> Vec<WrittenNumber> {
     let carry = match quota.carry() {
         Carry::Nothing => none(),
         Carry::UpTo(most) => most.to_string(),
         Carry::All => text("all"),
     };
-    let per = match cycle {
-        Cycle::Calendar(calendar) => text(&calendar.to_string()),
-        Cycle::Round => text("round"),
+    let per = match periods {
+        Periods::Calendar(calendar) => text(&calendar.to_string()),
+        Periods::Round => text("round"),
     };
     vec![
         required_number("max", quota.max().to_string()),
@@ -78,10 +78,10 @@ pub(super) fn numbers(quota: &Quota, cycle: &Cycle) -> Vec<WrittenNumber> {
     ]
 }
 
-pub(super) fn describe(quota: &Quota, cycle: &Cycle) -> String {
-    let (per, full) = match cycle {
-        Cycle::Calendar(calendar) => (calendar.to_string(), "when the period ends"),
-        Cycle::Round => ("round that the host closes".into(), "when the round is closed"),
+pub(super) fn describe(quota: &Quota, periods: &Periods) -> String {
+    let (per, full) = match periods {
+        Periods::Calendar(calendar) => (calendar.to_string(), "when the period ends"),
+        Periods::Round => ("round that the host closes".into(), "when the round is closed"),
     };
     let max = quota.max();
     let edge =

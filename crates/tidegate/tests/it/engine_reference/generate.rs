@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::strategy::Union;
 
 use super::is_on;
-use super::limits::{Carry, Cycle, Debt, Limit};
+use super::limits::{Carry, Debt, Limit, Periods};
 use super::model::{ModelRequest, Verb};
 use super::rules::{FileRule, OtherLimit, Target};
 
@@ -60,8 +60,8 @@ impl Kind {
             1 => Debt::UpTo(2),
             _ => Debt::All,
         };
-        let quota = |carry, cycle| Limit::Quota { max, carry, cycle, debt: debt_of_quota };
-        let calendar = if is_hour { Cycle::Hour } else { Cycle::Minute };
+        let quota = |carry, periods| Limit::Quota { max, carry, periods, debt: debt_of_quota };
+        let calendar = if is_hour { Periods::Hour } else { Periods::Minute };
         let bucket = |(count, per_s): (u64, u64)| Limit::Bucket {
             count,
             per_ns: per_s * SECOND_NS,
@@ -81,8 +81,8 @@ impl Kind {
             Self::Cooldown => Limit::Cooldown { gap_ns: per_ns, is_extended },
             Self::Minute => quota(Carry::Nothing, calendar),
             Self::MinuteCarry => quota(carry, calendar),
-            Self::Round => quota(Carry::Nothing, Cycle::Round),
-            Self::RoundCarry => quota(carry, Cycle::Round),
+            Self::Round => quota(Carry::Nothing, Periods::Round),
+            Self::RoundCarry => quota(carry, Periods::Round),
         }
     }
 }
@@ -143,7 +143,7 @@ impl Begin {
         let limit = self.kind.limit(*numbers, is_extended);
         let mut given: Vec<OtherLimit> = Vec::new();
         for it in overrides.iter().filter(|_| self.is_by_user) {
-            let it = it.of(self.kind, is_extended, now).in_cycle(limit.cycle());
+            let it = it.of(self.kind, is_extended, now).in_periods(limit.periods());
             if given.iter().all(|other| other.target != it.target) {
                 given.push(it);
             }

@@ -20,7 +20,7 @@ pub(super) enum Limit {
     Window { max: u64, per_ns: u64, is_aligned: bool },
     Sliding { max: u64, per_ns: u64 },
     Cooldown { gap_ns: u64, is_extended: bool },
-    Quota { max: u64, carry: Carry, cycle: Cycle, debt: Debt },
+    Quota { max: u64, carry: Carry, periods: Periods, debt: Debt },
 }
 
 /// What a quota carries into the next period.
@@ -33,13 +33,13 @@ pub(super) enum Carry {
 
 /// What ends a quota's period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cycle {
+pub(super) enum Periods {
     Minute,
     Hour,
     Round,
 }
 
-impl Cycle {
+impl Periods {
     /// The length of its periods, if they are of a calendar.
     pub(super) fn period_ns(self) -> Option<u64> {
         match self {
@@ -144,17 +144,17 @@ impl Limit {
     }
 
     /// What ends the periods of a quota.
-    pub(super) fn cycle(&self) -> Option<Cycle> {
+    pub(super) fn periods(&self) -> Option<Periods> {
         match self {
-            Self::Quota { cycle, .. } => Some(*cycle),
+            Self::Quota { periods, .. } => Some(*periods),
             _ => None,
         }
     }
 
     /// The same limit, with other periods if it is a quota.
-    pub(super) fn in_cycle(mut self, new: Option<Cycle>) -> Self {
-        if let (Self::Quota { cycle, .. }, Some(new)) = (&mut self, new) {
-            *cycle = new;
+    pub(super) fn in_periods(mut self, new: Option<Periods>) -> Self {
+        if let (Self::Quota { periods, .. }, Some(new)) = (&mut self, new) {
+            *periods = new;
         }
         self
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use tidegate::Wait;
 
 use super::is_on;
-use super::limits::{Cycle, Decision, Held, Limit, State, When};
+use super::limits::{Decision, Held, Limit, Periods, State, When};
 use super::rules::{DOMAINS, FileRule, InForce, KeyEntry, ModelRule, OtherLimit, USERS, Version};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,9 +155,9 @@ impl Model {
             }
             self.now = at;
             self.expire_holds();
-            for cycle in [Cycle::Minute, Cycle::Hour] {
-                if cycle.period_ns().is_some_and(|period_ns| at % period_ns == 0) {
-                    self.close_periods(cycle, None);
+            for periods in [Periods::Minute, Periods::Hour] {
+                if periods.period_ns().is_some_and(|period_ns| at % period_ns == 0) {
+                    self.close_periods(periods, None);
                 }
             }
             self.end_windows();
@@ -170,7 +170,7 @@ impl Model {
 
     /// The next instant at which something happens by itself.
     fn next_event(&self) -> Option<u64> {
-        let periods = self.rules.iter().filter_map(|rule| rule.cycle()?.period_ns());
+        let periods = self.rules.iter().filter_map(|rule| rule.periods()?.period_ns());
         let periods = periods.map(|period_ns| (self.now / period_ns + 1) * period_ns);
         periods.chain(self.next_change()).min()
     }
@@ -210,10 +210,11 @@ impl Model {
         }
     }
 
-    fn close_periods(&mut self, cycle: Cycle, domain: Option<usize>) {
+    fn close_periods(&mut self, periods: Periods, domain: Option<usize>) {
         let now = self.now;
         let is_closed = |rule: &&mut ModelRule| {
-            rule.cycle() == Some(cycle) && domain.is_none_or(|domain| rule.rule.domain == domain)
+            rule.periods() == Some(periods)
+                && domain.is_none_or(|domain| rule.rule.domain == domain)
         };
         let numbered = (0..).zip(&mut self.rules);
         for (number, rule) in numbered.filter_map(|it| is_closed(&&mut *it.1).then_some(it)) {
@@ -236,8 +237,8 @@ impl Model {
 
 /// Decisions.
 impl Model {
-    fn when(&self, cycle: Option<Cycle>, now: u64) -> When {
-        let ends = cycle.and_then(Cycle::period_ns).and_then(|period_ns| {
+    fn when(&self, periods: Option<Periods>, now: u64) -> When {
+        let ends = periods.and_then(Periods::period_ns).and_then(|period_ns| {
             let is_open = now / period_ns == self.now / period_ns;
             is_open.then_some((now / period_ns + 1) * period_ns)
         });
@@ -268,7 +269,7 @@ impl Model {
         let mut decided = Vec::new();
         let (mut is_allowed, mut is_payable) = (true, true);
         for id in self.applying(domain, user) {
-            let when = self.when(self.rules[id.0].cycle(), at);
+            let when = self.when(self.rules[id.0].periods(), at);
             let (rule, entry) = (&self.rules[id.0].rule, &self.rules[id.0].keys[&id.1]);
             let InForce { limit, is_unlimited } = entry.in_force;
             if is_unlimited {
@@ -471,7 +472,7 @@ impl Model {
         let mut items = std::mem::take(&mut self.holds[hold].items);
         let (mut most, mut least) = (0, None);
         for item in &mut items {
-            let when = self.when(self.rules[item.rule].cycle(), self.now);
+            let when = self.when(self.rules[item.rule].periods(), self.now);
             let is_postpaid = self.rules[item.rule].rule.is_postpaid;
             let entry = self.rules[item.rule].keys.get_mut(&item.key).unwrap();
             let actual = actual.unwrap_or(item.held.units);
@@ -497,7 +498,7 @@ impl Model {
         self.holds[hold].stage = HoldStage::Gone;
         self.cached.retain(|_, cached| cached.hold != Some(hold));
         for item in std::mem::take(&mut self.holds[hold].items) {
-            let when = self.when(self.rules[item.rule].cycle(), self.now);
+            let when = self.when(self.rules[item.rule].periods(), self.now);
             let entry = self.rules[item.rule].keys.get_mut(&item.key).unwrap();
             entry.in_force.limit.release(&mut entry.state, item.held, when);
         }
@@ -511,7 +512,7 @@ impl Model {
         let mut most = 0;
         let mut items = std::mem::take(&mut self.holds[hold].items);
         for item in &mut items {
-            let when = self.when(self.rules[item.rule].cycle(), self.now);
+            let when = self.when(self.rules[item.rule].periods(), self.now);
             let entry = self.rules[item.rule].keys.get_mut(&item.key).unwrap();
             let charge = entry.charges.get_mut(&hold).unwrap();
             let units = units.min(item.refundable);
@@ -528,7 +529,7 @@ impl Model {
     pub(super) fn refund(&mut self, domain: usize, user: usize, units: u64) -> u64 {
         let mut most = 0;
         for id in self.applying(domain, user) {
-            let when = self.when(self.rules[id.0].cycle(), self.now);
+            let when = self.when(self.rules[id.0].periods(), self.now);
             let entry = self.entry(&id);
             if !entry.in_force.is_unlimited {
                 most = most.max(entry.in_force.limit.refund(&mut entry.state, units, when));
@@ -560,7 +561,7 @@ impl Model {
             return 0;
         }
         self.last_event = self.now;
-        self.close_periods(Cycle::Round, Some(domain));
+        self.close_periods(Periods::Round, Some(domain));
         self.rounds[domain] += 1;
         self.rounds[domain]
     }
@@ -611,8 +612,8 @@ impl Model {
         let rule = self.over[number].as_ref().or(self.file[number].as_ref());
         let version = rule.map(|rule| {
             // One that is for another calendar does not fit any more.
-            let cycle = rule.limit.cycle();
-            let fits = |it: &&OtherLimit| it.limit.is_none_or(|limit| limit.cycle() == cycle);
+            let periods = rule.limit.periods();
+            let fits = |it: &&OtherLimit| it.limit.is_none_or(|limit| limit.periods() == periods);
             let set = self.set[number].iter().filter(fits);
             let overrides = set.chain(&rule.overrides).copied().collect();
             Version { common: rule.limit, overrides }

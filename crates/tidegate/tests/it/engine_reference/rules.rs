@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::policy::{self, Condition, Effective, Grant, Mode, Override, Rule, RuleBuilder};
 use tidegate::{Bucket, Cooldown, Quota, Rate, Sliding, Window};
 
-use super::limits::{Carry, Cycle, Debt, Limit, State};
+use super::limits::{Carry, Debt, Limit, Periods, State};
 
 pub(super) const USERS: [&str; 3] = ["ada", "adi", "bob"];
 pub(super) const DOMAINS: [&str; 2] = ["default", "other"];
@@ -53,8 +53,8 @@ pub(super) struct OtherLimit {
 
 impl OtherLimit {
     /// The same override for a rule with such periods.
-    pub(super) fn in_cycle(self, cycle: Option<Cycle>) -> Self {
-        Self { limit: self.limit.map(|limit| limit.in_cycle(cycle)), ..self }
+    pub(super) fn in_periods(self, periods: Option<Periods>) -> Self {
+        Self { limit: self.limit.map(|limit| limit.in_periods(periods)), ..self }
     }
 
     pub(super) fn in_policy(&self) -> Override {
@@ -129,16 +129,16 @@ fn in_policy(limit: &Limit) -> policy::Limit {
         Limit::Cooldown { gap_ns, .. } => {
             policy::Limit::Cooldown(Cooldown::new(nanos(gap_ns)).unwrap())
         }
-        Limit::Quota { max, carry, cycle, debt } => {
+        Limit::Quota { max, carry, periods, debt } => {
             let carry = match carry {
                 Carry::Nothing => tidegate::Carry::Nothing,
                 Carry::UpTo(bound) => tidegate::Carry::UpTo(bound),
                 Carry::All => tidegate::Carry::All,
             };
-            let cycle = match cycle {
-                Cycle::Minute => policy::Cycle::Calendar("minute".parse().unwrap()),
-                Cycle::Hour => policy::Cycle::Calendar("hour".parse().unwrap()),
-                Cycle::Round => policy::Cycle::Round,
+            let periods = match periods {
+                Periods::Minute => policy::Periods::Calendar("minute".parse().unwrap()),
+                Periods::Hour => policy::Periods::Calendar("hour".parse().unwrap()),
+                Periods::Round => policy::Periods::Round,
             };
             let debt = match debt {
                 Debt::None => tidegate::Debt::Nothing,
@@ -146,7 +146,7 @@ fn in_policy(limit: &Limit) -> policy::Limit {
                 Debt::All => tidegate::Debt::All,
             };
             let quota = Quota::new(max, carry).and_then(|quota| quota.with_debt(debt));
-            policy::Limit::Quota(quota.unwrap(), cycle)
+            policy::Limit::Quota(quota.unwrap(), periods)
         }
     }
 }
@@ -286,7 +286,7 @@ impl ModelRule {
             return;
         }
         // Another calendar applies at once: the old one has no next period.
-        let is_next = rule.is_next && self.version.common.cycle() == version.common.cycle();
+        let is_next = rule.is_next && self.version.common.periods() == version.common.periods();
         self.version = Rc::new(version);
         for (key, entry) in &mut self.keys {
             if is_back {
@@ -300,7 +300,7 @@ impl ModelRule {
         }
     }
 
-    pub(super) fn cycle(&self) -> Option<Cycle> {
-        self.version.common.cycle()
+    pub(super) fn periods(&self) -> Option<Periods> {
+        self.version.common.periods()
     }
 }

@@ -13,7 +13,7 @@ use tidegate::{
 };
 
 use super::generate::{Act, Begin, Kind, Op, OtherNumbers, RuleNumbers, Step};
-use super::limits::Cycle;
+use super::limits::Periods;
 use super::model::{Expected, Model, ModelRequest, Settlement, Verb};
 use super::rules::{DOMAINS, FileRule, ModelRule, OtherLimit, USERS};
 use super::{MAX_KEYS, is_on};
@@ -119,11 +119,11 @@ impl Run {
     /// Whether an operation needs something that is switched off.
     fn is_off(&self, act: &Act) -> bool {
         let rules = || self.model.rules.iter();
-        let is_quota = |number: usize| self.model.rules[number].cycle().is_some();
+        let is_quota = |number: usize| self.model.rules[number].periods().is_some();
         match act {
             Act::Restart => {
                 let is_memory = matches!(self.subject, Subject::Memory(_));
-                !is_on("quota_snapshots") && is_memory && rules().any(|it| it.cycle().is_some())
+                !is_on("quota_snapshots") && is_memory && rules().any(|it| it.periods().is_some())
             }
             Act::Remove(rule) => {
                 let number = rule % self.begin.len();
@@ -134,7 +134,7 @@ impl Run {
             Act::DecideOnce(..) => !is_on("uncharged_keys") && rules().any(|it| it.rule.is_shadow),
             Act::Others(_) => {
                 let has_calendar =
-                    |rule: &ModelRule| rule.cycle().and_then(Cycle::period_ns).is_some();
+                    |rule: &ModelRule| rule.periods().and_then(Periods::period_ns).is_some();
                 (!is_on("others_while_removed") && rules().any(|it| !it.is_present))
                     || (!is_on("others_and_calendars") && rules().any(has_calendar))
             }
@@ -459,8 +459,8 @@ impl Run {
         let number = rule % self.begin.len();
         let begin = &self.begin[number];
         let is_possible = self.model.rules[number].is_present && begin.is_by_user();
-        let cycle = self.model.rules[number].cycle();
-        is_possible.then(|| (number, begin.override_of(given, self.model.now).in_cycle(cycle)))
+        let periods = self.model.rules[number].periods();
+        is_possible.then(|| (number, begin.override_of(given, self.model.now).in_periods(periods)))
     }
 
     fn replace_policy(&self) {

@@ -11,7 +11,7 @@ use crate::locks::lock;
 
 /// What is read beside the batches.
 #[derive(Default)]
-pub(super) struct Survey {
+pub(super) struct ServerPoll {
     /// The number of the one that is on its way.
     id: Option<u64>,
     /// When it was last sent.
@@ -21,15 +21,15 @@ pub(super) struct Survey {
 }
 
 impl Driver {
-    pub(super) fn next_survey_ns(&self) -> Option<u64> {
-        let is_due = self.link.is_some() && self.survey.id.is_none();
-        is_due.then(|| self.survey.sent_ns.saturating_add(EVERY_NS))
+    pub(super) fn next_poll_ns(&self) -> Option<u64> {
+        let is_due = self.link.is_some() && self.server_poll.id.is_none();
+        is_due.then(|| self.server_poll.sent_ns.saturating_add(EVERY_NS))
     }
 
     /// Reads what the server says of itself, when it is time.
-    pub(super) fn send_survey(&mut self) {
+    pub(super) fn send_poll(&mut self) {
         let now_ns = local_ns();
-        if self.next_survey_ns().is_none_or(|at_ns| now_ns < at_ns) {
+        if self.next_poll_ns().is_none_or(|at_ns| now_ns < at_ns) {
             return;
         }
         let own = self.announcement(now_ns);
@@ -50,18 +50,18 @@ impl Driver {
             at
         });
         let connection = link.connection.clone();
-        self.survey = Survey { id: Some(id), sent_ns: now_ns, nodes_at };
+        self.server_poll = ServerPoll { id: Some(id), sent_ns: now_ns, nodes_at };
         self.events.push(Box::pin(async move {
-            Event::Survey(id, exchange(connection, pipeline, 0).await)
+            Event::ServerPoll(id, exchange(connection, pipeline, 0).await)
         }));
     }
 
-    pub(super) fn take_survey(&mut self, id: u64, responses: Result<Vec<Value>, RedisError>) {
-        if self.survey.id != Some(id) {
+    pub(super) fn take_poll(&mut self, id: u64, responses: Result<Vec<Value>, RedisError>) {
+        if self.server_poll.id != Some(id) {
             return;
         }
-        self.survey.id = None;
-        let nodes_at = self.survey.nodes_at.take();
+        self.server_poll.id = None;
+        let nodes_at = self.server_poll.nodes_at.take();
         let responses = match responses {
             Ok(responses) => responses,
             Err(error) => return self.lose_link(&error.to_string()),

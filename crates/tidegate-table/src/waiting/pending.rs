@@ -15,7 +15,7 @@ pub enum Tried<'a, T> {
     /// Its result.
     Now(Attempt<T>),
     /// Its result, later.
-    Later(Pin<Box<dyn Future<Output = Attempt<T>> + Send + 'a>>),
+    Pending(Pin<Box<dyn Future<Output = Attempt<T>> + Send + 'a>>),
 }
 
 impl<T> From<Attempt<T>> for Tried<'_, T> {
@@ -27,7 +27,7 @@ impl<T> From<Attempt<T>> for Tried<'_, T> {
 /// An attempt on its way.
 ///
 /// If it is dropped, the waiter leaves the queue, and what the attempt gets is up to its future.
-pub(super) struct LaterAttempt<'a, T> {
+pub(super) struct PendingAttempt<'a, T> {
     tried: Tried<'a, T>,
     guard: TicketGuard<'a>,
     began: Timestamp,
@@ -38,7 +38,7 @@ pub(super) struct LaterAttempt<'a, T> {
 impl WaitQueues {
     /// Joins, and makes the first attempt now if there is no waiter ahead, or its order is kept
     /// elsewhere.
-    pub(super) fn enter_later<'a, T>(
+    pub(super) fn enter_pending<'a, T>(
         &'a self,
         request: &WaitRequest,
         attempt: &mut impl FnMut(AttemptTurn) -> Tried<'a, T>,
@@ -72,7 +72,7 @@ impl WaitQueues {
         }
         // If it panics, the ticket is dropped.
         let tried = attempt(AttemptTurn { now: began, arrival: ticket.arrival(), is_last });
-        WaitStage::Attempts(LaterAttempt { tried, guard, began, is_last })
+        WaitStage::Attempts(PendingAttempt { tried, guard, began, is_last })
     }
 }
 
@@ -96,7 +96,7 @@ pub(super) fn turn<'a, T>(
                 let is_last = turn == Turn::LastAttempt;
                 let arrival = guard.ticket.arrival();
                 let tried = attempt(AttemptTurn { now, arrival, is_last });
-                match (LaterAttempt { tried, guard, began: now, is_last }).go_on(waker) {
+                match (PendingAttempt { tried, guard, began: now, is_last }).go_on(waker) {
                     AttemptEnd::Failed(again) => guard = again,
                     AttemptEnd::Over(stage, step) => return (stage, step),
                 }
@@ -119,7 +119,7 @@ pub(super) fn turn<'a, T>(
 
 /// Waits for the result of an attempt, and goes on from there.
 pub(super) fn go_on<'a, T>(
-    attempting: LaterAttempt<'a, T>,
+    attempting: PendingAttempt<'a, T>,
     attempt: &mut impl FnMut(AttemptTurn) -> Tried<'a, T>,
     waker: &Waker,
 ) -> (WaitStage<'a, T>, WaitStep<T>) {
@@ -137,14 +137,14 @@ enum AttemptEnd<'a, T> {
     Over(WaitStage<'a, T>, WaitStep<T>),
 }
 
-impl<'a, T> LaterAttempt<'a, T> {
+impl<'a, T> PendingAttempt<'a, T> {
     fn go_on(mut self, waker: &Waker) -> AttemptEnd<'a, T> {
         let result = match self.tried {
-            Tried::Later(mut future) => {
+            Tried::Pending(mut future) => {
                 match future.as_mut().poll(&mut Context::from_waker(waker)) {
                     Poll::Ready(result) => result,
                     Poll::Pending => {
-                        self.tried = Tried::Later(future);
+                        self.tried = Tried::Pending(future);
                         let step = WaitStep::Sleeps { until: None };
                         return AttemptEnd::Over(WaitStage::Attempts(self), step);
                     }

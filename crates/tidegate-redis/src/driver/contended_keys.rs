@@ -30,7 +30,7 @@ use crate::route::Route;
 
 /// The keys that this node takes turns at.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct ContendedKeys {
     keys: KeyMap<Turn>,
     /// Commits that were lost in a row, of other keys.
     losses: KeyMap<u32>,
@@ -98,7 +98,7 @@ enum TurnState {
     Sent(u32),
 }
 
-impl Turns {
+impl ContendedKeys {
     /// Whether there is no key that turns are taken at.
     pub(super) fn is_empty(&self) -> bool {
         self.keys.is_empty()

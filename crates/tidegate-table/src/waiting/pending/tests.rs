@@ -25,7 +25,7 @@ impl Server {
             lock(names).push(name);
             let result = Arc::new(Mutex::new(None));
             lock(&self.0).push_back(Arc::clone(&result));
-            Tried::Later(Box::pin(std::future::poll_fn(move |_| match lock(&result).take() {
+            Tried::Pending(Box::pin(std::future::poll_fn(move |_| match lock(&result).take() {
                 Some(result) => Poll::Ready(result),
                 None => Poll::Pending,
             })))

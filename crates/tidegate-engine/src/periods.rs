@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::{Period, Timestamp};
 use tidegate_policy::internal::CachedCalendar;
-use tidegate_policy::policy::Cycle;
+use tidegate_policy::policy::Periods;
 
 /// One reading of both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Times {
 
 /// The source of a quota's periods.
 #[derive(Debug)]
-pub(crate) enum CycleClock {
+pub(crate) enum PeriodClock {
     Calendar(CachedCalendar),
     /// Rounds that the host has closed in a domain.
     Round {
@@ -47,12 +47,12 @@ pub(crate) enum CycleClock {
     },
 }
 
-impl CycleClock {
-    /// Its cycle, and the domain whose rounds it counts, if any.
-    pub(crate) fn describe(&self) -> (Cycle, Box<str>) {
+impl PeriodClock {
+    /// Its periods, and the domain whose rounds it counts, if any.
+    pub(crate) fn describe(&self) -> (Periods, Box<str>) {
         match self {
-            Self::Calendar(calendar) => (Cycle::Calendar(calendar.calendar().clone()), "".into()),
-            Self::Round { domain, .. } => (Cycle::Round, domain.clone()),
+            Self::Calendar(calendar) => (Periods::Calendar(calendar.calendar().clone()), "".into()),
+            Self::Round { domain, .. } => (Periods::Round, domain.clone()),
         }
     }
 
@@ -83,29 +83,31 @@ impl CycleClock {
     }
 }
 
-/// The clocks of cycles, each once.
+/// The clocks of periods, each once.
 #[derive(Debug, Default)]
-pub(crate) struct CycleClocks(Vec<(Cycle, Box<str>, Arc<CycleClock>)>);
+pub(crate) struct PeriodClocks(Vec<(Periods, Box<str>, Arc<PeriodClock>)>);
 
-impl CycleClocks {
-    /// The clock of a cycle. `rounds` has the number of rounds that were closed in a domain.
+impl PeriodClocks {
+    /// The clock of a rule's periods. `rounds` has the number of rounds that were closed in a domain.
     pub(crate) fn of(
         &mut self,
-        cycle: Cycle,
+        periods: Periods,
         domain: Box<str>,
         rounds: impl FnOnce(&str) -> Arc<AtomicU64>,
-    ) -> Arc<CycleClock> {
-        let is_same = |it: &&(Cycle, Box<str>, _)| (&it.0, &it.1) == (&cycle, &domain);
+    ) -> Arc<PeriodClock> {
+        let is_same = |it: &&(Periods, Box<str>, _)| (&it.0, &it.1) == (&periods, &domain);
         if let Some((_, _, clock)) = self.0.iter().find(is_same) {
             return Arc::clone(clock);
         }
-        let clock = Arc::new(match &cycle {
-            Cycle::Calendar(calendar) => {
-                CycleClock::Calendar(CachedCalendar::new(calendar.clone()))
+        let clock = Arc::new(match &periods {
+            Periods::Calendar(calendar) => {
+                PeriodClock::Calendar(CachedCalendar::new(calendar.clone()))
             }
-            Cycle::Round => CycleClock::Round { domain: domain.clone(), closed: rounds(&domain) },
+            Periods::Round => {
+                PeriodClock::Round { domain: domain.clone(), closed: rounds(&domain) }
+            }
         });
-        self.0.push((cycle, domain, Arc::clone(&clock)));
+        self.0.push((periods, domain, Arc::clone(&clock)));
         clock
     }
 }
