@@ -3,12 +3,7 @@
 //!
 //! [`Engine`] has the verbs; every one of them makes a [`Report`], or an [`Answer`] that will be one.
 //!
-//! To read the code: `engine/decide.rs` is one decision from top to bottom, `engine/planning.rs` what goes into it
-//! (`plan.rs`), `engine/report.rs` what comes out. `decision.rs` is the pure decision over several limits,
-//! `any_limit.rs` what the engine knows of each algorithm, `transition.rs` and `store/settlement.rs` what the other
-//! verbs mean, `history.rs` the limits of a rule over time. `store.rs` is where states are kept: `store/memory` in a
-//! table, `store/file` its log, `store/shared` in records elsewhere, behind [`shared::RecordStore`]. `testing.rs` is
-//! the suite that every store has to pass.
+//! `DESIGN.md` of this crate says where to start reading.
 //!
 //! # What is stable
 //!
