@@ -227,7 +227,7 @@
 //!   match on.
 //! - [`MonotonicClock`] is a limiter's default and [`SystemClock`] an engine's; [`ManualClock`] is
 //!   for tests, [`CachedClock`] for loops that update the time themselves. [`Engine::at`] and
-//!   [`Limiter::at`] have the verbs at a given time.
+//!   [`Limiter::at`] are handles at a given time.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -238,8 +238,8 @@
 mod limiter;
 
 pub use limiter::{
-    BuildError, Call, CallLimit, DirectLimiter, DirectLimiterAt, FullError, Limiter, LimiterAt,
-    LimiterBuilder, ReadyError, UntilReady,
+    BuildError, Call, CallLimit, DirectLimiter, FullError, Limiter, LimiterBuilder, ReadyError,
+    StoppedClock, UntilReady,
 };
 pub use tidegate_core::{
     Algorithm, Bucket, Carry, Cooldown, Debt, Decision, LimitError, LimitErrorKind, Period, Quota,

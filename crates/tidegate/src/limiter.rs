@@ -2,26 +2,24 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tidegate_core::{Bucket, Decision, Timestamp};
 use tidegate_table::clock::{Clock, MonotonicClock};
 use tidegate_table::hash::{KeyedHash, spread};
 use tidegate_table::table::keyed::KeyedLimit;
-use tidegate_table::table::{Fetched, Table};
+use tidegate_table::table::{Fetched, Table, TableFull};
 use tidegate_table::waiting::WaitQueues;
 
-mod at;
 mod builder;
 mod direct;
 mod per_call;
 mod ready;
 
-pub use at::LimiterAt;
 pub use builder::{BuildError, LimiterBuilder};
-pub use direct::{DirectLimiter, DirectLimiterAt};
+pub use direct::DirectLimiter;
 pub use per_call::{Call, CallLimit};
 pub use ready::{ReadyError, UntilReady};
 
@@ -51,15 +49,31 @@ pub use ready::{ReadyError, UntilReady};
 /// (35 with a [capacity hint](LimiterBuilder::capacity_hint), 48 at most at the capacity), four
 /// times as much for [`Sliding`](crate::Sliding).
 ///
-/// [`at`](Self::at) has the verbs at a given time.
+/// A clone is another handle to the same limiter, and so is [`at`](Self::at), at a given time.
 pub struct Limiter<K: ?Sized, A: KeyedLimit = Bucket, C = MonotonicClock, S = KeyedHash> {
-    table: Table<A>,
+    shared: Arc<Shared<A, S>>,
     clock: C,
+    key: PhantomData<fn(&K)>,
+}
+
+/// What all handles to a limiter have in common.
+struct Shared<A: KeyedLimit, S> {
+    table: Table<A>,
     hasher: S,
     eviction: Option<Eviction>,
     /// The waiters, once there was one; `None` inside if the limiter was closed before.
     queues: OnceLock<Option<WaitQueues>>,
-    key: PhantomData<fn(&K)>,
+}
+
+/// The clock of a handle [at a given time](Limiter::at), which stands still.
+#[derive(Debug)]
+pub struct StoppedClock(Timestamp);
+
+impl Clock for StoppedClock {
+    #[inline(always)]
+    fn now(&self) -> Timestamp {
+        self.0
+    }
 }
 
 /// The eviction of idle keys.
@@ -101,6 +115,33 @@ impl<K: ?Sized, A: KeyedLimit> Limiter<K, A> {
     }
 }
 
+impl<K: ?Sized, A: KeyedLimit, C, S> Limiter<K, A, C, S> {
+    /// The limiter at a given time: a handle whose clock stands still.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limiter, Timestamp, Window};
+    ///
+    /// let limiter: Limiter<str, _> = Limiter::new(Window::new(1, Duration::from_secs(10))?);
+    /// assert!(limiter.at(Timestamp::from_secs(100)).allow("ada"));
+    /// assert!(!limiter.at(Timestamp::from_secs(109)).allow("ada"));
+    /// assert!(limiter.at(Timestamp::from_secs(110)).allow("ada"));
+    /// # Ok::<(), tidegate::LimitError>(())
+    /// ```
+    ///
+    /// Handles with other clocks may be used at the same time, if their times are those of one clock.
+    pub fn at(&self, now: Timestamp) -> Limiter<K, A, StoppedClock, S> {
+        Limiter { shared: Arc::clone(&self.shared), clock: StoppedClock(now), key: PhantomData }
+    }
+}
+
+impl<K: ?Sized, A: KeyedLimit, C: Clone, S> Clone for Limiter<K, A, C, S> {
+    fn clone(&self) -> Self {
+        let (shared, clock) = (Arc::clone(&self.shared), self.clock.clone());
+        Self { shared, clock, key: PhantomData }
+    }
+}
+
 /// Decisions.
 impl<K, A, C, S> Limiter<K, A, C, S>
 where
@@ -117,9 +158,10 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        let fetched = self.table.fetch(self.hash(key));
+        let table = &self.shared.table;
+        let fetched = table.fetch(self.hash(key));
         match self.clock.quick() {
-            Some(now) => self.table.allow(fetched, now),
+            Some(now) => table.allow(fetched, now),
             None => self.allow_slowly(fetched),
         }
     }
@@ -128,7 +170,7 @@ where
     #[cold]
     #[inline(never)]
     fn allow_slowly(&self, key: Fetched<'_, A::Line>) -> bool {
-        self.table.allow(key, self.clock.now())
+        self.shared.table.allow(key, self.clock.now())
     }
 
     /// Charges one unit to the key, if it is free.
@@ -150,8 +192,9 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        let fetched = self.table.fetch(self.hash(key));
-        self.table.check(fetched, cost, self.clock.now(), |decision| decision)
+        let table = &self.shared.table;
+        let fetched = table.fetch(self.hash(key));
+        table.check(fetched, cost, self.clock.now(), |decision| decision)
     }
 
     /// Charges one unit to each of many keys, independently, at the same time.
@@ -164,7 +207,17 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.at(self.clock.now()).check_many(keys, decisions);
+        let (table, now) = (&self.shared.table, self.clock.now());
+        decisions.clear();
+        decisions.reserve(keys.len());
+        for batch in keys.chunks(BATCH) {
+            let mut fetched = [None; BATCH];
+            for (fetched, key) in fetched.iter_mut().zip(batch) {
+                *fetched = Some(table.fetch(self.hash(key)));
+            }
+            let decide = |fetched| table.check(fetched, 1, now, |decision| decision);
+            decisions.extend(fetched.into_iter().flatten().map(decide));
+        }
     }
 
     /// Whether one unit is free for the key, and else how long to wait. Charges nothing, so
@@ -174,7 +227,7 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.at(self.clock.now()).peek(key)
+        self.shared.table.peek(self.hash(key), 1, self.clock.now())
     }
 
     /// Refunds up to `units` that were charged to the key, and returns how many.
@@ -186,7 +239,10 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.at(self.clock.now()).refund(key, units)
+        let hash = self.hash(key);
+        let refunded = self.shared.table.refund(hash, units, self.clock.now());
+        self.wake(hash);
+        refunded
     }
 
     /// Drops the state of the key: its next request finds it as new.
@@ -198,7 +254,7 @@ where
         Q: Hash + ?Sized,
     {
         let hash = self.hash(key);
-        let was_known = self.table.forget(hash);
+        let was_known = self.shared.table.forget(hash);
         self.wake(hash);
         was_known
     }
@@ -219,7 +275,7 @@ where
     /// # Ok::<(), tidegate::LimitError>(())
     /// ```
     pub fn forget_all(&self) -> usize {
-        let forgotten = self.table.forget_all();
+        let forgotten = self.shared.table.forget_all();
         self.wake_all();
         forgotten
     }
@@ -227,7 +283,7 @@ where
     /// The hash of a key. 0 stands for a free slot.
     #[inline(always)]
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        spread(self.hasher.hash_one(key)).max(1)
+        spread(self.shared.hasher.hash_one(key)).max(1)
     }
 }
 
@@ -245,14 +301,14 @@ where
     /// returns, every key is under the new limit. It visits the whole table, without stopping
     /// decisions; concurrent edits wait for each other.
     pub fn set_limit(&self, limit: A) {
-        self.table.set_limit(limit, || self.clock.now());
+        self.shared.table.set_limit(limit, || self.clock.now());
         self.wake_all();
     }
 
     /// The limit in force for keys without their own.
     #[must_use]
     pub fn limit(&self) -> A {
-        self.table.limit()
+        self.shared.table.limit()
     }
 
     /// Gives the key its own limit, until [`remove_override`](Self::remove_override).
@@ -264,7 +320,11 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.at(self.clock.now()).set_override(key, limit)
+        let hash = self.hash(key);
+        let set = self.shared.table.set_override(hash, limit, self.clock.now());
+        set.map_err(|TableFull| FullError)?;
+        self.wake(hash);
+        Ok(())
     }
 
     /// Moves the key back to the common limit; false if it had no limit of its own.
@@ -273,7 +333,10 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.at(self.clock.now()).remove_override(key)
+        let hash = self.hash(key);
+        let had_one = self.shared.table.remove_override(hash, self.clock.now());
+        self.wake(hash);
+        had_one
     }
 }
 
@@ -292,7 +355,14 @@ where
     /// then, about 30 ns per key, one line at a time; decisions go on meanwhile.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.at(self.clock.now()).len()
+        let Shared { table, eviction, .. } = &*self.shared;
+        if let Some(eviction) = eviction {
+            let now = self.clock.now();
+            if eviction.is_due(now) {
+                table.sweep(now);
+            }
+        }
+        table.len()
     }
 
     /// Whether the limiter stores no key.
@@ -304,7 +374,7 @@ where
     /// The most keys that the limiter can store.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.table.capacity().max_keys
+        self.shared.table.capacity().max_keys
     }
 
     /// Drops all idle keys: those whose state is as good as fresh.
@@ -312,7 +382,7 @@ where
     /// Calling it is optional; slots of idle keys are reused as new keys come. It visits the whole
     /// table, without stopping decisions.
     pub fn evict_idle(&self) {
-        self.at(self.clock.now()).evict_idle();
+        self.shared.table.sweep(self.clock.now());
     }
 
     /// Ends all waits, stops the thread that wakes them, and returns when it has stopped.
@@ -321,7 +391,7 @@ where
     /// called any number of times. Nothing else runs in the background: idle keys leave as calls
     /// come.
     pub fn close(&self) {
-        if let Some(queues) = self.queues.get_or_init(|| None) {
+        if let Some(queues) = self.shared.queues.get_or_init(|| None) {
             queues.close();
         }
     }
@@ -331,7 +401,7 @@ where
     /// Only needed after moving a [`ManualClock`](crate::ManualClock): for other clocks there is a
     /// timer.
     pub fn tick(&self) {
-        if let Some(Some(queues)) = self.queues.get() {
+        if let Some(Some(queues)) = self.shared.queues.get() {
             queues.tick(self.clock.now());
         }
     }
@@ -353,9 +423,9 @@ impl Eviction {
 impl<K: ?Sized, A: KeyedLimit, C, S> fmt::Debug for Limiter<K, A, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
-            .field("limit", &self.table.limit())
-            .field("keys", &self.table.len())
-            .field("max_keys", &self.table.capacity().max_keys)
+            .field("limit", &self.shared.table.limit())
+            .field("keys", &self.shared.table.len())
+            .field("max_keys", &self.shared.table.capacity().max_keys)
             .finish_non_exhaustive()
     }
 }

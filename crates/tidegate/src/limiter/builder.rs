@@ -1,8 +1,8 @@
 use std::fmt;
 use std::hash::BuildHasher;
 use std::marker::PhantomData;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tidegate_table::clock::{Clock, MonotonicClock};
@@ -10,7 +10,7 @@ use tidegate_table::hash::KeyedHash;
 use tidegate_table::table::keyed::KeyedLimit;
 use tidegate_table::table::{Capacity, Table, WhenFull};
 
-use super::{Eviction, Limiter};
+use super::{Eviction, Limiter, Shared};
 
 /// Builds a [`Limiter`]. Every setting has a default.
 ///
@@ -172,14 +172,13 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
     pub(super) fn finish(self) -> Option<Limiter<K, A, C, S>> {
         let eviction = self.evict_every.map(|every| Eviction { every, last_ns: AtomicU64::new(0) });
         let table = Table::new(self.limit, self.capacity, self.capacity_hint)?;
-        Some(Limiter {
+        let shared = Shared {
             table: table.evicting_after(self.evict_every),
-            clock: self.clock,
             hasher: self.hasher,
             eviction,
             queues: OnceLock::new(),
-            key: PhantomData,
-        })
+        };
+        Some(Limiter { shared: Arc::new(shared), clock: self.clock, key: PhantomData })
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::{Bucket, Decision, Timestamp};
 
-use super::{Limiter, UntilReady};
+use super::{Limiter, StoppedClock, UntilReady};
 use tidegate_table::KeyedLimit;
 use tidegate_table::clock::{Clock, MonotonicClock};
 
@@ -25,23 +25,6 @@ use tidegate_table::clock::{Clock, MonotonicClock};
 /// All methods take `&self` and may be called from any number of threads. It takes a few kilobytes.
 pub struct DirectLimiter<A: KeyedLimit = Bucket, C = MonotonicClock> {
     limiter: Limiter<(), A, C, OneKey>,
-}
-
-/// The verbs of a [`DirectLimiter`] at a given time.
-///
-/// ```
-/// use std::time::Duration;
-/// use tidegate::{DirectLimiter, Timestamp, Window};
-///
-/// let calls = DirectLimiter::new(Window::new(1, Duration::from_secs(10))?);
-/// assert!(calls.at(Timestamp::from_secs(100)).allow());
-/// assert!(!calls.at(Timestamp::from_secs(109)).allow());
-/// # Ok::<(), tidegate::LimitError>(())
-/// ```
-#[must_use = "it does nothing by itself"]
-pub struct DirectLimiterAt<'l, A: KeyedLimit = Bucket, C = MonotonicClock> {
-    limiter: &'l Limiter<(), A, C, OneKey>,
-    now: Timestamp,
 }
 
 impl<A: KeyedLimit> DirectLimiter<A> {
@@ -68,10 +51,19 @@ impl<A: KeyedLimit, C: Clock> DirectLimiter<A, C> {
         Self { limiter: builder.finish().expect("an empty limiter takes a few kilobytes") }
     }
 
-    /// The verbs at a given time.
-    #[inline(always)]
-    pub const fn at(&self, now: Timestamp) -> DirectLimiterAt<'_, A, C> {
-        DirectLimiterAt { limiter: &self.limiter, now }
+    /// The limiter at a given time: a handle whose clock stands still.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{DirectLimiter, Timestamp, Window};
+    ///
+    /// let calls = DirectLimiter::new(Window::new(1, Duration::from_secs(10))?);
+    /// assert!(calls.at(Timestamp::from_secs(100)).allow());
+    /// assert!(!calls.at(Timestamp::from_secs(109)).allow());
+    /// # Ok::<(), tidegate::LimitError>(())
+    /// ```
+    pub fn at(&self, now: Timestamp) -> DirectLimiter<A, StoppedClock> {
+        DirectLimiter { limiter: self.limiter.at(now) }
     }
 
     /// Whether one unit is free. It is charged if so.
@@ -145,59 +137,15 @@ impl<A: KeyedLimit, C: Clock + Clone + Send + Sync + 'static> DirectLimiter<A, C
     }
 }
 
-impl<A: KeyedLimit, C: Clock> DirectLimiterAt<'_, A, C> {
-    /// [`DirectLimiter::allow`].
-    #[inline]
-    #[must_use]
-    pub fn allow(&self) -> bool {
-        self.limiter.at(self.now).allow(&())
-    }
-
-    /// [`DirectLimiter::check`].
-    #[inline]
-    pub fn check(&self) -> Decision {
-        self.limiter.at(self.now).check(&())
-    }
-
-    /// [`DirectLimiter::check_n`].
-    #[inline]
-    pub fn check_n(&self, cost: u64) -> Decision {
-        self.limiter.at(self.now).check_n(&(), cost)
-    }
-
-    /// [`DirectLimiter::peek`].
-    pub fn peek(&self) -> Decision {
-        self.limiter.at(self.now).peek(&())
-    }
-
-    /// [`DirectLimiter::refund`].
-    pub fn refund(&self, units: u64) -> u64 {
-        self.limiter.at(self.now).refund(&(), units)
-    }
-
-    /// [`DirectLimiter::set_limit`].
-    pub fn set_limit(&self, limit: A) {
-        self.limiter.at(self.now).set_limit(limit);
-    }
-}
-
-impl<A: KeyedLimit, C> Clone for DirectLimiterAt<'_, A, C> {
+impl<A: KeyedLimit, C: Clone> Clone for DirectLimiter<A, C> {
     fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<A: KeyedLimit, C> Copy for DirectLimiterAt<'_, A, C> {}
-
-impl<A: KeyedLimit, C> fmt::Debug for DirectLimiterAt<'_, A, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DirectLimiterAt").field("now", &self.now).finish_non_exhaustive()
+        Self { limiter: self.limiter.clone() }
     }
 }
 
 impl<A: KeyedLimit, C> fmt::Debug for DirectLimiter<A, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limit = self.limiter.table.limit();
+        let limit = self.limiter.shared.table.limit();
         f.debug_struct("DirectLimiter").field("limit", &limit).finish_non_exhaustive()
     }
 }

@@ -6,9 +6,9 @@ use std::hash::{BuildHasher, Hash};
 use tidegate_core::{Algorithm, Bucket, BucketState, Decision, LimitError, Rate, Timestamp};
 use tidegate_table::clock::Clock;
 use tidegate_table::table::keyed::{pack_bucket, sealed::Pack, unpack_bucket};
-use tidegate_table::table::{Narrow, NarrowLine};
+use tidegate_table::table::{LimitSource, Narrow, NarrowLine};
 
-use super::{Limiter, LimiterBuilder};
+use super::{BATCH, Limiter, LimiterBuilder};
 
 /// The limit that comes with one call: a rate and a burst.
 ///
@@ -88,7 +88,10 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, CallLimit, C, S> {
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.at(self.clock.now()).check_with(key, limit, cost)
+        let table = &self.shared.table;
+        let fetched = table.fetch(self.hash(key));
+        let under = LimitSource::Given(limit);
+        table.check_under(fetched, under, cost, self.clock.now(), |decision| decision)
     }
 
     /// Decides many calls, independently, one after the other, at the same time.
@@ -98,12 +101,28 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, CallLimit, C, S> {
     pub fn check_many_with<'k, Q>(
         &self,
         calls: impl IntoIterator<Item = Call<'k, Q>>,
-        on_decision: impl FnMut(Decision),
+        mut on_decision: impl FnMut(Decision),
     ) where
         K: Borrow<Q>,
         Q: Hash + ?Sized + 'k,
     {
-        self.at(self.clock.now()).check_many_with(calls, on_decision);
+        let (table, now) = (&self.shared.table, self.clock.now());
+        let mut calls = calls.into_iter();
+        loop {
+            let mut batch = [None; BATCH];
+            let mut taken = 0;
+            for (entry, Call { key, limit, cost }) in batch.iter_mut().zip(calls.by_ref()) {
+                *entry = Some((table.fetch(self.hash(key)), limit, cost));
+                taken += 1;
+            }
+            for (fetched, limit, cost) in batch[..taken].iter().flatten() {
+                let under = LimitSource::Given(*limit);
+                on_decision(table.check_under(*fetched, under, *cost, now, |it| it));
+            }
+            if taken < BATCH {
+                return;
+            }
+        }
     }
 
     /// What [`check_with`](Self::check_with) would decide. Charges nothing, so
@@ -113,7 +132,8 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, CallLimit, C, S> {
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.at(self.clock.now()).peek_with(key, limit, cost)
+        let under = LimitSource::Given(limit);
+        self.shared.table.peek_under(self.hash(key), under, cost, self.clock.now())
     }
 }
 

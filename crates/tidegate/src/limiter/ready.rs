@@ -142,7 +142,7 @@ where
         Q: Hash + ?Sized,
     {
         let hash = self.hash(key);
-        let Some(queues) = self.queues.get_or_init(|| {
+        let Some(queues) = self.shared.queues.get_or_init(|| {
             let clock: Arc<dyn Clock + Send + Sync> = Arc::new(self.clock.clone());
             Some(WaitQueues::new(clock))
         }) else {
@@ -159,7 +159,7 @@ where
             deadline: max_wait.map(|wait| self.clock.now().saturating_add(wait)),
             attempts: Attempts::Now,
         };
-        let table = &self.table;
+        let table = &self.shared.table;
         let attempt = move |AttemptTurn { now, .. }| {
             let decision = table.check(table.fetch(hash), cost, now, |decision| decision);
             match decision.retry_after() {
@@ -181,14 +181,14 @@ where
 impl<K: ?Sized, A: KeyedLimit, C, S> Limiter<K, A, C, S> {
     /// Wakes those that wait for a key: units of it may be free.
     pub(super) fn wake(&self, hash: u64) {
-        if let Some(Some(queues)) = self.queues.get() {
+        if let Some(Some(queues)) = self.shared.queues.get() {
             queues.wake(hash);
         }
     }
 
     /// Wakes those that wait for any key.
     pub(super) fn wake_all(&self) {
-        if let Some(Some(queues)) = self.queues.get() {
+        if let Some(Some(queues)) = self.shared.queues.get() {
             queues.wake_all();
         }
     }
