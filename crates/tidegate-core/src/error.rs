@@ -64,14 +64,22 @@ impl fmt::Display for LimitError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for LimitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+crate::debug_as_displayed!(LimitError);
 
 impl Error for LimitError {}
+
+/// Implements `Debug` of an error as its message, for those who read `expect`, `unwrap` and the result of `main`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_as_displayed {
+    ($error:ident) => {
+        impl ::std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
 
 /// The value of a result, or a return with its error: `?` for a `const fn`.
 macro_rules! valid {

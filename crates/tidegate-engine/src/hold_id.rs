@@ -48,12 +48,7 @@ impl fmt::Display for HoldIdError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for HoldIdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(HoldIdError);
 
 impl std::error::Error for HoldIdError {}
 

@@ -144,12 +144,7 @@ impl fmt::Display for Outage {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for Outage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(Outage);
 
 impl std::error::Error for Outage {}
 

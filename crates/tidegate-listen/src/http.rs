@@ -164,12 +164,7 @@ impl fmt::Display for ServiceError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for ServiceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate::debug_as_displayed!(ServiceError);
 
 impl std::error::Error for ServiceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {

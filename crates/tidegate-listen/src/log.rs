@@ -125,12 +125,7 @@ impl fmt::Display for FilterError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for FilterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate::debug_as_displayed!(FilterError);
 
 impl Error for FilterError {}
 

@@ -145,12 +145,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate::debug_as_displayed!(Refusal);
 
 impl std::error::Error for Refusal {}
 

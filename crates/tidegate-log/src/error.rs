@@ -83,12 +83,7 @@ impl fmt::Display for LogError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for LogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(LogError);
 
 impl std::error::Error for LogError {}
 

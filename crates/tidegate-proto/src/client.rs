@@ -44,12 +44,7 @@ impl fmt::Display for ClientError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(ClientError);
 
 impl std::error::Error for ClientError {}
 
@@ -72,12 +67,7 @@ impl fmt::Display for UnknownHeader {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for UnknownHeader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(UnknownHeader);
 
 impl std::error::Error for UnknownHeader {}
 

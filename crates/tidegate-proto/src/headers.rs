@@ -221,12 +221,7 @@ impl fmt::Display for DialectError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for DialectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(DialectError);
 
 impl std::error::Error for DialectError {}
 

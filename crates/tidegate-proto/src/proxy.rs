@@ -54,12 +54,7 @@ impl fmt::Display for ProxyError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for ProxyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(ProxyError);
 
 impl std::error::Error for ProxyError {}
 

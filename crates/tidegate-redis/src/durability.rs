@@ -46,12 +46,7 @@ impl fmt::Display for DurabilityError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for DurabilityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(DurabilityError);
 
 impl std::error::Error for DurabilityError {}
 

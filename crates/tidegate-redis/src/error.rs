@@ -30,12 +30,7 @@ impl fmt::Display for RedisError {
 
 impl std::error::Error for RedisError {}
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for RedisError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(RedisError);
 
 /// Why there is no connection.
 #[derive(Debug)]

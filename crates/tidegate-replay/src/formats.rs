@@ -71,12 +71,7 @@ impl fmt::Display for UnknownField {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for UnknownField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate::debug_as_displayed!(UnknownField);
 
 impl std::error::Error for UnknownField {}
 

@@ -141,12 +141,7 @@ impl fmt::Display for ReadError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate::debug_as_displayed!(ReadError);
 
 impl std::error::Error for ReadError {}
 

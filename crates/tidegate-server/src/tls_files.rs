@@ -213,12 +213,7 @@ impl fmt::Display for TlsError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate::debug_as_displayed!(TlsError);
 
 impl std::error::Error for TlsError {}
 

@@ -76,12 +76,7 @@ impl fmt::Display for UnknownDomain {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for UnknownDomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate::debug_as_displayed!(UnknownDomain);
 
 impl std::error::Error for UnknownDomain {}
 

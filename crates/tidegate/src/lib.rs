@@ -241,6 +241,8 @@ pub use limiter::{
     BuildError, Call, CallLimit, DirectLimiter, FullError, Limiter, LimiterBuilder, ReadyError,
     StoppedClock, UntilReady,
 };
+#[doc(hidden)]
+pub use tidegate_core::debug_as_displayed;
 pub use tidegate_core::{
     Algorithm, Bucket, Carry, Cooldown, Debt, Decision, LimitError, LimitErrorKind, Period, Quota,
     Rate, Sliding, Timestamp, Verdict, Wait, Window,

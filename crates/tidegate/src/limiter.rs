@@ -93,12 +93,7 @@ impl fmt::Display for FullError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for FullError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(FullError);
 
 impl std::error::Error for FullError {}
 

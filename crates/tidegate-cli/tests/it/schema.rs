@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use tidegate::policy::{Policy, schema};
 
-const SAMPLE: &str = include_str!("../../../tidegate/tests/it/policy/sample.toml");
+const SAMPLE: &str = include_str!("../../../tidegate-policy/tests/it/sample.toml");
 
 /// `TIDEGATE_BLESS=1 cargo test -p tidegate-cli --test it schema` regenerates the file.
 #[test]

@@ -9,7 +9,7 @@ const ODD: &str = "[[rule]]\nname = 'each'\nkey = ['ip']\nwindow = { max = 10, p
 
 #[test]
 fn sample_policy_is_valid() {
-    tidegate(&["validate", "crates/tidegate/tests/it/policy/sample.toml"])
+    tidegate(&["validate", "crates/tidegate-policy/tests/it/sample.toml"])
         .with(0)
         .out(&["sample.toml: ok, 7 rules in 6 domains, at most 2 checked per request\n"])
         .silent_err();

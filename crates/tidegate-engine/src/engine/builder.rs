@@ -82,12 +82,7 @@ impl fmt::Display for EngineBuildError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for EngineBuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(EngineBuildError);
 
 impl std::error::Error for EngineBuildError {}
 

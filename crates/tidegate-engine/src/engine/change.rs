@@ -33,12 +33,7 @@ impl fmt::Display for NoSuchRule {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for NoSuchRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(NoSuchRule);
 
 impl std::error::Error for NoSuchRule {}
 
@@ -426,12 +421,7 @@ impl fmt::Display for EditError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for EditError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(EditError);
 
 impl std::error::Error for EditError {}
 

@@ -176,11 +176,6 @@ impl fmt::Display for TlsConfigError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for TlsConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate::debug_as_displayed!(TlsConfigError);
 
 impl std::error::Error for TlsConfigError {}

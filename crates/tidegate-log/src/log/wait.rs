@@ -126,12 +126,7 @@ impl fmt::Display for NotDurable {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for NotDurable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(NotDurable);
 
 impl std::error::Error for NotDurable {}
 

@@ -264,12 +264,7 @@ impl fmt::Display for ScopeError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for ScopeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(ScopeError);
 
 impl std::error::Error for ScopeError {}
 

@@ -61,12 +61,7 @@ impl fmt::Display for ProtocolError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for ProtocolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(ProtocolError);
 
 impl std::error::Error for ProtocolError {}
 

@@ -63,12 +63,7 @@ impl fmt::Display for ThrottleError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for ThrottleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(ThrottleError);
 
 impl std::error::Error for ThrottleError {}
 

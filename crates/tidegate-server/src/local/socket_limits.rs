@@ -89,12 +89,7 @@ impl fmt::Display for RatesError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for RatesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate::debug_as_displayed!(RatesError);
 
 impl std::error::Error for RatesError {}
 

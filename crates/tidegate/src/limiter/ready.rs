@@ -43,12 +43,7 @@ impl fmt::Display for ReadyError {
     }
 }
 
-/// As it is displayed, for `expect` and `unwrap`.
-impl fmt::Debug for ReadyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tidegate_core::debug_as_displayed!(ReadyError);
 
 impl std::error::Error for ReadyError {}
 

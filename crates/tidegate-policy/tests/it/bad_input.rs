@@ -3,7 +3,7 @@
 
 use tidegate::policy::{Policy, PolicyErrors};
 
-use crate::policy::SAMPLE;
+use crate::sample::SAMPLE;
 
 /// The errors, if any, after a check of their positions.
 fn parse(bytes: &[u8]) -> Option<PolicyErrors> {

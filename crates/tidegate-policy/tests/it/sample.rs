@@ -8,7 +8,7 @@ use tidegate::{Bucket, Carry, Cooldown, Quota, Rate, Request, Sliding, WhenFull,
 
 use crate::seconds;
 
-pub(crate) const SAMPLE: &str = include_str!("policy/sample.toml");
+pub(crate) const SAMPLE: &str = include_str!("sample.toml");
 
 #[test]
 fn the_sample_parses_into_its_limits() {

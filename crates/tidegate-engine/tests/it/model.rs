@@ -956,7 +956,7 @@ fn compare(
         .iter()
         .map(|(rule, shadow, it)| (format!("rule-{rule}"), *shadow, *it))
         .collect();
-    // Units come back when holds expire; `engine_reference` has what is true of waits then.
+    // Units come back when holds expire; `reference.rs` has what is true of waits then.
     let without_wait = |(rule, is_shadow, it): &(String, bool, Decision)| {
         let is_allowed = it.is_allowed();
         (rule.clone(), *is_shadow, is_allowed, it.limit(), it.remaining(), it.reset())

@@ -9,7 +9,7 @@ use tidegate::{
     CheckError, Clock, Engine, ManualClock, MemoryStore, Report, Request, Timestamp, WhenFull,
 };
 
-use crate::engine_paths::{Conditions, START, USERS, conditions, content, rule};
+use crate::paths::{Conditions, START, USERS, conditions, content, rule};
 
 /// One request of a batch. With several of few users a batch has repeated keys.
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ fn decide(
 }
 
 proptest! {
-    #![proptest_config(crate::engine_reference::cases(1_500))]
+    #![proptest_config(crate::reference::cases(1_500))]
 
     #[test]
     fn batch_decides_as_a_loop_does(

@@ -74,7 +74,7 @@ proptest! {
     #![proptest_config(cases(CASES))]
 
     #[test]
-    fn engine_reference_agrees_in_memory(sequence in generate::sequence()) {
+    fn agrees_in_memory(sequence in generate::sequence()) {
         agree(&sequence, Backend::Memory)?;
     }
 }
@@ -83,7 +83,7 @@ proptest! {
     #![proptest_config(cases(DISK_CASES))]
 
     #[test]
-    fn engine_reference_agrees_on_disk(sequence in generate::sequence()) {
+    fn agrees_on_disk(sequence in generate::sequence()) {
         agree(&sequence, Backend::Disk)?;
     }
 }
@@ -93,7 +93,7 @@ proptest! {
 
     #[test]
     #[ignore = "takes twenty minutes"]
-    fn engine_reference_long(sequence in generate::sequence()) {
+    fn agrees_in_long_sequences(sequence in generate::sequence()) {
         agree(&sequence, Backend::Memory)?;
     }
 }

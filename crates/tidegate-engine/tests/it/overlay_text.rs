@@ -1,10 +1,11 @@
 //! Edits made at run time, written and parsed again.
 
+use std::time::Duration;
+
 use tidegate::policy::{Condition, Grant, Limit, Override, Policy, PolicyErrors, Rule, RuleId};
 use tidegate::{Ban, Bucket, Cooldown, Engine, Overlay, Rate, Timestamp};
 
-use crate::policy::SAMPLE;
-use crate::seconds;
+const SAMPLE: &str = include_str!("../../../tidegate-policy/tests/it/sample.toml");
 
 const OVERLAY: &str = r#"[[rule]]
 name   = "search"
@@ -68,7 +69,7 @@ fn edits_of_an_engine_survive_a_restart() {
     let policy = || Policy::from_toml(SAMPLE).unwrap();
     let engine = Engine::new(policy());
     let condition = |name, value| vec![Condition::new(name, [value]).unwrap()];
-    let gap = Limit::Cooldown(Cooldown::new(seconds(2)).unwrap());
+    let gap = Limit::Cooldown(Cooldown::new(Duration::from_secs(2)).unwrap());
     let new = Rule::builder("new", gap).domain("api").build().unwrap();
     engine.replace_rule("ada", new).block().unwrap();
     let more = Bucket::new(Rate::per_second(9).unwrap(), 10).unwrap();

@@ -233,7 +233,7 @@ pub(crate) fn content(report: &Report) -> String {
 }
 
 proptest! {
-    #![proptest_config(crate::engine_reference::cases(1_500))]
+    #![proptest_config(crate::reference::cases(1_500))]
 
     #[test]
     fn fast_paths_decide_as_the_pure_function_does(

@@ -9,7 +9,7 @@ use tidegate::policy::{
 };
 use tidegate::{Bucket, Carry, Cooldown, Debt, Quota, Rate, Window};
 
-use crate::policy::SAMPLE;
+use crate::sample::SAMPLE;
 use crate::seconds;
 
 /// The TOML of a policy, which parses to the same policy and is written the same way again.

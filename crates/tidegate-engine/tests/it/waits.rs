@@ -142,7 +142,7 @@ fn steps(rules: &[Rule]) -> impl Strategy<Value = Vec<Step>> + use<> {
 }
 
 proptest! {
-    #![proptest_config(crate::engine_reference::cases(4_000))]
+    #![proptest_config(crate::reference::cases(4_000))]
 
     #[test]
     fn wait_of_a_denied_request_is_true(

@@ -2,7 +2,7 @@
 
 use tidegate::policy::{Diagnostic, Policy, Severity};
 
-use crate::policy::SAMPLE;
+use crate::sample::SAMPLE;
 
 fn warnings(text: &str) -> Vec<Diagnostic> {
     let parsed = Policy::parse("p.toml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
