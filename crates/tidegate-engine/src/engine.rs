@@ -40,7 +40,6 @@ mod builder;
 mod change;
 mod current_rules;
 mod decide;
-mod descriptors;
 mod domain;
 mod error;
 mod explain;

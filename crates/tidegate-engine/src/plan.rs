@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{Decision, Period, Timestamp};
-use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Charging, Condition, Durability, Mode, RuleId};
 
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
@@ -93,6 +92,15 @@ impl KeyName {
 
 /// The attributes of a key, with their values.
 pub(crate) type KeyAttributes = [(Box<str>, Box<str>)];
+
+/// Whether a key meets the conditions of an override.
+pub(crate) fn key_meets(key: &KeyAttributes, conditions: &[Condition]) -> bool {
+    let meets = |condition: &Condition| {
+        let value = key.iter().find(|(name, _)| **name == *condition.attribute());
+        value.is_some_and(|(_, value)| condition.allows(value))
+    };
+    conditions.iter().all(meets)
+}
 
 /// One limit's part in a plan.
 #[derive(Clone, Copy, Debug)]
@@ -200,10 +208,7 @@ impl<'a> Plan<'a> {
 
     /// Whether the key of one of its charges meets the conditions of an override.
     pub(crate) fn meets(&self, charge: &Charge, conditions: &[Condition]) -> bool {
-        let Some(key) = self.key_of(charge) else { return false };
-        let attributes: SmallVec<[(&str, &str); 4]> =
-            key.iter().map(|(name, value)| (&**name, &**value)).collect();
-        conditions.iter().all(|condition| condition.holds(&Attributes::new(&attributes)))
+        self.key_of(charge).is_some_and(|key| key_meets(key, conditions))
     }
 
     /// The attributes of a charge's key, if they are needed.

@@ -8,24 +8,11 @@ use crate::request_limit::RequestLimit;
 pub struct Request<'a> {
     pub(crate) domain: &'a str,
     pub(crate) attributes: Attributes<'a>,
-    pub(crate) source: AttributeSource,
     pub(crate) cost: u64,
     pub(crate) idempotency_key: Option<&'a str>,
     pub(crate) note: Option<&'a str>,
     pub(crate) owner: Option<Owner>,
     pub(crate) request_limit: Option<&'a RequestLimit>,
-}
-
-/// Where the attributes of a request come from.
-///
-/// Rules from trees of descriptors find entries by attributes that the adapter names. Text of a client
-/// never counts as such, whatever its name is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AttributeSource {
-    /// The caller's own names and values.
-    Plain,
-    /// A descriptor, by [`DescriptorNames`](tidegate_policy::policy::DescriptorNames).
-    Descriptor,
 }
 
 impl<'a> Request<'a> {
@@ -39,28 +26,15 @@ impl<'a> Request<'a> {
     /// ```
     #[must_use]
     pub const fn new(domain: &'a str, attributes: &'a [(&'a str, &'a str)]) -> Self {
-        Self::with_source(domain, attributes, AttributeSource::Plain)
+        Self::with_attributes(domain, Attributes::new(attributes))
     }
 
-    /// A request of one unit for a descriptor, with the attributes that
-    /// [`DescriptorNames`](tidegate_policy::policy::DescriptorNames) has made of it.
-    ///
-    /// The attributes of any other request are the entries of a descriptor, in their order, where
-    /// the rules of the domain read one.
+    /// A request of one unit in a domain, with attributes that are more than a list.
     #[must_use]
-    pub const fn of_descriptor(domain: &'a str, attributes: &'a [(&'a str, &'a str)]) -> Self {
-        Self::with_source(domain, attributes, AttributeSource::Descriptor)
-    }
-
-    const fn with_source(
-        domain: &'a str,
-        attributes: &'a [(&'a str, &'a str)],
-        source: AttributeSource,
-    ) -> Self {
+    pub const fn with_attributes(domain: &'a str, attributes: Attributes<'a>) -> Self {
         Self {
             domain,
-            attributes: Attributes::new(attributes),
-            source,
+            attributes,
             cost: 1,
             idempotency_key: None,
             note: None,

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tidegate_core::{Decision, HeldUnits, Period, Timestamp, Wait};
-use tidegate_policy::Attributes;
 use tidegate_policy::policy::{Charging, Condition, Durability};
 
 use crate::any_limit::{AnyCharge, AnyLimit, AnyState, DecisionTime};
@@ -16,7 +15,7 @@ use crate::decision::decide as decide_limits;
 use crate::decision::{Decisions, INLINE, LimitRequest, Operation};
 use crate::history::{Current, History, KeyRef, RuleHistory, StoredState};
 use crate::periods::Times;
-use crate::plan::{Charge, ChargeTerms, KeyAttributes, Plan};
+use crate::plan::{Charge, ChargeTerms, KeyAttributes, Plan, key_meets};
 
 type Several<T> = SmallVec<[T; INLINE]>;
 
@@ -325,10 +324,7 @@ pub(crate) fn update(
     let Some(rule) = view.history.rule_of(item.tag) else { return (0, None) };
     let tag = position(rule, view.times);
     let decided_at = rule.decided_at(tag, view.times);
-    let attributes = item.attributes();
-    let meets = |conditions: &[Condition]| {
-        conditions.iter().all(|condition| condition.holds(&Attributes::new(&attributes)))
-    };
+    let meets = |conditions: &[Condition]| item.meets(conditions);
     let key = KeyRef { hash: item.hash, meets: &meets };
     let Some(stored) = view.keys[index].stored else {
         let limit = rule.limit_at(tag, key).limit;
@@ -382,10 +378,7 @@ impl History {
     pub(crate) fn charge_of(&self, item: &HoldItem, times: Times) -> Option<Current> {
         let stored = item.charged.as_deref().copied()?;
         let rule: &RuleHistory = self.rule_of(stored.tag)?;
-        let attributes = item.attributes();
-        let meets = |conditions: &[Condition]| {
-            conditions.iter().all(|condition| condition.holds(&Attributes::new(&attributes)))
-        };
+        let meets = |conditions: &[Condition]| item.meets(conditions);
         let key = KeyRef { hash: item.hash, meets: &meets };
         Some(rule.advance(stored, key, rule.tag_at(times), times.now))
     }
@@ -478,11 +471,6 @@ impl HoldItem {
 
     /// Whether its key meets the conditions of an override.
     pub(crate) fn meets(&self, conditions: &[Condition]) -> bool {
-        let attributes = self.attributes();
-        conditions.iter().all(|condition| condition.holds(&Attributes::new(&attributes)))
-    }
-
-    fn attributes(&self) -> SmallVec<[(&str, &str); 4]> {
-        self.key.iter().map(|(name, value)| (&**name, &**value)).collect()
+        key_meets(&self.key, conditions)
     }
 }

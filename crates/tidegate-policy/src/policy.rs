@@ -53,8 +53,8 @@ use std::time::Duration;
 
 use check::Finding;
 
+pub use crate::attributes::{Attributes, NamedAttributes};
 pub use cost::CostTable;
-pub use descriptors::DescriptorNames;
 pub use diagnostic::{Diagnostic, PolicyErrors, Severity};
 pub use difference::{FieldChange, PolicyDifference, RuleChange, RuleDifference};
 pub use key::{Key, KeyPart};

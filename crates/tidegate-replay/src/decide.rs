@@ -1,7 +1,7 @@
 //! Decides the records of a log with a real engine.
 
 use smallvec::SmallVec;
-use tidegate::policy::{Charging, DescriptorNames, Policy};
+use tidegate::policy::{Charging, Policy};
 use tidegate::{
     CheckError, Engine, EngineBuildError, Explanation, ManualClock, Request, Timestamp,
 };
@@ -40,8 +40,8 @@ struct RequestMaker {
     domain: Box<str>,
     /// The names of the values of a record that are attributes here, and their indexes.
     names: Vec<(usize, Box<str>)>,
-    /// The names of the entries of descriptors, if the domain reads them.
-    descriptors: Option<DescriptorNames>,
+    /// Whether the rules of the domain name attributes by their positions.
+    is_ordered: bool,
     cost_index: Option<usize>,
 }
 
@@ -111,11 +111,7 @@ impl Replay {
     fn try_decide(&mut self, record: &Record<'_>) -> Result<(), String> {
         let RequestParts { attributes, cost } = self.requests.parts(record);
         let cost = cost.ok_or("the field with the cost has no whole number")?;
-        let request = match self.requests.descriptors {
-            Some(_) => Request::of_descriptor(&self.requests.domain, &attributes),
-            None => Request::new(&self.requests.domain, &attributes),
-        };
-        let request = request.cost(cost);
+        let request = Request::new(&self.requests.domain, &attributes).cost(cost);
         let engine = self.engine.at(Timestamp::from_nanos(record.time_ns));
         let explains = self.first.len() < self.options.explained;
         let before = (explains && self.explains_before).then(|| engine.explain(&request).block());
@@ -169,14 +165,12 @@ impl Replay {
 
 impl RequestMaker {
     fn new(policy: &Policy, domain: &str, plan: &AttributePlan, cost_index: Option<usize>) -> Self {
-        let descriptors = policy
-            .reads_descriptors(domain)
-            .then(|| DescriptorNames::new(plan.names().filter(|name| !name.is_empty())));
+        let is_ordered = policy.reads_descriptors(domain);
         let of_domain = || policy.rules().iter().filter(|rule| rule.domain() == domain);
-        let reads = |name: &str| descriptors.is_some() || of_domain().any(|rule| rule.reads(name));
+        let reads = |name: &str| is_ordered || of_domain().any(|rule| rule.reads(name));
         let named = plan.names().enumerate().filter(|(_, name)| !name.is_empty() && reads(name));
         let names = named.map(|(index, name)| (index, name.into())).collect();
-        Self { domain: domain.into(), names, descriptors, cost_index }
+        Self { domain: domain.into(), names, is_ordered, cost_index }
     }
 
     #[inline]
@@ -194,14 +188,9 @@ impl RequestMaker {
                 cost = value.and_then(|value| value.parse().ok());
             }
         }
-        if let Some(names) = &self.descriptors {
-            // A descriptor lacks no entry: without a value for each, Envoy sends none.
-            let is_whole = attributes.len() == self.names.len();
-            let entries = if is_whole { attributes } else { AttributeList::new() };
-            attributes = match entries.is_empty() {
-                true => entries,
-                false => names.attributes(entries.into_iter().collect::<Vec<_>>(), 0).collect(),
-            };
+        // A descriptor lacks no entry: without a value for each, Envoy sends none.
+        if self.is_ordered && attributes.len() < self.names.len() {
+            attributes.clear();
         }
         RequestParts { attributes, cost }
     }

@@ -11,7 +11,7 @@ use std::pin::Pin;
 
 use http::StatusCode;
 use smallvec::SmallVec;
-use tidegate::policy::{DescriptorNames, Scope};
+use tidegate::policy::{Attributes, Scope};
 use tidegate::{
     Answer, CheckError, PathError, Report, Request, RequestLimit, WindowUnit, normalized_path,
 };
@@ -130,7 +130,6 @@ struct CallTexts<'c> {
     call: &'c RateLimitRequest,
     domain: Cow<'c, str>,
     entries: Several<Entries<'c>>,
-    names: Several<DescriptorNames>,
     limits: Several<Option<RequestLimit>>,
 }
 
@@ -140,7 +139,6 @@ impl<'c> CallTexts<'c> {
         Self {
             call,
             domain: percent_utf8(&call.domain),
-            names: entries.iter().map(names).collect(),
             entries,
             limits: call.descriptors.iter().map(request_limit).collect(),
         }
@@ -152,25 +150,24 @@ impl<'c> CallTexts<'c> {
     }
 
     /// The attributes of each descriptor.
-    fn attributes<'a>(&'a self, paths: &'a [DescriptorPath<'_>]) -> Several<Attributes<'a>> {
-        let descriptors = self.names.iter().zip(&self.entries).zip(paths).zip(&self.limits);
-        descriptors
-            .enumerate()
-            .map(|(number, (((names, entries), path), limit))| {
-                // A limit of the request counts the same at every index of its descriptor.
-                let number = if limit.is_some() { 0 } else { number };
-                attributes(names, entries, path.as_ref().ok(), number)
-            })
-            .collect()
+    fn attributes<'a>(&'a self, paths: &'a [DescriptorPath<'_>]) -> Several<AttributeList<'a>> {
+        let descriptors = self.entries.iter().zip(paths);
+        descriptors.map(|(entries, path)| attributes(entries, path.as_ref().ok())).collect()
     }
 
     /// The request of each descriptor.
-    fn requests<'a>(&'a self, attributes: &'a [Attributes<'_>]) -> Several<Request<'a>> {
+    fn requests<'a>(&'a self, attributes: &'a [AttributeList<'_>]) -> Several<Request<'a>> {
         let call = self.call;
         (call.descriptors.iter().zip(attributes).zip(&self.limits))
-            .map(|((descriptor, attributes), limit)| {
+            .enumerate()
+            .map(|(number, ((descriptor, list), limit))| {
                 let hits = descriptor.hits_addend.unwrap_or(call.hits_addend.max(1).into());
-                let request = Request::of_descriptor(&self.domain, attributes).cost(hits);
+                // A limit of the request counts the same at every index of its descriptor.
+                let number = if limit.is_some() { 0 } else { number };
+                let unordered = list.len() - descriptor.entries.len();
+                let attributes =
+                    Attributes::new(list).with_unordered(unordered).with_number(number);
+                let request = Request::with_attributes(&self.domain, attributes).cost(hits);
                 limit.as_ref().map_or(request, |limit| request.request_limit(limit))
             })
             .collect()
@@ -392,10 +389,6 @@ fn entries(descriptor: &RateLimitDescriptor) -> Entries<'_> {
     descriptor.entries.iter().map(|it| (percent_utf8(&it.key), percent_utf8(&it.value))).collect()
 }
 
-fn names(entries: &Entries<'_>) -> DescriptorNames {
-    DescriptorNames::new(entries.iter().map(|(key, _)| &**key))
-}
-
 /// The path among the entries in its normal form; empty if there is none.
 fn path<'a>(daemon: &Daemon, entries: &'a Entries<'_>) -> DescriptorPath<'a> {
     let slashes = daemon.settings.policy.settings().encoded_slash();
@@ -405,17 +398,15 @@ fn path<'a>(daemon: &Daemon, entries: &'a Entries<'_>) -> DescriptorPath<'a> {
     }
 }
 
-/// The attributes of a descriptor. Rules that find an entry by its key get the path in its normal
-/// form; all others get it as it is.
-fn attributes<'a>(
-    names: &'a DescriptorNames,
-    entries: &'a Entries<'_>,
-    path: Option<&'a Cow<'_, str>>,
-    number: usize,
-) -> Attributes<'a> {
+/// The attributes of a descriptor: as rules find them by their keys, and then in their order. Of entries
+/// with the same key the last counts, and the path in its normal form.
+fn attributes<'a>(entries: &'a Entries<'_>, path: Option<&'a Cow<'_, str>>) -> AttributeList<'a> {
     let entries = entries.iter().map(|(key, value)| (&**key, &**value));
-    let by_key = |key, value| path.filter(|_| key == PATH).map_or(value, |path| &**path);
-    names.attributes_with(entries, number, by_key).collect()
+    let by_key = entries
+        .clone()
+        .rev()
+        .map(|(key, value)| (key, path.filter(|_| key == PATH).map_or(value, |path| &**path)));
+    by_key.chain(entries).collect()
 }
 
 /// The limit that a descriptor carries. One of an unknown unit is ignored.
@@ -461,7 +452,7 @@ type Several<T> = SmallVec<[T; 2]>;
 type DescriptorPath<'a> = Result<Cow<'a, str>, PathError>;
 
 /// The attributes of a descriptor.
-type Attributes<'a> = SmallVec<[(&'a str, &'a str); 8]>;
+type AttributeList<'a> = SmallVec<[(&'a str, &'a str); 8]>;
 
 /// Keys and values of a descriptor, as texts.
 type Entries<'a> = SmallVec<[(Cow<'a, str>, Cow<'a, str>); 2]>;

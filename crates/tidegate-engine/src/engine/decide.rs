@@ -9,7 +9,6 @@ use tidegate_policy::policy::Charging;
 use tidegate_table::clock::Clock;
 
 use super::current_rules::GuardedRules;
-use super::descriptors::with_descriptors;
 use super::domain::{DomainName, FindDomain};
 use super::local::LocalFallback;
 use super::planning::{Planned, PlannedKeys};
@@ -204,35 +203,6 @@ impl Engine {
         verb: Verb,
         when: When,
     ) -> Result<Option<PendingDecision>, CheckError> {
-        let all = GivenRequests { given: requests, read: requests };
-        self.decide_read(report, find, all, verb, when)
-    }
-
-    /// Makes the decision for requests that the rules cannot read as they are.
-    #[cold]
-    #[inline(never)]
-    fn decide_descriptors(
-        &self,
-        report: &mut Report,
-        find: &dyn FindDomain,
-        given: &[Request<'_>],
-        verb: Verb,
-        when: When,
-    ) -> Result<Option<PendingDecision>, CheckError> {
-        with_descriptors(given, |read| {
-            self.decide_read(report, find, GivenRequests { given, read }, verb, when)
-        })
-    }
-
-    #[inline]
-    fn decide_read(
-        &self,
-        report: &mut Report,
-        find: &dyn FindDomain,
-        all @ GivenRequests { given, read: requests }: GivenRequests<'_>,
-        verb: Verb,
-        when: When,
-    ) -> Result<Option<PendingDecision>, CheckError> {
         loop {
             let body = &mut *report.body;
             let ReportBody { rules: guard, evaluated, decisions, is_of_several, .. } = body;
@@ -241,12 +211,9 @@ impl Engine {
             let times = self.times_when(rules, when);
             let domain = find.number(rules).map(|number| &rules.domains[number]);
             let names = PlannedKeys { rules, requests, hash: self.shared.store.hash(), times };
-            if domain.is_some_and(|domain| domain.needs_descriptors(requests)) {
-                return self.decide_descriptors(report, find, given, verb, when);
-            }
             let keeps_keys = verb.holds() || self.shared.store.has_log();
             let mut planned = Planned::new(rules, verb.act()).keeping_keys(keeps_keys);
-            if let Err(error) = self.plan_verb(rules, domain, all, verb, times, &mut planned) {
+            if let Err(error) = self.plan_verb(rules, domain, requests, verb, times, &mut planned) {
                 drop(planned);
                 return self.error_if_in_force(report, times, error);
             }
@@ -333,13 +300,13 @@ impl Engine {
         &self,
         rules: &'r Ruleset,
         domain: Option<&'r Domain>,
-        GivenRequests { given, read: requests }: GivenRequests<'r>,
+        requests: &'r [Request<'r>],
         verb: Verb,
         times: Times,
         planned: &mut Planned<'r>,
     ) -> Result<(), CheckError> {
         planned.add(rules, domain, requests, self.shared.store.hash(), times)?;
-        if let [request] = given {
+        if let [request] = requests {
             if request.cost == 0 && verb != Verb::Acquire {
                 planned.plan.act = Operation::Look;
             }
@@ -432,15 +399,6 @@ impl Engine {
             body: hash.hash_one(body),
         }
     }
-}
-
-/// The requests of a decision.
-#[derive(Clone, Copy)]
-pub(super) struct GivenRequests<'r> {
-    /// As the caller gave them.
-    given: &'r [Request<'r>],
-    /// As the rules of their domain read them.
-    read: &'r [Request<'r>],
 }
 
 /// The owner of what is put on hold for requests, which are decided as one.

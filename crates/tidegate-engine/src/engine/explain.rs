@@ -114,8 +114,7 @@ impl Engine {
         request: &Request<'_>,
         now: Option<Timestamp>,
     ) -> Result<Explanation, CheckError> {
-        let rules =
-            report.ruleset().with_read(request, |it| self.explained_rules(&report, it, now))?;
+        let rules = self.explained_rules(&report, request, now)?;
         Ok(Explanation { rules, report })
     }
 

@@ -63,7 +63,7 @@ impl Engine {
         let (rules, times) = self.begin(self.given);
         // The store may not know the newest rules yet.
         self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, self.given));
-        rules.with_read(request, |request| self.enrol_planned(&rules, request, times))
+        self.enrol_planned(&rules, request, times)
     }
 
     fn enrol_planned(
@@ -105,19 +105,17 @@ impl Engine {
     /// Forgets, by the rules that are known here.
     fn forget_once(&self, request: &Request<'_>) -> Planning<bool> {
         let (rules, times) = self.begin(self.given);
-        rules.with_read(request, |request| {
-            let names = self.planned_keys(&rules, request, times);
-            let mut planned = match self.plan(&rules, request, times) {
-                Ok(planned) => planned,
-                Err(error) => return Answer::Ready(Err(error)),
-            };
-            planned.plan.names = Some(&names);
-            planned.plan.time = self.plan_time_of(&rules, request, times);
-            let forgotten = self.shared.store.forget(&planned.plan, times);
-            self.after(forgotten, |engine, forgotten| {
-                engine.shared.waiting.wake_all();
-                Ok(forgotten)
-            })
+        let names = self.planned_keys(&rules, request, times);
+        let mut planned = match self.plan(&rules, request, times) {
+            Ok(planned) => planned,
+            Err(error) => return Answer::Ready(Err(error)),
+        };
+        planned.plan.names = Some(&names);
+        planned.plan.time = self.plan_time_of(&rules, request, times);
+        let forgotten = self.shared.store.forget(&planned.plan, times);
+        self.after(forgotten, |engine, forgotten| {
+            engine.shared.waiting.wake_all();
+            Ok(forgotten)
         })
     }
 

@@ -102,7 +102,7 @@ impl Engine {
         max_wait: Option<Duration>,
     ) -> Waiting<'a, Lease> {
         let (rules, times) = self.begin(None);
-        let wait = rules.with_read(request, |it| self.wait_for_slot(&rules, it, times, max_wait));
+        let wait = self.wait_for_slot(&rules, request, times, max_wait);
         let wait = match wait {
             Ok(Some(wait)) => wait,
             Ok(None) => return self.cannot_acquire(request),
@@ -283,12 +283,8 @@ impl Engine {
         max_wait: Option<Duration>,
     ) -> Waiting<'a, Report> {
         let (rules, times) = self.begin(None);
-        let first = rules.with_read(request, |request| {
-            let planned = self.plan(&rules, request, times)?;
-            Ok(planned.plan.charges.first().map(|charge| charge.hash))
-        });
-        let first = match first {
-            Ok(first) => first,
+        let first = match self.plan(&rules, request, times) {
+            Ok(planned) => planned.plan.charges.first().map(|charge| charge.hash),
             Err(error) => return Waiting::over(Err(WaitError::Invalid(error))),
         };
         let wait = waiting::WaitRequest {

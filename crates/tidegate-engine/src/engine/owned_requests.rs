@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::hold_id::Owner;
-use crate::request::{AttributeSource, Request};
+use crate::request::Request;
 use crate::request_limit::RequestLimit;
 use tidegate_policy::Attributes;
 
@@ -18,7 +18,9 @@ struct OwnedRequest {
     /// Where each of them ends.
     ends: SmallVec<[usize; 6]>,
     attributes: usize,
-    source: AttributeSource,
+    /// How many of its attributes have no position.
+    unordered: usize,
+    number: usize,
     has_idempotency_key: bool,
     has_note: bool,
     owner: Option<Owner>,
@@ -29,9 +31,9 @@ struct OwnedRequest {
 impl OwnedRequest {
     fn new(request: &Request<'_>) -> Self {
         let texts = || {
-            let attributes = request.attributes.iter();
+            let attributes = request.attributes.as_slice().iter();
             let texts = [request.domain].into_iter();
-            let texts = texts.chain(attributes.flat_map(|(name, value)| [name, value]));
+            let texts = texts.chain(attributes.flat_map(|(name, value)| [*name, *value]));
             texts.chain(request.idempotency_key).chain(request.note)
         };
         let mut text = String::with_capacity(texts().map(str::len).sum());
@@ -42,8 +44,9 @@ impl OwnedRequest {
         Self {
             ends: ends.collect(),
             text: text.into_boxed_str(),
-            attributes: request.attributes.iter().count(),
-            source: request.source,
+            attributes: request.attributes.as_slice().len(),
+            unordered: request.attributes.unordered(),
+            number: request.attributes.number(),
             has_idempotency_key: request.idempotency_key.is_some(),
             has_note: request.note.is_some(),
             owner: request.owner,
@@ -69,8 +72,9 @@ impl OwnedRequest {
         let mut rest = self.texts().skip(1 + 2 * self.attributes);
         Request {
             domain: self.texts().next().unwrap_or_default(),
-            attributes: Attributes::new(attributes),
-            source: self.source,
+            attributes: Attributes::new(attributes)
+                .with_unordered(self.unordered)
+                .with_number(self.number),
             cost: self.cost,
             idempotency_key: if self.has_idempotency_key { rest.next() } else { None },
             note: if self.has_note { rest.next() } else { None },

@@ -63,6 +63,8 @@ impl PlainKey {
 
 impl AttributeName {
     fn new(name: &str) -> Option<Self> {
+        // Others are not found by comparing names.
+        Attributes::is_name(name).then_some(())?;
         Some(Self { len: name.len(), ends: ends(name)? })
     }
 

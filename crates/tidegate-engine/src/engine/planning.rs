@@ -516,7 +516,7 @@ impl Hash for KeyEncoder<'_> {
         match self.parts {
             // Most keys, without a loop.
             [] => {}
-            [KeyPart::Text(name)] => match value_of(self.attributes, name) {
+            [KeyPart::Text(name)] => match self.attributes.get(name) {
                 Some(value) => write_text(value, state),
                 None => self.write_missing(0, state),
             },
@@ -529,7 +529,7 @@ impl KeyEncoder<'_> {
     #[inline(never)]
     fn write_parts<H: Hasher>(&self, parts: &[KeyPart], state: &mut H) {
         for (index, part) in parts.iter().enumerate() {
-            let Some(value) = value_of(self.attributes, part.attribute()) else {
+            let Some(value) = self.attributes.get(part.attribute()) else {
                 self.write_missing(index, state);
                 continue;
             };
@@ -562,24 +562,6 @@ impl KeyEncoder<'_> {
             self.missing.set(Some(index));
         }
     }
-}
-
-/// The value of an attribute, as [`Attributes::get`] returns it.
-#[inline(always)]
-fn value_of<'a>(attributes: &Attributes<'a>, name: &str) -> Option<&'a str> {
-    for (known, value) in attributes.as_slice() {
-        if is_same(known, name) {
-            return Some(value);
-        }
-    }
-    other_value_of(attributes, name)
-}
-
-/// The value of an attribute that is not there under its name.
-#[cold]
-#[inline(never)]
-fn other_value_of<'a>(attributes: &Attributes<'a>, name: &str) -> Option<&'a str> {
-    attributes.get(name)
 }
 
 /// The key of a request's own limit: the domain and all attributes.

@@ -273,7 +273,7 @@ impl Report {
         let compiled = self.ruleset().rule(number?);
         Some(KeyName {
             rule: compiled.rule.id().clone(),
-            parts: self.ruleset().with_read(request, |it| compiled.key_of(&it.attributes)),
+            parts: compiled.key_of(&request.attributes),
         })
     }
 

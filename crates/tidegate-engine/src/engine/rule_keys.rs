@@ -73,15 +73,13 @@ impl Engine {
             let sum = || {
                 let costs = body.hits.iter().filter(of_request).filter_map(|hit| {
                     let request = requests.get(usize::try_from(hit.request).ok()?)?;
-                    Some(rules.with_read(request, |it| cost_under(compiled, it)))
+                    Some(cost_under(compiled, request))
                 });
                 costs.fold(0, u64::saturating_add)
             };
-            rules.with_read(request, |request| {
-                let cost = if body.is_of_several { sum() } else { cost_under(compiled, request) };
-                let (hash, _) = compiled.hash_key(&request.attributes, hash);
-                see(RuleKey { compiled, request, mode: evaluated.mode, decision, hash, cost });
-            });
+            let cost = if body.is_of_several { sum() } else { cost_under(compiled, request) };
+            let (hash, _) = compiled.hash_key(&request.attributes, hash);
+            see(RuleKey { compiled, request, mode: evaluated.mode, decision, hash, cost });
         }
     }
 }

@@ -10,8 +10,8 @@ use tidegate_policy::Attributes;
 use tidegate_policy::WindowUnit;
 use tidegate_policy::internal::{CachedCalendar, PATH};
 use tidegate_policy::policy::{
-    Charging, Condition, DescriptorNames, Effective, Empty, EngineSettings, Grant, KeyPart, Limit,
-    Matcher, OnError, Override, Periods, Policy, Rule, RuleBuilder,
+    Charging, Condition, Effective, Empty, EngineSettings, Grant, KeyPart, Limit, Matcher,
+    NamedAttributes, OnError, Override, Periods, Policy, Rule, RuleBuilder,
 };
 use tidegate_table::hash::KeyedHash;
 
@@ -60,13 +60,10 @@ pub(crate) struct Domain {
     name: Box<str>,
     /// Whether every rule applies to every request.
     pub(crate) is_unconditional: bool,
-    /// Whether there are no bans, no rules that replace others, and none that find the entries of
-    /// descriptors by their positions.
+    /// Whether there are no bans, and no rules that replace others.
     pub(super) is_plain: bool,
     /// Whether a rule or a ban uses the attribute `path`.
     pub(crate) reads_path: bool,
-    /// Whether a rule or a ban finds the entries of descriptors by their positions.
-    pub(super) reads_descriptors: bool,
     /// The rules that a rule replaces, by number.
     pub(crate) replaces: HashMap<u32, Vec<u32>>,
     /// Numbers of the rules, in order.
@@ -279,15 +276,10 @@ impl Domain {
         let is_of_path = |condition: &Condition| condition.attribute() == PATH;
         self.reads_path = of_domain().any(|rule| rule.reads(PATH))
             || self.bans.iter().any(|ban| ban.conditions().iter().any(is_of_path));
-        let is_of_entry = |condition: &Condition| DescriptorNames::is_one(condition.attribute());
-        let reads_names =
-            |rule: &Rule| rule.reads_descriptors() || rule.excludes_later_descriptors();
-        self.reads_descriptors = of_domain().any(reads_names)
-            || self.bans.iter().any(|ban| ban.conditions().iter().any(is_of_entry));
         if of_domain().any(|rule| rule.replaces().next().is_some()) {
             self.replaces = replaced_numbers(&self.rules, rules);
         }
-        self.is_plain = self.bans.is_empty() && self.replaces.is_empty() && !self.reads_descriptors;
+        self.is_plain = self.bans.is_empty() && self.replaces.is_empty();
         (self.matcher, self.is_unconditional) = (matcher, is_unconditional);
     }
 
@@ -299,7 +291,6 @@ impl Domain {
             is_unconditional: true,
             is_plain: false,
             reads_path: false,
-            reads_descriptors: false,
             replaces: HashMap::new(),
             rules,
             matcher,
@@ -550,14 +541,14 @@ fn replaced_numbers(numbers: &[u32], rules: &[CompiledRule]) -> HashMap<u32, Vec
 fn keys_of(rule: &Rule, family: u64, given: &Override, hash: &KeyedHash) -> Keys {
     let named: Option<Vec<(&str, String)>> =
         given.key().iter().map(Condition::only_value).collect();
-    let attributes: Vec<(&str, &str)> =
-        named.iter().flatten().map(|(name, value)| (*name, value.as_str())).collect();
-    let attributes = Attributes::new(&attributes);
+    let pairs = || named.iter().flatten().map(|(name, value)| (*name, value.as_str()));
+    let attributes = NamedAttributes::new(pairs());
+    let attributes = attributes.attributes();
     let is_of_key = |(name, _): (&str, &str)| {
         rule.key().parts().iter().any(|part: &KeyPart| part.attribute() == name)
     };
     let is_whole = rule.key().parts().iter().all(|part| attributes.get(part.attribute()).is_some());
-    let is_one = named.is_some() && is_whole && attributes.iter().all(is_of_key);
+    let is_one = named.is_some() && is_whole && pairs().all(is_of_key);
     let only = is_one.then(|| key_hash(family, rule.key().parts(), &attributes, hash));
     Keys { conditions: given.key().into(), only }
 }

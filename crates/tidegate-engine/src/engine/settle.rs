@@ -104,20 +104,18 @@ impl Engine {
             let domain = self.domain_hash(std::slice::from_ref(request));
             self.idempotency_key(domain, (request.domain, request.owner, key), body)
         });
-        rules.with_read(request, |request| {
-            let names = self.planned_keys(&rules, request, times);
-            let mut planned = match self.plan(&rules, request, times) {
-                Ok(planned) => planned,
-                Err(error) => return Answer::Ready(Err(error)),
-            };
-            planned.plan.names = Some(&names);
-            planned.plan.name = name;
-            planned.plan.time = self.plan_time_of(&rules, request, times);
-            let units = self.shared.store.refund(&planned.plan, times);
-            self.after(units, |engine, units| {
-                engine.shared.waiting.wake_all();
-                Ok(units)
-            })
+        let names = self.planned_keys(&rules, request, times);
+        let mut planned = match self.plan(&rules, request, times) {
+            Ok(planned) => planned,
+            Err(error) => return Answer::Ready(Err(error)),
+        };
+        planned.plan.names = Some(&names);
+        planned.plan.name = name;
+        planned.plan.time = self.plan_time_of(&rules, request, times);
+        let units = self.shared.store.refund(&planned.plan, times);
+        self.after(units, |engine, units| {
+            engine.shared.waiting.wake_all();
+            Ok(units)
         })
     }
 

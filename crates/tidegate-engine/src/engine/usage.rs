@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use tidegate_core::Decision;
-use tidegate_policy::Attributes;
-use tidegate_policy::policy::{Condition, KeyPart, Missing, Mode, Override, RuleId};
+use tidegate_policy::policy::{
+    Condition, KeyPart, Missing, Mode, NamedAttributes, Override, RuleId,
+};
 #[cfg(feature = "durable")]
 use tidegate_policy::policy::{Durability, Rule};
 use tidegate_table::clock::Clock;
@@ -111,8 +112,7 @@ impl Engine {
         let rules = self.shared.rules.load();
         let attributes = rules.rule_named(&key.rule).map(|it| it.attributes_of(&key.parts));
         let Some(Some(attributes)) = attributes else { return Answer::Ready(Ok(None)) };
-        // Its attributes have the names that the rule reads.
-        let request = Request::of_descriptor(key.rule.domain(), &attributes);
+        let request = Request::with_attributes(key.rule.domain(), attributes.attributes());
         self.usage_in(&request, Some(key.rule.clone())).map(|usage| Ok(usage?.into_iter().next()))
     }
 
@@ -145,13 +145,11 @@ impl Engine {
         let (rules, times) = self.begin(self.given);
         // The store may not know the newest rules yet.
         self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, self.given));
-        rules.with_read(request, |request| {
-            let numbers = match rule {
-                Some(rule) => rules.number_of(rule).into_iter().collect(),
-                None => rules.measured_rules(request),
-            };
-            self.usage_planned(&rules, &numbers, request, times)
-        })
+        let numbers = match rule {
+            Some(rule) => rules.number_of(rule).into_iter().collect(),
+            None => rules.measured_rules(request),
+        };
+        self.usage_planned(&rules, &numbers, request, times)
     }
 
     fn usage_planned(
@@ -250,8 +248,8 @@ impl CompiledRule {
         let values: Option<Vec<(&str, String)>> =
             given.key().iter().map(Condition::only_value).collect();
         let values = values?;
-        let pairs: Vec<(&str, &str)> = values.iter().map(|(name, it)| (*name, &**it)).collect();
-        let attributes = Attributes::new(&pairs);
+        let attributes = NamedAttributes::new(values.iter().map(|(name, it)| (*name, &**it)));
+        let attributes = attributes.attributes();
         let has = |part: &KeyPart| attributes.get(part.attribute()).is_some();
         let is_one = !parts.is_empty() && parts.iter().all(has);
         is_one.then(|| KeyName::new(self.rule.id().clone(), self.key_of(&attributes)))
@@ -261,7 +259,7 @@ impl CompiledRule {
     fn attributes_of<'k>(
         &self,
         key: &'k [(Box<str>, Option<Box<str>>)],
-    ) -> Option<Vec<(&'k str, &'k str)>> {
+    ) -> Option<NamedAttributes<'k>> {
         let parts = self.rule.key().parts();
         let is_same = |(part, given): (&KeyPart, &(Box<str>, Option<Box<str>>))| {
             let may_lack = self.rule.missing() == Missing::Share;
@@ -279,8 +277,8 @@ impl CompiledRule {
             };
             Some((&**name, address.unwrap_or(value)))
         };
-        let attributes: Vec<_> = parts.iter().zip(key).filter_map(value).collect();
+        let attributes = NamedAttributes::new(parts.iter().zip(key).filter_map(value));
         // Its bits may have changed since: then it is another key.
-        (self.key_of(&Attributes::new(&attributes)) == key).then_some(attributes)
+        (self.key_of(&attributes.attributes()) == key).then_some(attributes)
     }
 }

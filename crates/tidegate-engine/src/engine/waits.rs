@@ -144,7 +144,7 @@ impl Engine {
             };
             numbers.filter_map(of_rule).min()
         };
-        requests.iter().filter_map(|request| rules.with_read(request, of_request)).min()
+        requests.iter().filter_map(of_request).min()
     }
 
     /// From when on another plan is needed for these requests, although nothing is edited.

@@ -1,9 +1,10 @@
-//! Requests with plain attributes in domains whose rules read descriptors: every verb takes them for
-//! one descriptor, in their order.
+//! Rules that name attributes by their positions, as those from trees of descriptors do: every verb finds
+//! them.
 
-use tidegate::policy::{Condition, DescriptorNames, Policy};
+use tidegate::policy::{Attributes, Condition, Policy, RuleId};
 use tidegate::{
-    Applies, Ban, CheckError, Engine, Explanation, ManualClock, Request, Timestamp, WaitError,
+    Applies, Ban, CheckError, Engine, Explanation, KeyName, ManualClock, Request, Timestamp,
+    WaitError,
 };
 
 type TestEngine = Engine;
@@ -118,7 +119,7 @@ fn a_repeat_has_the_same_attributes_in_any_order() {
     let text = format!(
         "[[rule]]\nname = 'r'\ndomain = 'd'\nmatch = {{ '{}' = '2' }}\n\
          window = {{ max = 2, per = '1d' }}\n",
-        DescriptorNames::ENTRIES
+        Attributes::COUNT
     );
     let engine = engine(Policy::from_toml(&text).unwrap());
     let request = Request::new("d", FREE).idempotency_key("order 17");
@@ -152,19 +153,25 @@ fn a_policy_that_begins_to_read_descriptors_gets_them() {
     assert!(left(&engine).is_some_and(|left| left > 2));
 }
 
+/// Values that rules find by a name in place of those at a position, as Envoy's path in its normal form.
 #[test]
-fn descriptors_and_attributes_count_the_same() {
-    let engine = engine(tree());
-    let names = DescriptorNames::new(FREE.iter().map(|(key, _)| *key));
-    let descriptor: Vec<_> = names.attributes(FREE.iter().copied(), 0).collect();
-    let (described, plain) = (Request::of_descriptor("d", &descriptor), Request::new("d", FREE));
-    for (request, expected) in
-        [(described, true), (plain, true), (described, false), (plain, false)]
-    {
-        assert_eq!(engine.check(&request).block().unwrap().is_allowed(), expected);
-    }
-    let mixed = engine.check_together(&[described.cost(0), plain.cost(0)]).block().unwrap();
-    assert_eq!(mixed.rules().count(), 1, "one key: {mixed:?}");
+fn attributes_without_a_position_count_for_names_alone() {
+    let text = "[[rule]]\nname = 'by-name'\ndomain = 'd'\nkey = ['path']\nwindow = { max = 9, per = '1d' }\n\
+                [[rule]]\nname = 'by-position'\ndomain = 'd'\nkey = ['1.path']\nwindow = { max = 9, per = '1d' }\n";
+    let engine = engine(Policy::from_toml(text).unwrap());
+    let list = [("path", "/a"), ("path", "/./a")];
+    let request = Request::with_attributes("d", Attributes::new(&list).with_unordered(1));
+    let report = engine.check(&request).block().unwrap();
+    let keys: Vec<_> = engine.usage(&request).block().unwrap();
+    assert_eq!((report.rules().count(), keys.len()), (2, 2));
+    let used = |name: &str, value: &str| {
+        let rule = RuleId::new("d", name).unwrap();
+        let attribute = if name == "by-name" { "path" } else { "1.path" };
+        let key = KeyName::new(rule, vec![(attribute.into(), Some(value.into()))]);
+        engine.usage_of_key(&key).block().unwrap().unwrap().used
+    };
+    assert_eq!((used("by-name", "/a"), used("by-name", "/./a")), (1, 0));
+    assert_eq!((used("by-position", "/a"), used("by-position", "/./a")), (0, 1));
 }
 
 /// A service may confine its clients to some values of an attribute. None of them gets around that
@@ -174,13 +181,13 @@ fn text_of_a_client_stands_for_no_descriptor() {
     let text = format!(
         "[[rule]]\nname = 'r'\ndomain = 'd'\nmatch = {{ '{}' = '1' }}\nkey = ['1.customer']\n\
          window = {{ max = 9, per = '1d' }}\n",
-        DescriptorNames::ENTRIES
+        Attributes::COUNT
     );
     let engine = engine(Policy::from_toml(&text).unwrap());
     let victim = Request::new("d", &[("customer", "victim")]);
     assert!(engine.check(&victim.cost(2)).block().unwrap().is_allowed());
     let left = || engine.peek(&victim).block().unwrap().remaining();
-    let forged = [("customer", "acme"), (DescriptorNames::ENTRIES, "1"), ("1.customer", "victim")];
+    let forged = [("customer", "acme"), (Attributes::COUNT, "1"), ("1.customer", "victim")];
     for length in [2, 3] {
         let (first, last) = (&forged[..length], [&forged[3 - length..], &forged[..1]].concat());
         for forged in [first, &last] {
@@ -204,7 +211,7 @@ fn text_of_a_client_does_not_make_a_request_a_later_descriptor() {
     let limits = "[{namespace: d, max_value: 1, seconds: 600, variables: [user]}]";
     let policy = Policy::limitador_to_toml("limits.yaml", limits.as_bytes()).unwrap();
     let engine = engine(Policy::from_toml(&policy).unwrap());
-    let attributes = [("user", "ada"), (DescriptorNames::NUMBER, "1")];
+    let attributes = [("user", "ada"), (Attributes::NUMBER, "1")];
     let check = || engine.check(&Request::new("d", &attributes)).block().unwrap().is_allowed();
     assert_eq!([check(), check()], [true, false]);
 }

@@ -27,7 +27,7 @@ pub struct Matcher {
     /// The conditions of all rules, each once: shared ones stay in the cache.
     conditions: Box<[Condition]>,
     indexes: Vec<Index>,
-    /// The index of an attribute.
+    /// The index of an attribute, as rules name it.
     by_name: HashMap<Box<str>, usize, KeyedHash>,
     /// Rules that are not indexed.
     residual: Vec<u32>,
@@ -132,13 +132,12 @@ impl Matcher {
                 }
             }
         } else {
-            for (at, (name, value)) in attributes.iter().enumerate() {
-                let is_first = attributes.iter().take(at).all(|(earlier, _)| earlier != name);
-                if let Some(index) = self.by_name.get(name).filter(|_| is_first) {
+            attributes.each(|name, value| {
+                if let Some(index) = self.by_name.get(name) {
                     let keep = |ids: &[u32]| self.retain_matching(ids, attributes, &mut found);
                     self.indexes[*index].look_up(value, keep);
                 }
-            }
+            });
         }
         self.retain_matching(&self.residual, attributes, &mut found);
         if found.len() > 1 {

@@ -94,7 +94,9 @@ impl Condition {
     }
 
     /// Whether the attribute may have this value.
-    pub(crate) fn allows(&self, value: &str) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn allows(&self, value: &str) -> bool {
         // An address is read once, however many networks there are.
         let mut address = None;
         self.any_of.iter().any(|pattern| match pattern {

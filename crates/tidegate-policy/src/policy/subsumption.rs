@@ -2,7 +2,7 @@
 
 use super::pattern::is_within;
 use super::{Condition, Matcher, Pattern};
-use crate::attributes::Attributes;
+use crate::attributes::NamedAttributes;
 
 /// The work left for the comparisons of one policy. Beyond it the result is no.
 #[derive(Debug)]
@@ -83,9 +83,9 @@ impl<'r> Subsumption<'r> {
                 Some((&*condition.attribute, example(condition.any_of.first()?)))
             })
             .collect();
-        let example: Vec<(&str, &str)> =
-            example.iter().map(|(attribute, value)| (*attribute, &**value)).collect();
-        let found = self.matcher.find(&Attributes::new(&example));
+        let example =
+            NamedAttributes::new(example.iter().map(|(attribute, value)| (*attribute, &**value)));
+        let found = self.matcher.find(&example.attributes());
         found.iter().filter(|at| covers(self.lists[*at], narrow, effort)).collect()
     }
 }

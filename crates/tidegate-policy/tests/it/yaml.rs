@@ -1,7 +1,7 @@
 //! Files of envoyproxy/ratelimit and of Limitador: the examples of their documentation, and what is
 //! wrong with files.
 
-use tidegate::policy::{DescriptorNames, Policy, PolicyErrors, PolicyFile, RuleId};
+use tidegate::policy::{Attributes, Policy, PolicyErrors, PolicyFile, RuleId};
 use tidegate::{Engine, ManualClock, Request, RequestLimit, Timestamp, WindowUnit};
 
 type Entries<'a> = &'a [(&'a str, &'a str)];
@@ -22,10 +22,7 @@ impl Desk {
 
     /// Which rule has spoken about a descriptor, and whether it is allowed.
     fn check(&self, domain: &str, entries: Entries<'_>) -> (Option<String>, bool) {
-        let names = DescriptorNames::new(entries.iter().map(|(key, _)| *key));
-        let attributes: Vec<_> = names.attributes(entries.iter().copied(), 0).collect();
-        let report =
-            self.engine.check(&Request::of_descriptor(domain, &attributes)).block().unwrap();
+        let report = self.engine.check(&Request::new(domain, entries)).block().unwrap();
         let name = report.rule().map(RuleId::name);
         let rule = if report.is_unlimited(0) { Some("unlimited") } else { name };
         (rule.map(Into::into), report.is_allowed())
@@ -218,10 +215,9 @@ fn limits_of_limitador() {
 fn limitador_reads_the_first_descriptor_only() {
     let desk = Desk::new("limits: [{namespace: n, max_value: 1, seconds: 9, variables: [user]}]");
     let entries = [("user", "ada")];
-    let names = DescriptorNames::new(["user"]);
-    let second: Vec<_> = names.attributes(entries, 1).collect();
+    let second = Request::with_attributes("n", Attributes::new(&entries).with_number(1));
     for _ in 0..3 {
-        let report = desk.engine.check(&Request::of_descriptor("n", &second)).block().unwrap();
+        let report = desk.engine.check(&second).block().unwrap();
         assert!(report.is_allowed() && report.rule().is_none());
     }
     assert_eq!(desk.passes("n", &entries), 1);
@@ -465,12 +461,11 @@ descriptors:
 ",
     );
     let passes = |descriptors: &[(&str, &str)]| {
-        let names: Vec<_> = descriptors.iter().map(|it| DescriptorNames::new([it.0])).collect();
-        let attributes: Vec<Vec<_>> = (names.iter().zip(descriptors).enumerate())
-            .map(|(number, (names, entry))| names.attributes([*entry], number).collect())
-            .collect();
-        let requests: Vec<_> =
-            attributes.iter().map(|it| Request::of_descriptor("d", it)).collect();
+        let request = |(number, entry)| {
+            let attributes = Attributes::new(std::slice::from_ref(entry)).with_number(number);
+            Request::with_attributes("d", attributes)
+        };
+        let requests: Vec<_> = descriptors.iter().enumerate().map(request).collect();
         let check = || desk.engine.check_together(&requests).block().unwrap().is_allowed();
         (0..20).take_while(|_| check()).count()
     };

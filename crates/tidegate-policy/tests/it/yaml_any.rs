@@ -1,7 +1,7 @@
 //! Any tree of descriptors, against a walk down the tree as envoyproxy/ratelimit does it.
 
 use proptest::prelude::*;
-use tidegate::policy::{DescriptorNames, Policy, RuleId};
+use tidegate::policy::{Policy, RuleId};
 use tidegate::{Engine, ManualClock, Request, Timestamp};
 
 /// A descriptor: key, value, whether it has a limit, and what is below it.
@@ -103,9 +103,7 @@ proptest! {
         let policy = Policy::load("f.yaml", text.as_bytes()).expect("a policy").policy;
         let engine = Engine::builder(policy).clock(ManualClock::new(Timestamp::from_secs(5))).build().unwrap();
         for entries in requests {
-            let names = DescriptorNames::new(entries.iter().map(|(key, _)| *key));
-            let attributes: Vec<_> = names.attributes(entries.iter().copied(), 0).collect();
-            let report = engine.peek(&Request::of_descriptor("d", &attributes)).block().unwrap();
+            let report = engine.peek(&Request::new("d", &entries)).block().unwrap();
             let expected = walk(&trees, &entries);
             let rule = report.rule().map(RuleId::name);
             prop_assert_eq!(rule, expected.as_deref(), "{:?}\n{}", entries, text);

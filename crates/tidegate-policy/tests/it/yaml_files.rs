@@ -2,7 +2,7 @@
 //! files have no place for.
 
 use tidegate::policy::{
-    DescriptorNames, MetadataValue, Mode, Parsed, Policy, PolicyErrors, PolicyFile, YamlOptions,
+    MetadataValue, Mode, Parsed, Policy, PolicyErrors, PolicyFile, YamlOptions,
 };
 use tidegate::{Engine, ManualClock, Request, Timestamp};
 
@@ -22,9 +22,7 @@ fn error(files: &[PolicyFile]) -> String {
 fn rule(policy: &Policy, entries: &[(&str, &str)]) -> Option<String> {
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
     let engine = Engine::builder(policy.clone()).clock(clock).build().unwrap();
-    let names = DescriptorNames::new(entries.iter().map(|(key, _)| *key));
-    let attributes: Vec<_> = names.attributes(entries.iter().copied(), 0).collect();
-    let report = engine.check(&Request::of_descriptor("edge", &attributes)).block().unwrap();
+    let report = engine.check(&Request::new("edge", entries)).block().unwrap();
     report.rule().map(|rule| rule.name().into())
 }
 
@@ -150,9 +148,7 @@ fn metadata_is_kept_and_what_cannot_be_passed_on_is_an_error() {
     assert_eq!(Policy::from_toml(&toml).unwrap(), policy);
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
     let engine = Engine::builder(policy).clock(clock).build().unwrap();
-    let names = DescriptorNames::new(["a"]);
-    let attributes: Vec<_> = names.attributes([("a", "v")], 0).collect();
-    let report = engine.check(&Request::of_descriptor("edge", &attributes)).block().unwrap();
+    let report = engine.check(&Request::new("edge", &[("a", "v")])).block().unwrap();
     let metadata = report.rules().find_map(|rule| rule.metadata.cloned()).unwrap();
     let (_, first) = metadata.iter().next().unwrap();
     assert!(matches!(first, MetadataValue::Table(it) if it.iter().count() == 3), "{first:?}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate::Overlay;
-use tidegate::policy::{Condition, DescriptorNames, KeyPart, Rule, duration_from_text};
+use tidegate::policy::{Condition, KeyPart, NamedAttributes, Rule, duration_from_text};
 use tidegate_proto::times::time_text;
 
 use super::AdminError;
@@ -198,8 +198,7 @@ pub(super) fn domain(table: &mut TomlTable) -> Result<String, AdminError> {
     }
 }
 
-/// The attributes of a request, which may be absent. The entries of a descriptor may have the names
-/// that keys in lists have, as `1.plan`.
+/// The attributes of a request, which may be absent.
 pub(super) fn attributes(table: &mut TomlTable) -> Result<Vec<(String, String)>, AdminError> {
     let named = match table.remove("attributes") {
         None => TomlTable::new(),
@@ -214,12 +213,12 @@ pub(super) fn attributes(table: &mut TomlTable) -> Result<Vec<(String, String)>,
             Err(AdminError::unfit(detail))
         }
     };
-    let attributes: Vec<_> = named.into_iter().map(attribute).collect::<Result<_, _>>()?;
-    let named = attributes.iter().map(|(name, value)| (&**name, &**value));
-    let entries = DescriptorNames::entries_of_key(named).map(|entries| {
-        entries.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
-    });
-    Ok(entries.unwrap_or(attributes))
+    named.into_iter().map(attribute).collect()
+}
+
+/// The attributes of a request that are named as rules name them, as lists of keys do: `1.plan`.
+pub(super) fn named(attributes: &[(String, String)]) -> NamedAttributes<'_> {
+    NamedAttributes::new(attributes.iter().map(|(name, value)| (&**name, &**value)))
 }
 
 /// A required text of a table.

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use tidegate::policy::{Charging, KeyPart, Limit, Override, Policy, Rule, RuleId};
+use tidegate::policy::{Charging, KeyPart, Limit, NamedAttributes, Override, Policy, Rule, RuleId};
 use tidegate::{Engine, KeyName, ManualClock, Request, StoreBounds, Timestamp, WhenFull};
 
 use super::AdminError;
@@ -136,9 +136,9 @@ impl RuleEdit {
         let is_all = limit_requests(&mut steps);
         let attributes: Vec<_> = sample.keys.iter().map(|key| self.attributes(&key.name)).collect();
         let mut keys: Vec<_> = sample.keys.iter().map(KeyEstimate::new).collect();
-        for (key, pairs) in sample.keys.iter().zip(&attributes) {
+        for (key, named) in sample.keys.iter().zip(&attributes) {
             if let Some(opening) = opening(key, used, self.charged) {
-                let request = Request::of_descriptor(self.rule.domain(), pairs);
+                let request = Request::with_attributes(self.rule.domain(), named.attributes());
                 open(&before, &request, since, opening);
                 open(&after, &request, since, opening);
             }
@@ -146,8 +146,8 @@ impl RuleEdit {
         let is_opened = !self.needs_opening || used.len() == sample.keys.len();
         let mut is_exact = is_all && is_opened && sample.is_whole && sample.halvings == 0;
         for step in &steps {
-            let pairs = &attributes[step.key];
-            let request = Request::of_descriptor(self.rule.domain(), pairs).cost(step.cost);
+            let attributes = attributes[step.key].attributes();
+            let request = Request::with_attributes(self.rule.domain(), attributes).cost(step.cost);
             for _ in 0..step.count {
                 let is_denied = |engine: &TrialEngine| {
                     let report = engine.at(step.at).check(&request).block();
@@ -179,7 +179,7 @@ impl RuleEdit {
     }
 
     /// The attributes of requests with this key, by the names that the rule reads.
-    fn attributes<'k>(&self, name: &'k KeyName) -> Vec<(&'k str, &'k str)> {
+    fn attributes<'k>(&self, name: &'k KeyName) -> NamedAttributes<'k> {
         let parts = name.parts().zip(&self.key_parts);
         let pairs = parts.filter_map(|((name, value), part)| {
             let value = value?;
@@ -190,7 +190,7 @@ impl RuleEdit {
             };
             Some((name, address.unwrap_or(value)))
         });
-        pairs.collect()
+        NamedAttributes::new(pairs)
     }
 }
 

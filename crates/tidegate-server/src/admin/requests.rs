@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tidegate::{CheckError, Request};
 
-use super::edits::{attributes, domain, nothing_else};
+use super::edits::{attributes, domain, named, nothing_else};
 use super::{AdminError, Payload, plain};
 use crate::body::DecisionId;
 use crate::body::explanation::explained_request;
@@ -22,8 +22,8 @@ pub(super) async fn explain(daemon: &Daemon, payload: Payload) -> Result<Value, 
     };
     let (domain, attributes) = (domain(&mut table)?, attributes(&mut table)?);
     nothing_else(&table)?;
-    let pairs = pairs_of(&attributes);
-    let request = Request::new(&domain, &pairs).cost(cost);
+    let named = named(&attributes);
+    let request = Request::with_attributes(&domain, named.attributes()).cost(cost);
     let now = daemon.engine.clock().wall();
     let explanation = daemon.engine.explain(&request).await.map_err(undecided)?;
     Ok(explained_request(&request, cost, &explanation, now).into())
@@ -34,8 +34,9 @@ pub(super) async fn usage(daemon: &Daemon, payload: Payload) -> Result<Value, Ad
     let mut table = payload.table()?;
     let (domain, attributes) = (domain(&mut table)?, attributes(&mut table)?);
     nothing_else(&table)?;
-    let pairs = pairs_of(&attributes);
-    let usage = daemon.engine.usage(&Request::new(&domain, &pairs)).await.map_err(undecided)?;
+    let named = named(&attributes);
+    let request = Request::with_attributes(&domain, named.attributes());
+    let usage = daemon.engine.usage(&request).await.map_err(undecided)?;
     Ok(serde_json::to_value(UsageBody::new(&usage)).unwrap_or_default())
 }
 
@@ -75,10 +76,6 @@ fn parse_denials(query: &str) -> Result<(DenialFilter, Option<usize>), AdminErro
         }
     }
     Ok((filter, limit))
-}
-
-fn pairs_of(attributes: &[(String, String)]) -> Vec<(&str, &str)> {
-    attributes.iter().map(|(name, value)| (&**name, &**value)).collect()
 }
 
 fn undecided(error: CheckError) -> AdminError {

@@ -9,7 +9,7 @@ use tidegate::{CheckError, Request};
 use tidegate_proto::times::time_text;
 
 use super::AdminError;
-use super::edits::{attributes, domain, nothing_else, text};
+use super::edits::{attributes, domain, named, nothing_else, text};
 use super::payload::{Payload, TomlTable};
 use crate::audit::{AuditAction, AuditEntry};
 use crate::daemon::Daemon;
@@ -154,14 +154,17 @@ pub(super) async fn reset(
     let domain = domain(&mut table)?;
     let attributes = attributes(&mut table)?;
     nothing_else(&table)?;
-    let pairs: Vec<_> = attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let named = named(&attributes);
     let note = format!("reset by {actor}");
-    let forgotten = daemon.engine.forget(&Request::new(&domain, &pairs).note(&note)).await;
+    let forgotten = daemon
+        .engine
+        .forget(&Request::with_attributes(&domain, named.attributes()).note(&note))
+        .await;
     let was_there = forgotten.map_err(|error| match error {
         CheckError::Outage(_) => AdminError::outage(),
         other => AdminError::unfit(other.to_string()),
     })?;
-    let key = pairs.iter().map(|(name, value)| format!("{name} = {value:?}"));
+    let key = attributes.iter().map(|(name, value)| format!("{name} = {value:?}"));
     let key = key.collect::<Vec<_>>().join(", ");
     daemon.audit.add(
         daemon.engine.clock().wall(),

@@ -1,29 +1,28 @@
 //! Conditions and keys of the rules that are made from files.
 
-use super::{ABSENT_ATTRIBUTE, DescriptorNames, small, write_name};
+use super::ABSENT_ATTRIBUTE;
+use crate::attributes::{Attributes, small};
 use crate::policy::key::{Key, KeyPart};
 use crate::policy::{Condition, Pattern};
 
 /// The name of the entry at a position, from 1.
 pub(super) fn entry(position: usize, key: &str) -> String {
-    let mut name = String::new();
-    write_name(&mut name, position, key);
-    name
+    format!("{position}.{key}")
 }
 
 /// The descriptor has so many entries.
 pub(super) fn entries(count: usize) -> Condition {
-    condition(DescriptorNames::ENTRIES, Pattern::Equals(small(count).into()))
+    condition(Attributes::COUNT, Pattern::Equals(small(count).into()))
 }
 
 /// The descriptor has this number in its call; not for the first one, which has none.
 pub(super) fn descriptor(number: usize) -> Condition {
-    condition(DescriptorNames::NUMBER, Pattern::Equals(small(number).into()))
+    condition(Attributes::NUMBER, Pattern::Equals(small(number).into()))
 }
 
 /// The descriptor is not the first of its call.
 pub(super) fn later_descriptor() -> Condition {
-    condition(DescriptorNames::NUMBER, Pattern::Glob("*".into()))
+    condition(Attributes::NUMBER, Pattern::Glob("*".into()))
 }
 
 /// The attribute has a value.

@@ -1,7 +1,7 @@
 //! The part of CEL that conditions on descriptors are written in: comparisons, joined by `&&`.
 
+use crate::attributes::MOST_COUNTED;
 use crate::policy::Pattern;
-use crate::policy::descriptors::MOST_ENTRIES;
 use crate::policy::text::{TextError, quoted};
 
 /// One comparison of an attribute.
@@ -128,7 +128,7 @@ fn attribute(tokens: &[Token]) -> Option<(Entry, &[Token])> {
     use Token::{Integer, Name, Sign, Text};
     match tokens {
         [Name(list), Sign("["), Integer(index), Sign("]"), rest @ ..] if list == "descriptors" => {
-            let descriptor = usize::try_from(*index).ok().filter(|it| *it <= MOST_ENTRIES)?;
+            let descriptor = usize::try_from(*index).ok().filter(|it| *it <= MOST_COUNTED)?;
             match rest {
                 [Sign("["), Text(key), Sign("]"), rest @ ..] => {
                     Some((Entry { descriptor, key: key.clone() }, rest))

@@ -20,7 +20,7 @@ use super::metadata;
 use super::names::UniqueNames;
 use super::node::{Node, NodeValue};
 use super::number;
-use crate::policy::descriptors::MOST_ENTRIES;
+use crate::attributes::MOST_COUNTED;
 use crate::policy::descriptors::rule_names::{self, condition};
 use crate::policy::diagnostic::{RawDiagnostic, RelatedSpan, Severity};
 use crate::policy::key::{Key, KeyPart, attribute_name};
@@ -383,8 +383,8 @@ impl Level<'_> {
             report.error(list.span.clone(), message);
             return Vec::new();
         };
-        if self.depth > MOST_ENTRIES {
-            let message = format!("descriptors are nested deeper than {MOST_ENTRIES}");
+        if self.depth > MOST_COUNTED {
+            let message = format!("descriptors are nested deeper than {MOST_COUNTED}");
             report.error(list.span.clone(), message);
             return Vec::new();
         }
