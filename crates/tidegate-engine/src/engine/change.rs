@@ -269,7 +269,7 @@ impl Engine {
     ) -> Edited {
         match self.shared.store.shared() {
             None => Answer::Ready(self.edit_now(actor, effective, change)),
-            Some(store) => self.edit_later(store, actor.into(), effective, change),
+            Some(store) => self.edit_shared(store, actor.into(), effective, change),
         }
     }
 

@@ -184,7 +184,7 @@ impl Engine {
             return Answer::Ready(Ok(0));
         }
         if self.is_shared() {
-            return self.close_round_later(domain, times);
+            return self.close_shared_round(domain, times);
         }
         let closed = self.shared.store.close_round(domain, note.into().0, times);
         self.shared.waiting.wake_all();

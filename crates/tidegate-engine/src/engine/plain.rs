@@ -156,21 +156,21 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
         if let ([number], true) = (rules.as_slice(), is_unconditional) {
             return self.charge(*number, &mut list[0]).is_some();
         }
-        self.plan_several(list)
+        self.plan_each(list)
     }
 
     #[inline(never)]
-    fn plan_several(&mut self, list: &mut ChargeList) -> bool {
+    fn plan_each(&mut self, list: &mut ChargeList) -> bool {
         let Domain { is_unconditional, rules, matcher, .. } = self.domain;
         let (attributes, mut used) = (&self.request.attributes, 0);
         let mut add = |number: u32| {
             let Some(place) = list.get_mut(used) else {
                 // One more than there are places may still turn out not to apply.
                 let mut beyond = None;
-                self.charge_of_several(number, &mut beyond)?;
+                self.charge_one_of(number, &mut beyond)?;
                 return beyond.is_none().then_some(());
             };
-            self.charge_of_several(number, place)?;
+            self.charge_one_of(number, place)?;
             used += usize::from(place.is_some());
             Some(())
         };
@@ -184,7 +184,7 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
 
     /// As [`charge`](Self::charge), but a function of its own: in a loop its values would be on the stack.
     #[inline(never)]
-    fn charge_of_several(&mut self, number: u32, charge: &mut Option<Charge>) -> Option<()> {
+    fn charge_one_of(&mut self, number: u32, charge: &mut Option<Charge>) -> Option<()> {
         self.charge(number, charge)
     }
 

@@ -159,7 +159,7 @@ impl Engine {
             report.set(decided)?;
             let is_denied = is_decided && !report.body.is_allowed && !report.body.is_repeat;
             if is_denied && !matches!(when, When::Ahead(_)) {
-                Box::pin(self.correct_wait_later(&mut report, &requests, verb, times)).await;
+                Box::pin(self.correct_shared_wait(&mut report, &requests, verb, times)).await;
             }
             return Ok(report);
         }
@@ -178,7 +178,7 @@ impl Engine {
     }
 
     /// Corrects the wait of a denied request, by peeks at the changes ahead.
-    async fn correct_wait_later(
+    async fn correct_shared_wait(
         &self,
         report: &mut Report,
         requests: &OwnedRequests,
@@ -198,7 +198,7 @@ impl Engine {
                 }
                 WaitStep::Peek(at) => at,
             };
-            let peeking = requests.with(|it| self.look_ahead_later(it, verb.look(), at));
+            let peeking = requests.with(|it| self.look_ahead_shared(it, verb.look(), at));
             let look = match peeking {
                 Answer::Ready(look) => look,
                 Answer::Pending(look) => look.await,
@@ -211,7 +211,7 @@ impl Engine {
         }
     }
 
-    fn look_ahead_later(
+    fn look_ahead_shared(
         &self,
         requests: &[Request<'_>],
         look: Verb,
@@ -325,7 +325,7 @@ impl Engine {
     }
 
     /// Makes an edit in a shared store.
-    pub(super) fn edit_later(
+    pub(super) fn edit_shared(
         &self,
         store: &SharedStore,
         actor: Box<str>,
@@ -427,7 +427,7 @@ impl Engine {
     }
 
     /// Closes a round of a shared store, and takes over what is in force then.
-    pub(super) fn close_round_later(
+    pub(super) fn close_shared_round(
         &self,
         domain: &str,
         times: Times,

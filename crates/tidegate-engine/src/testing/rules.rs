@@ -272,7 +272,7 @@ pub(super) fn several_requests_are_one_decision(make: Make<'_>) {
     assert_eq!(["user", "org", "all"].map(|rule| desk.left(attributes, rule)), [4, 2, 1]);
 }
 
-/// Rules that find entries by their positions read plain attributes as one descriptor.
+/// Rules that find attributes by their positions apply to those of any request, in their order.
 pub(super) fn attributes_can_be_entries(make: Make<'_>) {
     let desk = TestEngine::new(
         make,

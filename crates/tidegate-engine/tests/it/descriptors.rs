@@ -165,7 +165,7 @@ fn attributes_without_a_position_count_for_names_alone() {
     let keys: Vec<_> = engine.usage(&request).block().unwrap();
     assert_eq!((report.rules().count(), keys.len()), (2, 2));
     let used = |name: &str, value: &str| {
-        let rule = RuleId::new("d", name).unwrap();
+        let rule = RuleId::named(name).in_domain("d");
         let attribute = if name == "by-name" { "path" } else { "1.path" };
         let key = KeyName::new(rule, vec![(attribute.into(), Some(value.into()))]);
         engine.usage_of_key(&key).block().unwrap().unwrap().used

@@ -25,7 +25,7 @@ impl Decider for EngineDecider {
         let decision = if self.engine.is_immediate() && !self.settings.verb.may_wait() {
             self.decide_now(parts)
         } else {
-            self.decide_later(parts)
+            self.begin_decision(parts)
         };
         decision
             .unwrap_or_else(|error| GateDecision::Now(Err(Box::new(Denial::of_attribute(&error)))))
@@ -33,15 +33,15 @@ impl Decider for EngineDecider {
 }
 
 impl EngineDecider {
-    /// The decision of an engine that has to wait for its store or a slot.
-    fn decide_later(&self, parts: &Parts) -> Result<GateDecision, AttributeError> {
+    /// Begins the decision of an engine that has to wait for its store or a slot.
+    fn begin_decision(&self, parts: &Parts) -> Result<GateDecision, AttributeError> {
         let (engine, settings) = (self.engine.clone(), &self.settings);
         let request = OwnedRequest::new(settings, parts)?;
         Ok(GateDecision::Later(match settings.verb {
             PolicyVerb::Acquire { max_wait } => {
                 Box::pin(acquired(engine, request, max_wait, Arc::clone(settings)))
             }
-            _ => Box::pin(decided_later(engine, request, Arc::clone(settings))),
+            _ => Box::pin(decided(engine, request, Arc::clone(settings))),
         }))
     }
 
@@ -171,7 +171,7 @@ impl LateBooking {
 }
 
 /// The decision of a store that needs to wait.
-async fn decided_later(
+async fn decided(
     engine: Engine,
     owned: OwnedRequest,
     settings: Arc<PolicySettings>,

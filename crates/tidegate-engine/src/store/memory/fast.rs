@@ -121,8 +121,8 @@ impl MemoryStore {
                     Width::Wide => self.decide_any_widths([charge], by, decisions),
                     Width::None => Err(Undecided::NeedsLocks),
                 },
-                [Some(a), Some(b), None] => self.decide_several([a, b], by, decisions),
-                [Some(a), Some(b), Some(c)] => self.decide_several([a, b, c], by, decisions),
+                [Some(a), Some(b), None] => self.decide_all([a, b], by, decisions),
+                [Some(a), Some(b), Some(c)] => self.decide_all([a, b, c], by, decisions),
                 [None, ..] => Err(Undecided::NeedsLocks),
             };
             match decided {
@@ -173,7 +173,7 @@ impl MemoryStore {
     }
 
     #[inline(always)]
-    fn decide_several<const N: usize>(
+    fn decide_all<const N: usize>(
         &self,
         list: [&Charge; N],
         by: DecidedBy,
