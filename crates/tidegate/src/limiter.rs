@@ -146,7 +146,8 @@ where
     S: BuildHasher,
 {
     /// Whether one unit is free for the key. It is charged if so.
-    #[inline]
+    // As a function of its own it would save the registers that only its rare cases need.
+    #[inline(always)]
     #[must_use]
     pub fn allow<Q>(&self, key: &Q) -> bool
     where
