@@ -6,7 +6,7 @@ fn at(nanos: u64) -> Timestamp {
 }
 
 fn sliding(max: u64, per_ns: u64, parts: u32) -> Sliding {
-    Sliding::new(max, Duration::from_nanos(per_ns), parts).unwrap()
+    Sliding::new(max, Duration::from_nanos(per_ns), parts)
 }
 
 fn counts(state: &SlidingState) -> Option<(u64, Vec<u32>)> {

@@ -41,7 +41,7 @@ proptest! {
             now = time.from(now, limit.scales());
             let at = Timestamp::from_nanos(now);
             if let Op::CheckPostpaid(amount) | Op::Check(amount) = op {
-                let cost = amount.of(limit.burst()) % (1 << 26);
+                let cost = amount.of(limit.capacity()) % (1 << 26);
                 let decision = all.check_postpaid(&mut ours, cost, at);
                 prop_assert_eq!(decision, enough.check_postpaid(&mut theirs, cost, at));
                 prop_assert_eq!(ours, theirs);

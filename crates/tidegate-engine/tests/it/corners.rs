@@ -39,7 +39,7 @@ fn an_override_that_does_not_fit_the_new_policy_waits_until_it_does() {
     let window = rule("window = { max = 1, per = \"10s\" }");
     let (engine, _) = engine(&window);
     let ada = Condition::new("user", ["ada"]).unwrap();
-    let seven = Limit::Window(Window::new(7, Duration::from_secs(10)).unwrap());
+    let seven = Limit::Window(Window::new(7, Duration::from_secs(10)));
     let given = Override::new(vec![ada], Grant::Limit(seven));
     engine.set_override("ops", &RuleId::named("r"), given).block().unwrap();
     let request = Request::new("default", &[("user", "ada")]);

@@ -103,7 +103,7 @@ impl<'a> ThrottleCall<'a> {
         if self.period_secs > most {
             return Err(ThrottleError::PeriodTooLong { most });
         }
-        Ok(Rate::new(self.count, Duration::from_secs(self.period_secs))?)
+        Ok(Rate::try_new(self.count, Duration::from_secs(self.period_secs))?)
     }
 }
 

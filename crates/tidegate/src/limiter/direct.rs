@@ -13,13 +13,12 @@ use tidegate_table::clock::{Clock, MonotonicClock};
 /// One limit for everything: a [`Limiter`] without keys.
 ///
 /// ```
-/// use tidegate::{Bucket, DirectLimiter, Rate};
+/// use tidegate::{Bucket, DirectLimiter};
 ///
 /// // A thousand calls per second, fifty at once, over all callers.
-/// let calls = DirectLimiter::new(Bucket::new(Rate::per_second(1_000)?, 50)?);
+/// let calls = DirectLimiter::new(Bucket::per_second(1_000).burst(50));
 /// assert!(calls.allow());
 /// assert_eq!(calls.peek().remaining(), 49);
-/// # Ok::<(), tidegate::LimitError>(())
 /// ```
 ///
 /// All methods take `&self` and may be called from any number of threads. It takes a few kilobytes.
@@ -57,10 +56,9 @@ impl<A: KeyedLimit, C: Clock> DirectLimiter<A, C> {
     /// use std::time::Duration;
     /// use tidegate::{DirectLimiter, Timestamp, Window};
     ///
-    /// let calls = DirectLimiter::new(Window::new(1, Duration::from_secs(10))?);
+    /// let calls = DirectLimiter::new(Window::new(1, Duration::from_secs(10)));
     /// assert!(calls.at(Timestamp::from_secs(100)).allow());
     /// assert!(!calls.at(Timestamp::from_secs(109)).allow());
-    /// # Ok::<(), tidegate::LimitError>(())
     /// ```
     pub fn at(&self, now: Timestamp) -> DirectLimiter<A, StoppedClock> {
         DirectLimiter { limiter: self.limiter.at(now) }

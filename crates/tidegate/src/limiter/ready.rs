@@ -110,9 +110,9 @@ where
     /// `max_wait` is how long to wait; `None` is for ever.
     ///
     /// ```
-    /// use tidegate::{Bucket, Limiter, Rate};
+    /// use tidegate::{Bucket, Limiter};
     ///
-    /// let limiter: Limiter<str> = Limiter::new(Bucket::new(Rate::per_second(1_000)?, 1)?);
+    /// let limiter: Limiter<str> = Limiter::new(Bucket::per_second(1_000).burst(1));
     /// for _ in 0..3 {
     ///     limiter.until_ready("crawler", None).block()?; // or `.await`
     /// }

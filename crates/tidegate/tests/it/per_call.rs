@@ -14,7 +14,7 @@ use crate::{seconds, secs};
 
 /// `count` per `period_secs`, `burst` at once.
 fn limit(burst: u64, count: u64, period_secs: u64) -> CallLimit {
-    CallLimit::new(Rate::new(count, seconds(period_secs)).unwrap(), burst).unwrap()
+    CallLimit::new(Rate::new(count, seconds(period_secs)), burst).unwrap()
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn bounds_are_checked() {
     let built = |keys| Limiter::<str, CallLimit>::per_call().max_keys(keys).build().map(|_| ());
     assert_eq!(built(0), Err(BuildError::MaxKeys { given: 0 }));
     assert_eq!(built(1), Ok(()));
-    assert!(CallLimit::new(Rate::per_second(10_000_000_000).unwrap(), 1).is_err());
+    assert!(CallLimit::new(Rate::per_second(10_000_000_000), 1).is_err());
 }
 
 #[derive(Clone, Debug)]
@@ -181,7 +181,7 @@ proptest! {
     fn a_limiter_per_call_is_a_map_of_arrival_times(steps in steps()) {
         let limiter = Limiter::<u8, CallLimit>::per_call().build().unwrap();
         let limits = LIMITS.map(|(burst, count, period_ns)| {
-            let rate = Rate::new(count, Duration::from_nanos(period_ns)).unwrap();
+            let rate = Rate::new(count, Duration::from_nanos(period_ns));
             CallLimit::new(rate, burst).unwrap()
         });
         let mut model = Model::default();

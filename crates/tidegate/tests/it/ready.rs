@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use tidegate::{Bucket, Decision, Limiter, ManualClock, Rate, ReadyError, UntilReady};
+use tidegate::{Bucket, Decision, Limiter, ManualClock, ReadyError, UntilReady};
 
 use crate::seconds;
 
@@ -14,7 +14,7 @@ type Manual = Limiter<str, Bucket, ManualClock>;
 /// One per second, one at once.
 fn manual() -> (Manual, ManualClock) {
     let clock = ManualClock::default();
-    let limit = Bucket::new(Rate::per_second(1).unwrap(), 1).unwrap();
+    let limit = Bucket::per_second(1);
     (Limiter::builder(limit).clock(clock.clone()).build().unwrap(), clock)
 }
 
@@ -97,11 +97,11 @@ fn refund_forget_and_another_limit_wake_waiters() {
         |limiter| assert!(limiter.forget("ada")),
         |limiter| assert_eq!(limiter.forget_all(), 1),
         |limiter| {
-            let limit = Bucket::new(Rate::per_second(1).unwrap(), 2).unwrap();
+            let limit = Bucket::per_second(1).burst(2);
             limiter.set_limit(limit);
         },
         |limiter| {
-            let limit = Bucket::new(Rate::per_second(1).unwrap(), 2).unwrap();
+            let limit = Bucket::per_second(1).burst(2);
             limiter.set_override("ada", limit).unwrap();
         },
     ];
@@ -138,7 +138,7 @@ fn closed_limiter_ends_waits_and_continues_to_decide() {
 #[test]
 fn waiters_are_bounded_for_all_keys_together() {
     let clock = ManualClock::default();
-    let limit = Bucket::new(Rate::per_second(1).unwrap(), 1).unwrap();
+    let limit = Bucket::per_second(1);
     let limiter = Limiter::<u32, _, _>::builder(limit).clock(clock).build().unwrap();
     let waits: Vec<_> = (0..1 << 16)
         .map(|number| {
@@ -155,7 +155,7 @@ fn waiters_are_bounded_for_all_keys_together() {
 /// On the real clock, by threads that block and by futures that a runtime polls.
 #[test]
 fn threads_and_futures_get_no_more_than_the_rate() {
-    let limit = Bucket::new(Rate::per_second(2_000).unwrap(), 1).unwrap();
+    let limit = Bucket::per_second(2_000).burst(1);
     let limiter: Limiter<str> = Limiter::new(limit);
     let served = AtomicU64::new(0);
     let start = limiter.check("ada").decided_at();

@@ -61,26 +61,26 @@ impl Key {
         let nanos = Duration::from_nanos;
         Ok(match *limit {
             Limit::Bucket { count, period_ns, burst, debt } => {
-                let rate = Rate::new(count, nanos(period_ns))?;
-                let limit = Bucket::new(rate, burst)?.with_debt(debt)?;
+                let rate = Rate::try_new(count, nanos(period_ns))?;
+                let limit = Bucket::try_new(rate, burst)?.with_debt(debt)?;
                 Self::Bucket(limit, limit.fresh())
             }
             Limit::Window { max, per_ns, aligned } => {
-                let limit = Window::new(max, nanos(per_ns))?;
+                let limit = Window::try_new(max, nanos(per_ns))?;
                 let limit = if aligned { limit.aligned() } else { limit };
                 Self::Window(limit, limit.fresh())
             }
             Limit::Sliding { max, per_ns, parts } => {
-                let limit = Sliding::new(max, nanos(per_ns), parts)?;
+                let limit = Sliding::try_new(max, nanos(per_ns), parts)?;
                 Self::Sliding(limit, limit.fresh())
             }
             Limit::Cooldown { gap_ns, extended_by_refusals } => {
-                let limit = Cooldown::new(nanos(gap_ns))?;
+                let limit = Cooldown::try_new(nanos(gap_ns))?;
                 let limit = if extended_by_refusals { limit.extended_by_refusals() } else { limit };
                 Self::Cooldown(limit, limit.fresh())
             }
             Limit::Quota { max, carry, debt } => {
-                let limit = Quota::new(max, carry)?.with_debt(debt)?;
+                let limit = Quota::try_new(max, carry)?.with_debt(debt)?;
                 Self::Quota(limit, limit.fresh(opened(period)), Vec::new())
             }
         })
