@@ -50,6 +50,17 @@ export async function until(what, isTrue) {
   throw new Error(`not seen: ${what}${failure ? ` (${failure.message})` : ""}`);
 }
 
+/** The id of a denial that the daemon has kept: of many in a second, of one key, it keeps some. */
+export async function keptDenial(admin, http, attributes) {
+  let id;
+  await until("a denial that was kept", async () => {
+    ({ decision_id: id } = await check(http, "api", attributes));
+    const response = await fetch(new URL(`/admin/v1/denials?decision_id=${id}`, admin));
+    return (await response.json()).denials.length === 1;
+  });
+  return id;
+}
+
 export const mainText = (page) => page.locator("main").innerText();
 
 export async function untilText(page, text) {

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { withPage } from "./browser.mjs";
 import { loseDaemon, seeNoEvents, useTokens } from "./dashboard-access.mjs";
 import * as flows from "./dashboard-flows.mjs";
-import { check, inspect, loaded, open, PAGES, sendTraffic, until, untilText } from "./dashboard-helpers.mjs";
+import { check, inspect, keptDenial, loaded, open, PAGES, sendTraffic, until, untilText } from "./dashboard-helpers.mjs";
 
 const [task, admin, ...rest] = process.argv.slice(2);
 const url = `${admin}/`;
@@ -61,10 +61,7 @@ async function visit(page, problems, id) {
 
 async function use(http) {
   await sendTraffic(http);
-  const { decision_id: id } = await check(http, "api", {
-    user: "ada",
-    ip: "192.0.2.7",
-  });
+  const id = await keptDenial(admin, http, { user: "ada", ip: "192.0.2.7" });
   for (const colorScheme of ["light", "dark"]) {
     for (const width of [1080, 380]) {
       const options = { colorScheme, width };

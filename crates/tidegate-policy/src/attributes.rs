@@ -179,6 +179,11 @@ impl<'a> NamedAttributes<'a> {
         Self { list, unordered, number }
     }
 
+    /// Attributes of which no name has a meaning: they have the positions of their order.
+    pub fn as_given(list: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        Self { list: list.into_iter().collect(), unordered: 0, number: 0 }
+    }
+
     /// The attributes.
     #[must_use]
     pub fn attributes(&self) -> Attributes<'_> {

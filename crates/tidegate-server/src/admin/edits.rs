@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate::Overlay;
-use tidegate::policy::{Condition, KeyPart, NamedAttributes, Rule, duration_from_text};
+use tidegate::policy::{Attributes, Condition, KeyPart, NamedAttributes, Rule, duration_from_text};
 use tidegate_proto::times::time_text;
 
 use super::AdminError;
@@ -216,9 +216,14 @@ pub(super) fn attributes(table: &mut TomlTable) -> Result<Vec<(String, String)>,
     named.into_iter().map(attribute).collect()
 }
 
-/// The attributes of a request that are named as rules name them, as lists of keys do: `1.plan`.
+/// The attributes of a request. If all are named by positions, as in lists of keys (`1.plan`), they are those;
+/// beside others such a name is text, because it may be what a client sent.
 pub(super) fn named(attributes: &[(String, String)]) -> NamedAttributes<'_> {
-    NamedAttributes::new(attributes.iter().map(|(name, value)| (&**name, &**value)))
+    let named = attributes.iter().map(|(name, value)| (&**name, &**value));
+    match attributes.iter().any(|(name, _)| Attributes::is_name(name)) {
+        true => NamedAttributes::as_given(named),
+        false => NamedAttributes::new(named),
+    }
 }
 
 /// A required text of a table.
