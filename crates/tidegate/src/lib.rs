@@ -10,7 +10,6 @@
 //!     Verdict::Allow { remaining } => assert_eq!(remaining, 19),
 //!     Verdict::Deny { wait } => println!("retry: {wait:?}"),
 //! }
-//! # Ok::<(), tidegate::LimitError>(())
 //! ```
 //!
 //! There are two ways to use it, the second with the feature `engine`:

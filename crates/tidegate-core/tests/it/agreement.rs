@@ -166,7 +166,7 @@ fn keeps_its_word<S: Subject>(
     }
     // A state with holds is never idle; any other is, exactly when `reset` is over.
     if limit.is_idle(state, Timestamp::MAX) {
-        let fresh_at = at.saturating_add(reset);
+        let fresh_at = reset.map_or(Timestamp::MAX, |it| at.saturating_add(it));
         prop_assert!(limit.is_idle(state, fresh_at));
         let earlier = fresh_at.as_nanos().checked_sub(1).filter(|&nanos| nanos >= at.as_nanos());
         if let Some(nanos) = earlier {

@@ -102,10 +102,7 @@ fn meets(decision: &Decision, expect: &Value, position: &str) {
         Some(Wait::Unknown) => "unknown".into(),
         Some(Wait::After(wait)) => format!("{}ns", wait.as_nanos()).into(),
     };
-    let reset = match decision.reset() {
-        Duration::MAX => Value::Null,
-        reset => reset.as_nanos().to_string().into(),
-    };
+    let reset = decision.reset().map_or(Value::Null, |it| it.as_nanos().to_string().into());
     assert_eq!(expect["allowed"], decision.is_allowed(), "{position}");
     assert_eq!(number(&expect["remaining"]), decision.remaining(), "{position}");
     assert_eq!((&expect["wait"], &expect["reset_ns"]), (&wait, &reset), "{position}");

@@ -24,12 +24,12 @@ fn the_example_of_redis_cell() {
     let limit = limit(16, 30, 60);
     let first = limiter.check_with("user123", limit, 1);
     assert_eq!((first.is_allowed(), first.limit(), first.remaining()), (true, 16, 15));
-    assert_eq!((first.retry_after(), first.reset()), (None, seconds(2)));
+    assert_eq!((first.retry_after(), first.reset()), (None, Some(seconds(2))));
     for _ in 0..15 {
         assert!(limiter.check_with("user123", limit, 1).is_allowed());
     }
     let denied = limiter.check_with("user123", limit, 1);
-    assert_eq!((denied.remaining(), denied.reset()), (0, seconds(32)));
+    assert_eq!((denied.remaining(), denied.reset()), (0, Some(seconds(32))));
     assert_eq!(denied.retry_after(), Some(Wait::After(seconds(2))));
     assert_eq!(limiter.check_with("user123", limit, 17).retry_after(), Some(Wait::Never));
 }

@@ -271,7 +271,10 @@ impl Expect {
                     .bool("allowed", decision.is_allowed())
                     .number("remaining", decision.remaining())
                     .text_or_null("wait", wait.as_deref())
-                    .number_or_null("reset_ns", u64::try_from(decision.reset().as_nanos()).ok());
+                    .number_or_null(
+                        "reset_ns",
+                        decision.reset().and_then(|it| u64::try_from(it.as_nanos()).ok()),
+                    );
             }
             Self::Given(units) => {
                 object.number("given", *units);
@@ -309,8 +312,7 @@ impl Expect {
                     Some(Wait::After(wait)) => is_whole(wait),
                     _ => true,
                 };
-                let reset = decision.reset();
-                is_whole_wait && (is_whole(reset) || reset == Duration::MAX)
+                is_whole_wait && decision.reset().is_none_or(is_whole)
             }
             _ => true,
         }
