@@ -379,7 +379,7 @@ where
 
     /// Ends all waits, stops the thread that wakes them, and returns when it has stopped.
     ///
-    /// The limiter continues to decide, but callers can no longer [wait](Self::until_ready). May be
+    /// The limiter continues to decide, but callers can no longer [wait](Self::ready). May be
     /// called any number of times. Nothing else runs in the background: idle keys leave as calls
     /// come.
     pub fn close(&self) {

@@ -133,15 +133,15 @@ fn waiters_are_woken_by_every_change_that_may_help() {
     let (engine, _) = self::engine(round);
     let request = Request::new("default", &[]);
     let held = engine.reserve(&request).block().unwrap().hold().unwrap();
-    let mut waits = engine.until_ready(&request, None);
+    let mut waits = engine.ready(&request);
     assert!(!is_ready(&mut waits));
     engine.cancel(held, None).block().unwrap();
     assert!(is_ready(&mut waits), "refunded units");
-    let mut waits = engine.until_ready(&request, None);
+    let mut waits = engine.ready(&request);
     assert!(!is_ready(&mut waits));
     engine.close_round("default", None).block().unwrap();
     assert!(is_ready(&mut waits), "a new round");
-    let mut waits = engine.until_ready(&request, None);
+    let mut waits = engine.ready(&request);
     assert!(!is_ready(&mut waits));
     engine.replace_policy("ops", policy(&round.replace("max = 1", "max = 2"))).block().unwrap();
     assert!(is_ready(&mut waits), "a larger limit");

@@ -124,14 +124,24 @@ impl<A: KeyedLimit, C: Clock> DirectLimiter<A, C> {
 }
 
 impl<A: KeyedLimit, C: Clock + Clone + Send + Sync + 'static> DirectLimiter<A, C> {
-    /// Charges one unit as soon as it is free, in arrival order: see [`Limiter::until_ready`].
-    pub fn until_ready(&self, max_wait: Option<Duration>) -> UntilReady<'_> {
-        self.limiter.until_ready(&(), max_wait)
+    /// Charges one unit as soon as it is free, in arrival order: see [`Limiter::ready`].
+    pub fn ready(&self) -> UntilReady<'_> {
+        self.limiter.ready(&())
     }
 
-    /// [`until_ready`](Self::until_ready) for `cost` units, all at once.
-    pub fn until_ready_n(&self, cost: u64, max_wait: Option<Duration>) -> UntilReady<'_> {
-        self.limiter.until_ready_n(&(), cost, max_wait)
+    /// [`ready`](Self::ready), or an error after this long.
+    pub fn ready_within(&self, max_wait: Duration) -> UntilReady<'_> {
+        self.limiter.ready_within(&(), max_wait)
+    }
+
+    /// [`ready`](Self::ready) for `cost` units, all at once.
+    pub fn ready_n(&self, cost: u64) -> UntilReady<'_> {
+        self.limiter.ready_n(&(), cost)
+    }
+
+    /// [`ready_n`](Self::ready_n), or an error after this long.
+    pub fn ready_n_within(&self, cost: u64, max_wait: Duration) -> UntilReady<'_> {
+        self.limiter.ready_n_within(&(), cost, max_wait)
     }
 }
 

@@ -76,9 +76,9 @@ fn limiter_without_keys_can_be_waited_for() {
     let limit = Bucket::per_second(1_000).burst(1);
     let limiter = DirectLimiter::new(limit);
     for _ in 0..3 {
-        assert!(limiter.until_ready(None).block().unwrap().is_allowed());
+        assert!(limiter.ready().block().unwrap().is_allowed());
     }
-    assert_eq!(limiter.until_ready_n(2, None).block(), Err(ReadyError::Never));
+    assert_eq!(limiter.ready_n(2).block(), Err(ReadyError::Never));
     limiter.close();
-    assert_eq!(limiter.until_ready(None).block(), Err(ReadyError::Closed));
+    assert_eq!(limiter.ready().block(), Err(ReadyError::Closed));
 }
