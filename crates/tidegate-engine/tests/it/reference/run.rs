@@ -433,15 +433,15 @@ impl Run {
             }
             Act::DropOverride(rule, given) => {
                 let Some((number, given)) = self.override_of(*rule, given) else { return };
-                self.model.drop_override(number, &given);
+                self.model.remove_override(number, &given);
                 let domain = DOMAINS[self.model.rules[number].rule.domain];
                 let rule = &RuleId::named(&format!("r{number}")).in_domain(domain);
                 let key = given.target.conditions();
-                with_engine!(&self.subject, it => it.drop_override("test", rule, &key).block().unwrap());
+                with_engine!(&self.subject, it => it.remove_override("test", rule, &key).block().unwrap());
             }
             Act::DropOverlay => {
-                self.model.drop_overlay();
-                with_engine!(&self.subject, it => it.drop_overlay("test")).block().unwrap();
+                self.model.remove_overlay();
+                with_engine!(&self.subject, it => it.remove_overlay("test")).block().unwrap();
             }
             other => panic!("{other:?} is no edit"),
         }
