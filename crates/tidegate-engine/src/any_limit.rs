@@ -673,6 +673,11 @@ fn take_slots(max: u64, held: &mut u64, cost: u64, now: Timestamp) -> Decision {
 }
 
 impl AnyState {
+    /// Whether what was charged falls bit by bit, by the numbers of the limit in force meanwhile.
+    pub(crate) fn falls_gradually(&self) -> bool {
+        matches!(self, Self::Bucket(_) | Self::Sliding(_))
+    }
+
     /// The units on hold.
     pub(crate) fn held(&self) -> u64 {
         match self {

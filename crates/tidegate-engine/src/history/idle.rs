@@ -138,15 +138,14 @@ impl RuleHistory {
     /// Whether a state is idle whatever limits it counted under.
     fn is_idle_by_any_limit(&self, stored: StoredState, now: Timestamp) -> bool {
         let is_newest = stored.tag == self.tag_by_clock(now);
-        match stored.state {
-            AnyState::Bucket(_) | AnyState::Sliding(_) if !is_newest => {
-                let changed = self.versions[self.locate(stored.tag).version..].iter();
-                let changed = changed.skip(1).map(|version| version.at.now).min();
-                changed.is_some_and(|changed| self.is_idle_since(&stored.state, changed, now))
-            }
-            state => self.limits().all(|limit| limit.is_idle(&state, now)),
+        if is_newest || !stored.state.falls_gradually() {
+            return self.limits().all(|limit| limit.is_idle(&stored.state, now));
         }
+        let changed = self.versions[self.locate(stored.tag).version..].iter();
+        let changed = changed.skip(1).map(|version| version.at.now).min();
+        changed.is_some_and(|changed| self.is_idle_since(&stored.state, changed, now))
     }
+
     /// Whether a bucket or a sliding window is idle, whatever limits it counted under until a
     /// change, and has counted under since: the slowest of them is the worst case.
     fn is_idle_since(&self, state: &AnyState, changed: Timestamp, now: Timestamp) -> bool {
