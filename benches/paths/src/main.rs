@@ -67,8 +67,8 @@ struct Known<C: Clock> {
 }
 
 fn limiter<C: Clock>(clock: C, burst: u64) -> Limiter<String, Bucket, C> {
-    let rate = Rate::per_day(1).expect("one per day is a rate");
-    let limit = Bucket::new(rate, burst).expect("the burst is small enough");
+    let rate = Rate::per_day(1);
+    let limit = Bucket::try_new(rate, burst).expect("the burst is small enough");
     let builder = Limiter::builder(limit).clock(clock).hasher(hash());
     builder.build().expect("an empty limiter is small")
 }

@@ -11,7 +11,7 @@ use governor::clock::DefaultClock;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 use tidegate::policy::Policy;
-use tidegate::{Bucket, Engine, Limiter, PreparedDomain, Rate, Request};
+use tidegate::{Bucket, Engine, Limiter, PreparedDomain, Request};
 
 const HELP: &str = "\
 Measures the engine, the bare limiter and governor: medians of interleaved rounds.
@@ -83,7 +83,7 @@ struct Paths {
 
 impl Paths {
     fn new() -> Self {
-        let limit = Bucket::new(Rate::per_second(1_000_000_000).expect("valid"), 1_000_000_000);
+        let limit = Bucket::per_second(1_000_000_000);
         let most = NonZeroU32::new(1_000_000_000).expect("not zero");
         let one = &rule("one", &format!("key = [\"user\"]\n{BUCKET}"));
         let two = &rule("two", BUCKET);
@@ -104,7 +104,7 @@ impl Paths {
         ];
         Self {
             governor: RateLimiter::dashmap(Quota::per_second(most)),
-            limiter: Limiter::new(limit.expect("valid")),
+            limiter: Limiter::new(limit),
             prepared: engines[0].1.domain("default"),
             engines,
             key: KEY.into(),

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use http::{Request, Response};
 use tidegate::policy::Policy;
-use tidegate::{Bucket, Engine, Limiter, Rate};
+use tidegate::{Bucket, Engine, Limiter};
 use tidegate_tower::{ClientIp, Dialect, LimitLayer, Peer, PolicyLayer};
 use tower::{Layer, Service};
 
@@ -63,8 +63,8 @@ fn main() -> ExitCode {
 
 /// Nanoseconds: without a layer, both decisions, and the four layers.
 fn measured(keys: u32, rounds: usize) -> Vec<f64> {
-    let limit = Bucket::new(Rate::per_second(1_000_000_000).expect("valid"), 1_000_000_000);
-    let limiter: Arc<Limiter<IpAddr>> = Arc::new(Limiter::new(limit.expect("valid")));
+    let limit = Bucket::per_second(1_000_000_000);
+    let limiter: Arc<Limiter<IpAddr>> = Arc::new(Limiter::new(limit));
     let engine = Engine::new(
         Policy::from_toml(
             "[[rule]]\nname = \"one\"\nkey = [\"ip\"]\n\

@@ -11,9 +11,9 @@ pub struct Tidegate<K> {
 
 /// The bucket of a limit.
 fn bucket(limit: Limit) -> Result<Bucket, String> {
-    let rate = Rate::new(limit.count.into(), limit.period)
+    let rate = Rate::try_new(limit.count.into(), limit.period)
         .map_err(|error| format!("tidegate: the rate of {limit:?}: {error}"))?;
-    Bucket::new(rate, limit.burst.into())
+    Bucket::try_new(rate, limit.burst.into())
         .map_err(|error| format!("tidegate: the bucket of {limit:?}: {error}"))
 }
 

@@ -184,9 +184,9 @@ fn key_text(key: &[(Box<str>, Option<Box<str>>)]) -> String {
 fn state(cost: u64, decision: &Decision) -> String {
     let (left, limit) = (decision.remaining(), decision.limit());
     let reset = match decision.reset() {
-        std::time::Duration::ZERO => ", full".into(),
-        std::time::Duration::MAX => String::new(),
-        reset => format!(", full again after {}", format::duration(reset)),
+        None => String::new(),
+        Some(reset) if reset.is_zero() => ", full".into(),
+        Some(reset) => format!(", full again after {}", format::duration(reset)),
     };
     format!("{left} of {limit} remaining{reset}; the request costs {cost}")
 }

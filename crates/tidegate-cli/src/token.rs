@@ -222,7 +222,7 @@ fn to_json(token: &Token) -> Value {
         json["attributes"][attribute.name()] = attribute.values().collect();
     }
     if let Some(limit) = token.limit() {
-        json["limit"] = json!({ "rate": limit.rate().to_string(), "burst": limit.burst() });
+        json["limit"] = json!({ "rate": limit.rate().to_string(), "burst": limit.capacity() });
     }
     if let Some(until) = until(token) {
         json["until"] = json!(until);

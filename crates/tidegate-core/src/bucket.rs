@@ -1,5 +1,5 @@
 use crate::decision::{Outcome, Span};
-use crate::error::{LimitError, LimitErrorKind, nonzero, valid};
+use crate::error::{LimitError, LimitErrorKind, constant, nonzero, valid};
 use crate::rate::gcd;
 use crate::{Algorithm, Debt, Decision, Rate, Timestamp};
 
@@ -10,6 +10,17 @@ pub use unit::charge_unit;
 /// A token bucket: `burst` units of capacity, refilled continuously at a rate.
 ///
 /// In any interval of length T it admits at most `burst + floor(rate · T)` units, exactly.
+///
+/// ```
+/// use tidegate_core::{Bucket, Rate};
+///
+/// const CALLS: Bucket = Bucket::per_second(10).burst(20);
+/// assert_eq!((CALLS.rate(), CALLS.capacity()), (Rate::per_second(10), 20));
+///
+/// // Numbers from outside may be wrong.
+/// assert!(Bucket::try_new("10/s".parse()?, 0).is_err());
+/// # Ok::<(), tidegate_core::LimitError>(())
+/// ```
 ///
 /// The state is the *theoretical arrival time*: when the bucket will be full again. It is counted
 /// in ticks so small that both a nanosecond and a unit of cost are whole numbers of them, so no
@@ -43,20 +54,61 @@ struct Ticks {
 }
 
 impl Bucket {
+    /// A bucket that is refilled at this rate, and whose capacity is the rate's count, unless
+    /// [`burst`](Self::burst) says another one: "100 per minute" allows 100 at once.
+    ///
+    /// Wrong numbers do not compile in a constant, and panic elsewhere; see [`try_new`](Self::try_new).
+    #[must_use]
+    #[track_caller]
+    pub const fn of(rate: Rate) -> Self {
+        constant(Self::try_new(rate, rate.count()))
+    }
+
+    /// A bucket [of](Self::of) so many units per second.
+    #[must_use]
+    #[track_caller]
+    pub const fn per_second(count: u64) -> Self {
+        Self::of(Rate::per_second(count))
+    }
+
+    /// A bucket [of](Self::of) so many units per minute.
+    #[must_use]
+    #[track_caller]
+    pub const fn per_minute(count: u64) -> Self {
+        Self::of(Rate::per_minute(count))
+    }
+
+    /// A bucket [of](Self::of) so many units per hour.
+    #[must_use]
+    #[track_caller]
+    pub const fn per_hour(count: u64) -> Self {
+        Self::of(Rate::per_hour(count))
+    }
+
+    /// A bucket [of](Self::of) so many units per 24 hours.
+    #[must_use]
+    #[track_caller]
+    pub const fn per_day(count: u64) -> Self {
+        Self::of(Rate::per_day(count))
+    }
+
+    /// The same bucket with this capacity, the first request included.
+    #[must_use]
+    #[track_caller]
+    pub const fn burst(self, burst: u64) -> Self {
+        let burst = constant(nonzero("burst", burst));
+        constant(Self::with_ticks(self.rate, burst, self.debt, self.ticks))
+    }
+
     /// A bucket of `burst` units (the whole capacity, first request included), refilled at `rate`.
     ///
     /// An error when the burst is zero, or when the numbers cannot be represented exactly: the
     /// reduced rate has to be below 2^32 per nanosecond, and an empty bucket has to fill within
     /// 2^95 ticks. One per day with a burst of a million fits, and so does 10^12 per second.
-    pub const fn new(rate: Rate, burst: u64) -> Result<Self, LimitError> {
+    pub const fn try_new(rate: Rate, burst: u64) -> Result<Self, LimitError> {
         let (count, period_ns) = rate.reduced();
         let ticks = Ticks { per_ns: count, per_unit: period_ns };
         Self::with_ticks(rate, valid!(nonzero("burst", burst)), 0, ticks)
-    }
-
-    /// A bucket whose burst is the rate's count: "100 per minute" allows 100 at once.
-    pub const fn of(rate: Rate) -> Result<Self, LimitError> {
-        Self::new(rate, rate.count())
     }
 
     /// A bucket that counts in the same ticks as every other one made by this function, so that
@@ -136,7 +188,7 @@ impl Bucket {
 
     /// The whole capacity.
     #[must_use]
-    pub const fn burst(&self) -> u64 {
+    pub const fn capacity(&self) -> u64 {
         self.burst
     }
 

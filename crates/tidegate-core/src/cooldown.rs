@@ -1,7 +1,7 @@
-use std::time::Duration;
+use core::time::Duration;
 
 use crate::decision::{Outcome, Span};
-use crate::error::valid;
+use crate::error::{constant, valid};
 use crate::time::{duration, period_ns};
 use crate::{Algorithm, Decision, LimitError, Timestamp};
 
@@ -24,7 +24,16 @@ pub struct CooldownState {
 
 impl Cooldown {
     /// At least `gap` between two admissions.
-    pub const fn new(gap: Duration) -> Result<Self, LimitError> {
+    ///
+    /// A wrong gap does not compile in a constant, and panics elsewhere; see [`try_new`](Self::try_new).
+    #[must_use]
+    #[track_caller]
+    pub const fn new(gap: Duration) -> Self {
+        constant(Self::try_new(gap))
+    }
+
+    /// The same of a gap from outside, which may be wrong.
+    pub const fn try_new(gap: Duration) -> Result<Self, LimitError> {
         Ok(Self { gap_ns: valid!(period_ns("cooldown", gap)), extended_by_refusals: false })
     }
 

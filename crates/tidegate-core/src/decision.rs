@@ -1,4 +1,4 @@
-use std::time::Duration;
+use core::time::Duration;
 
 use crate::Timestamp;
 
@@ -156,12 +156,11 @@ impl Decision {
         }
     }
 
-    /// The time until the limit is as good as fresh, if no request comes and nothing stays held.
-    ///
-    /// [`Duration::MAX`] when the clock ends first or the time is unknown.
+    /// The time until the limit is as good as fresh, if no request comes and nothing stays held; `None`
+    /// if it is unknown, or the clock ends first.
     #[must_use]
-    pub fn reset(&self) -> Duration {
-        self.nanos(self.spent_ticks).map_or(Duration::MAX, Duration::from_nanos)
+    pub fn reset(&self) -> Option<Duration> {
+        self.nanos(self.spent_ticks).map(Duration::from_nanos)
     }
 
     /// The decision of `max` slots of which `taken` are taken, for a request of `cost`.

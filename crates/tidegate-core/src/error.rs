@@ -1,5 +1,5 @@
-use std::error::Error;
-use std::fmt;
+use core::error::Error;
+use core::fmt;
 
 /// Why a limit could not be built: which number is wrong, and how.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub enum LimitErrorKind {
     },
     /// It is a text that is not a decimal number.
     NotDecimal,
+    /// It is a text that is not a count per time.
+    NotRate,
 }
 
 impl LimitError {
@@ -60,6 +62,9 @@ impl fmt::Display for LimitError {
             LimitErrorKind::NotDecimal => {
                 write!(f, "{field} must be a decimal number above zero, such as 10, 1.5 or 2e-3")
             }
+            LimitErrorKind::NotRate => {
+                write!(f, "{field} must be a count per time, such as 10/s, 100 per 15m or 5/day")
+            }
         }
     }
 }
@@ -73,9 +78,9 @@ impl Error for LimitError {}
 #[macro_export]
 macro_rules! debug_as_displayed {
     ($error:ident) => {
-        impl ::std::fmt::Debug for $error {
-            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-                ::std::fmt::Display::fmt(self, f)
+        impl ::core::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                ::core::fmt::Display::fmt(self, f)
             }
         }
     };
@@ -92,6 +97,19 @@ macro_rules! valid {
 }
 
 pub(crate) use valid;
+
+/// The value of a constant. A wrong constant does not compile; where it is none, this panics.
+#[track_caller]
+pub(crate) const fn constant<T: Copy>(result: Result<T, LimitError>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(LimitError { problem: LimitErrorKind::NotExact { hint }, .. }) => panic!("{}", hint),
+        Err(LimitError { problem: LimitErrorKind::Zero, .. }) => {
+            panic!("a number of a limit is zero (zero does not mean unlimited)")
+        }
+        Err(_) => panic!("a number of a limit is too large"),
+    }
+}
 
 /// The value, unless it is zero.
 pub(crate) const fn nonzero(field: &'static str, value: u64) -> Result<u64, LimitError> {

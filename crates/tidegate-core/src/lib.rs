@@ -5,10 +5,10 @@
 //! of both, the cost and the time:
 //!
 //! ```
-//! use tidegate_core::{Algorithm, Bucket, Rate, Timestamp, Wait};
+//! use tidegate_core::{Algorithm, Bucket, Timestamp, Wait};
 //! use std::time::Duration;
 //!
-//! let limit = Bucket::new(Rate::per_second(1)?, 2)?;
+//! let limit = Bucket::per_second(1).burst(2);
 //! let mut state = limit.fresh();
 //! let start = Timestamp::from_secs(100);
 //!
@@ -16,12 +16,12 @@
 //! assert!(limit.check(&mut state, 1, start).is_allowed());
 //! let denied = limit.check(&mut state, 1, start);
 //! assert_eq!(denied.retry_after(), Some(Wait::After(Duration::from_secs(1))));
-//! # Ok::<(), tidegate_core::LimitError>(())
 //! ```
 //!
 //! What is absent here is the design: no clock is read, nothing is shared, locked, allocated or
 //! waited for, and no decision uses a float. All rounding is against the caller.
 
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 mod algorithm;
@@ -32,6 +32,8 @@ mod error;
 mod quota;
 mod rate;
 mod sliding;
+#[doc(hidden)]
+pub mod text;
 mod time;
 mod window;
 

@@ -1,7 +1,7 @@
-use std::time::Duration;
+use core::time::Duration;
 
 use crate::decision::{Outcome, Span};
-use crate::error::{LimitError, nonzero, valid};
+use crate::error::{LimitError, constant, nonzero, valid};
 use crate::{Decision, Timestamp};
 
 mod settle;
@@ -82,7 +82,16 @@ pub struct QuotaState {
 
 impl Quota {
     /// `max` units per period.
-    pub const fn new(max: u64, carry: Carry) -> Result<Self, LimitError> {
+    ///
+    /// Wrong numbers do not compile in a constant, and panic elsewhere; see [`try_new`](Self::try_new).
+    #[must_use]
+    #[track_caller]
+    pub const fn new(max: u64, carry: Carry) -> Self {
+        constant(Self::try_new(max, carry))
+    }
+
+    /// The same of numbers from outside, which may be wrong.
+    pub const fn try_new(max: u64, carry: Carry) -> Result<Self, LimitError> {
         if let Carry::UpTo(bound) = carry {
             valid!(nonzero("carry", bound));
         }

@@ -1,8 +1,10 @@
-use std::fmt;
-use std::time::Duration;
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
 
 use crate::LimitError;
-use crate::error::{LimitErrorKind, nonzero, valid};
+use crate::error::{LimitErrorKind, constant, nonzero, valid};
+use crate::text::{self, TextProblem};
 use crate::time::period_ns;
 
 mod decimal;
@@ -11,19 +13,14 @@ mod decimal;
 ///
 /// Two rates are equal when the fractions are: 1 per second is 60 per minute.
 ///
-/// Rates and limits can be constants:
-///
 /// ```
-/// use tidegate_core::{Bucket, Rate};
+/// use std::time::Duration;
+/// use tidegate_core::Rate;
 ///
-/// const LIMIT: Bucket = match Rate::per_second(10) {
-///     Ok(rate) => match Bucket::new(rate, 20) {
-///         Ok(bucket) => bucket,
-///         Err(_) => panic!("the burst is valid"),
-///     },
-///     Err(_) => panic!("the rate is valid"),
-/// };
-/// assert_eq!(LIMIT.burst(), 20);
+/// const CALLS: Rate = Rate::per_minute(60);
+/// assert_eq!(CALLS, "1/s".parse()?);
+/// assert_eq!(Rate::new(100, Duration::from_secs(900)), "100 per 15m".parse()?);
+/// # Ok::<(), tidegate_core::LimitError>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
@@ -33,13 +30,24 @@ pub struct Rate {
 
 impl Rate {
     /// `count` per `period`. Both must be above zero, the period at most 292 years.
-    pub const fn new(count: u64, period: Duration) -> Result<Self, LimitError> {
+    ///
+    /// Wrong numbers do not compile in a constant, and panic elsewhere; see [`try_new`](Self::try_new).
+    #[must_use]
+    #[track_caller]
+    pub const fn new(count: u64, period: Duration) -> Self {
+        constant(Self::try_new(count, period))
+    }
+
+    /// The same of numbers from outside, which may be wrong.
+    pub const fn try_new(count: u64, period: Duration) -> Result<Self, LimitError> {
         let count = valid!(nonzero("rate", count));
         Ok(Self { count, period_ns: valid!(period_ns("period", period)) })
     }
 
-    /// `count` per second (not one per `count` seconds).
-    pub const fn per_second(count: u64) -> Result<Self, LimitError> {
+    /// `count` per second (not one per `count` seconds); zero as in [`new`](Self::new).
+    #[must_use]
+    #[track_caller]
+    pub const fn per_second(count: u64) -> Self {
         Self::new(count, Duration::from_secs(1))
     }
 
@@ -60,26 +68,34 @@ impl Rate {
     pub fn per_second_decimal(text: &str) -> Result<Self, LimitError> {
         let fraction = decimal::fraction(text)
             .map_err(|problem| LimitError::new("rate", LimitErrorKind::from(problem)))?;
-        Self::new(fraction.numerator, Duration::from_secs(fraction.denominator))
+        Self::try_new(fraction.numerator, Duration::from_secs(fraction.denominator))
     }
 
     /// `count` per minute.
-    pub const fn per_minute(count: u64) -> Result<Self, LimitError> {
+    #[must_use]
+    #[track_caller]
+    pub const fn per_minute(count: u64) -> Self {
         Self::new(count, Duration::from_secs(60))
     }
 
     /// `count` per hour.
-    pub const fn per_hour(count: u64) -> Result<Self, LimitError> {
+    #[must_use]
+    #[track_caller]
+    pub const fn per_hour(count: u64) -> Self {
         Self::new(count, Duration::from_secs(3_600))
     }
 
     /// `count` per 24 hours.
-    pub const fn per_day(count: u64) -> Result<Self, LimitError> {
+    #[must_use]
+    #[track_caller]
+    pub const fn per_day(count: u64) -> Self {
         Self::new(count, Duration::from_secs(86_400))
     }
 
     /// One per `interval`.
-    pub const fn one_every(interval: Duration) -> Result<Self, LimitError> {
+    #[must_use]
+    #[track_caller]
+    pub const fn one_every(interval: Duration) -> Self {
         Self::new(1, interval)
     }
 
@@ -109,6 +125,18 @@ impl Rate {
     pub(crate) const fn reduced(&self) -> (u64, u64) {
         let divisor = gcd(self.count, self.period_ns);
         (self.count / divisor, self.period_ns / divisor)
+    }
+}
+
+/// As in a policy file: `10/s`, `100 per 15m`, `5/day`.
+impl FromStr for Rate {
+    type Err = LimitError;
+
+    fn from_str(text: &str) -> Result<Self, LimitError> {
+        text::rate(text).map_err(|problem| match problem {
+            TextProblem::Rate(error) => error,
+            _ => LimitError::new("rate", LimitErrorKind::NotRate),
+        })
     }
 }
 

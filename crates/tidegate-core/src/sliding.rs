@@ -1,7 +1,7 @@
-use std::time::Duration;
+use core::time::Duration;
 
 use crate::decision::{Outcome, Span};
-use crate::error::{LimitError, at_most, nonzero, valid};
+use crate::error::{LimitError, at_most, constant, nonzero, valid};
 use crate::time::{duration, period_ns};
 use crate::{Algorithm, Decision, Timestamp};
 
@@ -45,7 +45,16 @@ impl Sliding {
     /// At most `max` units in every window of length `per`, counted in `parts` sub-windows.
     ///
     /// `max` has to be below 2^32, `parts` from 1 to 15 and at most one per nanosecond.
-    pub const fn new(max: u64, per: Duration, parts: u32) -> Result<Self, LimitError> {
+    ///
+    /// Wrong numbers do not compile in a constant, and panic elsewhere; see [`try_new`](Self::try_new).
+    #[must_use]
+    #[track_caller]
+    pub const fn new(max: u64, per: Duration, parts: u32) -> Self {
+        constant(Self::try_new(max, per, parts))
+    }
+
+    /// The same of numbers from outside, which may be wrong.
+    pub const fn try_new(max: u64, per: Duration, parts: u32) -> Result<Self, LimitError> {
         let max = valid!(at_most("max", valid!(nonzero("max", max)), u32::MAX as u64));
         let per_ns = valid!(period_ns("per", per));
         let most_parts = Self::MAX_PARTS as u64;

@@ -1,5 +1,5 @@
-use std::fmt;
-use std::time::Duration;
+use core::fmt;
+use core::time::Duration;
 
 use crate::error::{LimitError, LimitErrorKind, nonzero};
 

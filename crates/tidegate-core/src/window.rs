@@ -1,7 +1,7 @@
-use std::time::Duration;
+use core::time::Duration;
 
 use crate::decision::{Outcome, Span};
-use crate::error::{LimitError, at_most, nonzero, valid};
+use crate::error::{LimitError, at_most, constant, nonzero, valid};
 use crate::time::{duration, period_ns};
 use crate::{Algorithm, Decision, Timestamp};
 
@@ -36,7 +36,16 @@ impl Window {
     ///
     /// `max` has to be below 2^32, so that a state fits into a slot of a table. Larger amounts are
     /// for a [`Bucket`](crate::Bucket) or a [`Quota`](crate::Quota).
-    pub const fn new(max: u64, per: Duration) -> Result<Self, LimitError> {
+    ///
+    /// Wrong numbers do not compile in a constant, and panic elsewhere; see [`try_new`](Self::try_new).
+    #[must_use]
+    #[track_caller]
+    pub const fn new(max: u64, per: Duration) -> Self {
+        constant(Self::try_new(max, per))
+    }
+
+    /// The same of numbers from outside, which may be wrong.
+    pub const fn try_new(max: u64, per: Duration) -> Result<Self, LimitError> {
         let max = valid!(at_most("max", valid!(nonzero("max", max)), u32::MAX as u64));
         Ok(Self { max, per_ns: valid!(period_ns("per", per)), aligned: false })
     }

@@ -163,7 +163,7 @@ impl AnyLimit {
                     1 => Debt::UpTo(words[3]),
                     _ => Debt::Nothing,
                 };
-                Self::Quota(Quota::new(words[0], carry).and_then(|it| it.with_debt(debt)).ok()?)
+                Self::Quota(Quota::try_new(words[0], carry).and_then(|it| it.with_debt(debt)).ok()?)
             }
             _ => Self::Slots(words[0]),
         })
@@ -497,9 +497,9 @@ impl AnyLimit {
                     Debt::Nothing => 0,
                     Debt::UpTo(units) => units,
                     // More is possible; a key without debt must not be denied for ever.
-                    Debt::All => limit.burst(),
+                    Debt::All => limit.capacity(),
                 };
-                let most = limit.burst().saturating_add(debt);
+                let most = limit.capacity().saturating_add(debt);
                 let _ = self.commit(&mut used, HeldUnits { units: 0, period }, most, at);
             }
             (Self::Sliding(limit), AnyState::Sliding(_)) => {

@@ -146,7 +146,7 @@ impl Engine {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Waits ([`Engine::acquire`], [`Engine::until_ready`]) follow the engine's clock alone. Times of
+    /// Waits ([`Engine::acquire`], [`Engine::ready`]) follow the engine's clock alone. Times of
     /// both kinds may be mixed when they come from the same clock.
     #[inline]
     #[must_use]

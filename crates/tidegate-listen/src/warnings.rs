@@ -28,7 +28,7 @@ impl Warnings {
     /// One kind of line. Shared by all that log it: one per connection would bound nothing.
     #[must_use]
     pub fn new() -> Self {
-        let cooldown = Cooldown::new(Duration::from_secs(1)).expect("the cooldown is not zero");
+        let cooldown = Cooldown::new(Duration::from_secs(1));
         Self { cooldown: Limiter::new(cooldown), left_out: AtomicU64::new(0) }
     }
 

@@ -48,7 +48,7 @@ impl<'a> LimitFields<'a> {
         let until = match decision.retry_after() {
             Some(Wait::After(wait)) => Some(wait),
             Some(Wait::Never | Wait::Unknown) => None,
-            None => Some(decision.reset()).filter(|reset| *reset < Duration::MAX),
+            None => decision.reset(),
         };
         Self {
             name,

@@ -55,8 +55,8 @@ pub const fn retry_word(wait: Wait) -> Option<&'static str> {
 /// The field `reset_after_ms`: milliseconds until a limit is full again, rounded up; `None` if
 /// unknown.
 #[must_use]
-pub fn reset_after_ms(reset: Duration) -> Option<u64> {
-    (reset < Duration::MAX).then(|| whole_ms(reset))
+pub fn reset_after_ms(reset: Option<Duration>) -> Option<u64> {
+    reset.map(whole_ms)
 }
 
 /// Whole milliseconds, rounded up.

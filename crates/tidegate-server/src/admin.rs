@@ -265,11 +265,11 @@ impl PolicyEdit {
             PolicyEdit::PutPolicy => policy::apply(daemon, actor, payload),
             PolicyEdit::PatchRule => policy::patch(daemon, actor, rule, payload),
             PolicyEdit::PutOverride => edits::put_override(daemon, actor, payload),
-            PolicyEdit::DropOverride => edits::drop_override(daemon, actor, payload),
+            PolicyEdit::DropOverride => edits::remove_override(daemon, actor, payload),
             PolicyEdit::Ban => edits::ban(daemon, actor, payload),
             PolicyEdit::Unban => edits::unban(daemon, actor, payload),
             PolicyEdit::DropAll => {
-                Ok(json!({ "changes": daemon.engine.drop_overlay(actor).block()?.len() }))
+                Ok(json!({ "changes": daemon.engine.remove_overlay(actor).block()?.len() }))
             }
         }
     }

@@ -65,7 +65,7 @@ impl<'a> DecisionBody<'a> {
             limit: report.limit(),
             retry_after_ms,
             retry,
-            reset_after_ms: report.reset().and_then(reset_after_ms),
+            reset_after_ms: reset_after_ms(report.reset()),
             reason: report.reason(),
             outage: outage(report),
             decision_id,

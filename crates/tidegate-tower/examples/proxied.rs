@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 
 use axum::{Router, routing::get};
-use tidegate::{Bucket, Limiter, Rate};
+use tidegate::{Bucket, Limiter};
 use tidegate_tower::{ClientIp, LimitLayer};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let limiter = Limiter::new(Bucket::new(Rate::per_minute(1)?, 2)?);
+    let limiter = Limiter::new(Bucket::per_minute(1).burst(2));
     let client = ClientIp::behind(["127.0.0.1", "10.0.0.0/8"])?;
     let app = Router::new()
         .route("/", get(|| async { "hello\n" }))

@@ -4,16 +4,15 @@
 //!
 //! ```
 //! use axum::{Router, routing::get};
-//! use tidegate::{Bucket, Limiter, Rate};
+//! use tidegate::{Bucket, Limiter};
 //! use tidegate_tower::{ClientIp, LimitLayer};
 //!
 //! // Ten requests per second and client, twenty at once.
-//! let limiter = Limiter::new(Bucket::new(Rate::per_second(10)?, 20)?);
+//! let limiter = Limiter::new(Bucket::per_second(10).burst(20));
 //! let app: Router = Router::new()
 //!     .route("/", get(|| async { "hello" }))
 //!     .layer(LimitLayer::new(limiter, ClientIp::peer()));
 //! // axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())
-//! # Ok::<(), tidegate::LimitError>(())
 //! ```
 //!
 //! - [`LimitLayer`] applies one [`Limiter`](tidegate::Limiter) to a key of the request.

@@ -17,17 +17,16 @@ use crate::{Admission, AttributeError, KeySource};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use tidegate::{Bucket, Limiter, Rate};
+/// use tidegate::{Bucket, Limiter};
 /// use tidegate_tower::{Dialect, Header, LimitLayer};
 ///
-/// let limiter: Arc<Limiter<String>> = Arc::new(Limiter::new(Bucket::new(Rate::per_second(10)?, 20)?));
+/// let limiter: Arc<Limiter<String>> = Arc::new(Limiter::new(Bucket::per_second(10).burst(20)));
 /// let layer = LimitLayer::new(Arc::clone(&limiter), Header::new("x-api-key"))
 ///     .name("api")
 ///     .cost(|parts| if parts.uri.path().starts_with("/export") { 10 } else { 1 })
 ///     .dialect(Dialect::XRateLimit);
 /// // The limiter can be queried and changed while it is in use.
-/// limiter.set_limit(Bucket::new(Rate::per_second(20)?, 40)?);
-/// # Ok::<(), tidegate::LimitError>(())
+/// limiter.set_limit(Bucket::per_second(20).burst(40));
 /// ```
 ///
 /// A request without a key is denied, unless [`serve_without_key`](Self::serve_without_key) is set.

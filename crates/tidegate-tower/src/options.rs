@@ -66,7 +66,7 @@ impl GateOptions {
 
 impl Default for GateOptions {
     fn default() -> Self {
-        let cooldown = Cooldown::new(Duration::from_secs(1)).expect("a second is a valid gap");
+        let cooldown = Cooldown::new(Duration::from_secs(1));
         Self {
             mode: Mode::Enforce,
             skip: None,
@@ -100,15 +100,14 @@ macro_rules! option_methods {
         /// use bytes::Bytes;
         /// use http::Response;
         /// # use std::net::IpAddr;
-        /// # use tidegate::{Bucket, Limiter, Rate};
+        /// # use tidegate::{Bucket, Limiter};
         /// # use tidegate_tower::{ClientIp, LimitLayer};
-        /// # let limiter: Limiter<IpAddr> = Limiter::new(Bucket::new(Rate::per_second(10)?, 20)?);
+        /// # let limiter: Limiter<IpAddr> = Limiter::new(Bucket::per_second(10).burst(20));
         ///
         /// let layer = LimitLayer::new(limiter, ClientIp::peer()).on_denial(|denial, _| {
         ///     // Status and headers, such as Retry-After, without the description.
         ///     denial.response().map(|_| Bytes::from_static(b"Please slow down."))
         /// });
-        /// # Ok::<(), tidegate::LimitError>(())
         /// ```
         #[must_use]
         pub fn on_denial(

@@ -218,7 +218,7 @@ impl PolicyLayer {
             return Err(UnknownDomain { domain: domain.into(), known });
         }
         let domain: Arc<str> = domain.into();
-        let second = Cooldown::new(Duration::from_secs(1)).expect("a second is a valid gap");
+        let second = Cooldown::new(Duration::from_secs(1));
         let settings = PolicySettings {
             unsettled: UnsettledReports {
                 domain: Arc::clone(&domain),

@@ -31,13 +31,13 @@ mod stream;
 /// ```no_run
 /// use axum::{Router, routing::get};
 /// use tokio::net::TcpListener;
-/// use tidegate::{Bucket, Limiter, Rate};
+/// use tidegate::{Bucket, Limiter};
 /// use tidegate_tower::{ClientIp, LimitLayer, Peer, ProxyListener};
 ///
 /// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
 /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
 /// let listener = ProxyListener::new(listener).only_from(["10.0.0.0/8"])?;
-/// let limiter = Limiter::new(Bucket::new(Rate::per_second(10)?, 20)?);
+/// let limiter = Limiter::new(Bucket::per_second(10).burst(20));
 /// let app = Router::new()
 ///     .route("/", get(|| async { "hello" }))
 ///     .layer(LimitLayer::new(limiter, ClientIp::peer()));

@@ -243,15 +243,14 @@ fn without_port(host: &str) -> &str {
 /// authenticated, for example.
 ///
 /// ```
-/// use tidegate::{Bucket, Limiter, Rate};
+/// use tidegate::{Bucket, Limiter};
 /// use tidegate_tower::{LimitLayer, extension};
 ///
 /// #[derive(Clone)]
 /// struct Account { id: u64 }
 ///
-/// let limiter: Limiter<u64> = Limiter::new(Bucket::of(Rate::per_minute(100)?)?);
+/// let limiter: Limiter<u64> = Limiter::new(Bucket::per_minute(100));
 /// let layer = LimitLayer::new(limiter, extension(|account: &Account| account.id));
-/// # Ok::<(), tidegate::LimitError>(())
 /// ```
 ///
 /// For an attribute of a policy see [`attribute`].

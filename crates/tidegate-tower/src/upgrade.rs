@@ -29,7 +29,7 @@ use crate::{ClientIp, KeySource, Peer};
 /// use tidegate_tower::{ClientIp, UpgradeGuard};
 ///
 /// // One attempt per 6 s and address, 20 at once; idle addresses are forgotten within 5 minutes.
-/// let guard = UpgradeGuard::new(Rate::one_every(Duration::from_secs(6))?, 20, Duration::from_secs(300))?;
+/// let guard = UpgradeGuard::new(Rate::one_every(Duration::from_secs(6)), 20, Duration::from_secs(300))?;
 /// let app: Router = Router::new()
 ///     .route("/ws", any(|| async { "an upgrade" }))
 ///     .route_layer(guard.layer(ClientIp::peer()))
@@ -51,7 +51,7 @@ use crate::{ClientIp, KeySource, Peer};
 /// use tidegate_tower::{Header, UpgradeGuard};
 ///
 /// // A proxy in front has verified the account.
-/// let guard = UpgradeGuard::builder(Rate::per_minute(10)?, 5).keys::<String>().build()?;
+/// let guard = UpgradeGuard::builder(Rate::per_minute(10), 5).keys::<String>().build()?;
 /// let layer = guard.layer_by(Header::new("x-account"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -66,7 +66,7 @@ pub struct UpgradeGuard<K: ?Sized = IpAddr, C = MonotonicClock> {
 /// use tidegate::Rate;
 /// use tidegate_tower::UpgradeGuard;
 ///
-/// let guard = UpgradeGuard::builder(Rate::one_every(Duration::from_secs(6))?, 20)
+/// let guard = UpgradeGuard::builder(Rate::one_every(Duration::from_secs(6)), 20)
 ///     .evict_every(Duration::from_secs(60))
 ///     .max_keys(1 << 16)
 ///     .build()?;
@@ -110,7 +110,7 @@ impl<K: ?Sized, C> GuardBuilder<K, C> {
 impl<K: ?Sized + Hash, C: Clock + Send + Sync + 'static> GuardBuilder<K, C> {
     /// The guard, or the setting that is invalid.
     pub fn build(self) -> Result<UpgradeGuard<K, C>, GuardError> {
-        let bucket = Bucket::new(self.rate, self.burst).map_err(GuardError::Limit)?;
+        let bucket = Bucket::try_new(self.rate, self.burst).map_err(GuardError::Limit)?;
         let limiter = Limiter::builder(bucket)
             .clock(self.clock)
             .evict_every(self.evict_every)
@@ -178,7 +178,7 @@ impl UpgradeGuard {
 impl Default for UpgradeGuard {
     /// One attempt per 6 s and address, 20 at once, idle addresses forgotten within 5 minutes.
     fn default() -> Self {
-        let rate = Rate::one_every(Duration::from_secs(6)).expect("6 s is a valid period");
+        let rate = Rate::one_every(Duration::from_secs(6));
         Self::new(rate, 20, Duration::from_secs(300)).expect("the defaults are valid")
     }
 }

@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn decisions() -> Result<(), Box<dyn Error>> {
     title("A bucket per client: 2 per second, 3 at once");
     let clock = ManualClock::default();
-    let limit = Bucket::new(Rate::per_second(2)?, 3)?;
+    let limit = Bucket::per_second(2).burst(3);
     let limiter = Limiter::<String>::builder(limit).clock(clock.clone()).build()?;
     for step_ms in [0, 0, 0, 0, 200, 300, 0] {
         clock.advance(Duration::from_millis(step_ms));
@@ -37,7 +37,7 @@ fn decisions() -> Result<(), Box<dyn Error>> {
 fn sliding() -> Result<(), Box<dyn Error>> {
     title("A sliding window: 5 in every 10 seconds, no double burst at an edge");
     let clock = ManualClock::default();
-    let limit = Sliding::new(5, Duration::from_secs(10), 10)?;
+    let limit = Sliding::new(5, Duration::from_secs(10), 10);
     let limiter = Limiter::<str, _>::builder(limit).clock(clock.clone()).build()?;
     for step_secs in [8, 1, 2, 3, 4] {
         clock.advance(Duration::from_secs(step_secs));
@@ -50,7 +50,7 @@ fn sliding() -> Result<(), Box<dyn Error>> {
 
 fn live_change() -> Result<(), Box<dyn Error>> {
     title("A limit changed while running: charges stay");
-    let per_minute = |burst| Bucket::new(Rate::per_minute(1)?, burst);
+    let per_minute = |burst| Bucket::try_new(Rate::per_minute(1), burst);
     let limiter: Limiter<u64> = Limiter::new(per_minute(100)?);
     let left = |limiter: &Limiter<u64>| limiter.peek(&7).remaining();
     let _ = limiter.check_n(&7, 90);
@@ -66,7 +66,7 @@ fn live_change() -> Result<(), Box<dyn Error>> {
 
 fn flood() -> Result<(), Box<dyn Error>> {
     title("Two million one-time keys against a capacity of 100 000");
-    let limit = Bucket::new(Rate::per_hour(1)?, 10)?;
+    let limit = Bucket::per_hour(1).burst(10);
     let limiter = Limiter::<u64>::builder(limit).max_keys(100_000).build()?;
     let known = u64::MAX;
     let _ = limiter.check_n(&known, 4);
@@ -79,7 +79,7 @@ fn flood() -> Result<(), Box<dyn Error>> {
 
 fn speed() -> Result<(), Box<dyn Error>> {
     title("Speed, on this machine, one thread");
-    let limiter: Limiter<String> = Limiter::new(Bucket::new(Rate::per_minute(1)?, 1_000)?);
+    let limiter: Limiter<String> = Limiter::new(Bucket::per_minute(1).burst(1_000));
     let keys: Vec<String> = (0..1_000_000).map(|number| format!("user:{number:07}")).collect();
     let per_call = |calls: usize, call: &dyn Fn(usize)| {
         let start = MonotonicClock.now();

@@ -1,16 +1,15 @@
 //! An exact, bounded, very fast rate limiter: one limit over any number of keys, or a whole policy.
 //!
 //! ```
-//! use tidegate::{Bucket, Limiter, Rate, Verdict};
+//! use tidegate::{Bucket, Limiter, Verdict};
 //!
 //! // Ten requests per second and client, twenty at once.
-//! let limiter: Limiter<String> = Limiter::new(Bucket::new(Rate::per_second(10)?, 20)?);
+//! let limiter: Limiter<String> = Limiter::new(Bucket::per_second(10).burst(20));
 //!
 //! match limiter.check("198.51.100.7").verdict() {
 //!     Verdict::Allow { remaining } => assert_eq!(remaining, 19),
 //!     Verdict::Deny { wait } => println!("retry: {wait:?}"),
 //! }
-//! # Ok::<(), tidegate::LimitError>(())
 //! ```
 //!
 //! There are two ways to use it, the second with the feature `engine`:
@@ -26,11 +25,10 @@
 //! ## 1. Limit each client
 //!
 //! ```
-//! use tidegate::{Bucket, Limiter, Rate};
+//! use tidegate::{Bucket, Limiter};
 //!
-//! let limiter: Limiter<String> = Limiter::new(Bucket::new(Rate::per_minute(60)?, 10)?);
+//! let limiter: Limiter<String> = Limiter::new(Bucket::per_minute(60).burst(10));
 //! assert!(limiter.allow("ada"));
-//! # Ok::<(), tidegate::LimitError>(())
 //! ```
 //!
 //! ## 2. Send a denied client a retry time
@@ -40,7 +38,7 @@
 //! use tidegate::{Limiter, ManualClock, Wait, Window};
 //!
 //! let clock = ManualClock::default();
-//! let window = Window::new(1, Duration::from_secs(10))?;
+//! let window = Window::new(1, Duration::from_secs(10));
 //! let limiter = Limiter::<str, _>::builder(window).clock(clock).build()?;
 //! assert!(limiter.allow("ada"));
 //! let denied = limiter.check("ada");

@@ -26,16 +26,15 @@ pub use ready::{ReadyError, UntilReady};
 /// One limit over many keys, in memory: what replaces a map behind a lock.
 ///
 /// ```
-/// use tidegate::{Bucket, Limiter, Rate};
+/// use tidegate::{Bucket, Limiter};
 ///
 /// // Ten requests per second and client, twenty at once.
-/// let limiter: Limiter<String> = Limiter::new(Bucket::new(Rate::per_second(10)?, 20)?);
+/// let limiter: Limiter<String> = Limiter::new(Bucket::per_second(10).burst(20));
 ///
 /// if limiter.allow("198.51.100.7") {
 ///     // serve the request
 /// }
 /// # assert_eq!(limiter.peek("198.51.100.7").remaining(), 19);
-/// # Ok::<(), tidegate::LimitError>(())
 /// ```
 ///
 /// The key type can be looked up by anything it [borrows](Borrow) as, so a `Limiter<String>` takes
@@ -117,11 +116,10 @@ impl<K: ?Sized, A: KeyedLimit, C, S> Limiter<K, A, C, S> {
     /// use std::time::Duration;
     /// use tidegate::{Limiter, Timestamp, Window};
     ///
-    /// let limiter: Limiter<str, _> = Limiter::new(Window::new(1, Duration::from_secs(10))?);
+    /// let limiter: Limiter<str, _> = Limiter::new(Window::new(1, Duration::from_secs(10)));
     /// assert!(limiter.at(Timestamp::from_secs(100)).allow("ada"));
     /// assert!(!limiter.at(Timestamp::from_secs(109)).allow("ada"));
     /// assert!(limiter.at(Timestamp::from_secs(110)).allow("ada"));
-    /// # Ok::<(), tidegate::LimitError>(())
     /// ```
     ///
     /// Handles with other clocks may be used at the same time, if their times are those of one clock.
@@ -261,14 +259,13 @@ where
     /// this runs may be forgotten or not.
     ///
     /// ```
-    /// use tidegate::{Bucket, Limiter, Rate};
+    /// use tidegate::{Bucket, Limiter};
     ///
-    /// let limiter: Limiter<str> = Limiter::new(Bucket::new(Rate::per_second(1)?, 1)?);
+    /// let limiter: Limiter<str> = Limiter::new(Bucket::per_second(1));
     /// assert!(limiter.check("ada").is_allowed());
     /// assert!(!limiter.check("ada").is_allowed());
     /// assert_eq!(limiter.forget_all(), 1);
     /// assert!(limiter.check("ada").is_allowed());
-    /// # Ok::<(), tidegate::LimitError>(())
     /// ```
     pub fn forget_all(&self) -> usize {
         let forgotten = self.shared.table.forget_all();
@@ -383,7 +380,7 @@ where
 
     /// Ends all waits, stops the thread that wakes them, and returns when it has stopped.
     ///
-    /// The limiter continues to decide, but callers can no longer [wait](Self::until_ready). May be
+    /// The limiter continues to decide, but callers can no longer [wait](Self::ready). May be
     /// called any number of times. Nothing else runs in the background: idle keys leave as calls
     /// come.
     pub fn close(&self) {

@@ -142,8 +142,10 @@ impl Limits {
 impl LimitNumbers {
     fn limit(self) -> Result<Limit, LimitError> {
         Ok(match self.burst {
-            None => Limit::Window(Window::new(self.max, self.per)?),
-            Some(burst) => Limit::Bucket(Bucket::new(Rate::new(self.max, self.per)?, burst)?),
+            None => Limit::Window(Window::try_new(self.max, self.per)?),
+            Some(burst) => {
+                Limit::Bucket(Bucket::try_new(Rate::try_new(self.max, self.per)?, burst)?)
+            }
         })
     }
 }
@@ -207,7 +209,7 @@ fn in_policy(error: impl ToString) -> SettingError {
 fn capacity(limit: &Limit) -> u64 {
     match limit {
         Limit::Window(window) => window.max(),
-        Limit::Bucket(bucket) => bucket.burst(),
+        Limit::Bucket(bucket) => bucket.capacity(),
         _ => u64::MAX,
     }
 }

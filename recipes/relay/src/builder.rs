@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::policy::Network;
-use tidegate::{Bucket, Clock, Limiter, Rate, SystemClock};
+use tidegate::{Bucket, Clock, Limiter, SystemClock};
 use tidegate_listen::{Connections, PermitLimits, Warnings};
 use tokio::sync::{Semaphore, watch};
 
@@ -19,11 +19,11 @@ use crate::relay::{Relay, RelayInner};
 /// Builds a [`Relay`]. Every setting has a default.
 ///
 /// ```
-/// use tidegate::{Bucket, ManualClock, Rate};
+/// use tidegate::{Bucket, ManualClock};
 /// use tidegate_relay::Relay;
 ///
 /// let relay = Relay::builder("relay.example")
-///     .limit(Some(Bucket::new(Rate::per_second(1)?, 10)?))
+///     .limit(Some(Bucket::per_second(1).burst(10)))
 ///     .clock(ManualClock::default())
 ///     .build()?;
 /// assert_eq!(relay.connections(), 0);
@@ -279,8 +279,7 @@ impl<C: Clock + Clone + Send + Sync + 'static> RelayBuilder<C> {
 
 /// One message per second, ten at once.
 fn default_limit() -> Bucket {
-    let rate = Rate::per_second(1).expect("one is a valid rate");
-    Bucket::new(rate, 10).expect("ten is a valid burst")
+    Bucket::per_second(1).burst(10)
 }
 
 /// Whether a text can be the host part of an address.

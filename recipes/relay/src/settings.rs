@@ -211,7 +211,7 @@ impl Settings {
             listen: SocketAddr::new(listen, port),
             public_host: reader.public_host()?,
             // Any burst in its range is valid with any rate that a bucket can have.
-            limit: reader.parsed(RATE, |text| Bucket::new(rate(text)?, burst).ok())?,
+            limit: reader.parsed(RATE, |text| Bucket::try_new(rate(text)?, burst).ok())?,
             max_connections: reader.parsed(CONNECTIONS, connections)?,
             guard: reader.parsed(GUARD, |text| match text {
                 "on" => Some(Guard::On),

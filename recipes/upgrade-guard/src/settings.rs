@@ -59,7 +59,7 @@ impl GuardArgs {
     where
         C: Clock + Send + Sync + 'static,
     {
-        let rate = Rate::one_every(self.every).map_err(GuardError::Limit)?;
+        let rate = Rate::try_new(1, self.every).map_err(GuardError::Limit)?;
         UpgradeGuard::builder(rate, self.burst)
             .evict_every(self.evict_every)
             .max_keys(usize::try_from(self.max_addresses).unwrap_or(usize::MAX))

@@ -87,11 +87,13 @@ impl Limits {
 
     fn limit(&self, max: u64) -> Result<Limit, LimitError> {
         Ok(match self.algorithm {
-            Algorithm::Window => Limit::Window(Window::new(max, self.per)?.aligned()),
+            Algorithm::Window => Limit::Window(Window::try_new(max, self.per)?.aligned()),
             Algorithm::Sliding => {
-                Limit::Sliding(Sliding::new(max, self.per, Sliding::DEFAULT_PARTS)?)
+                Limit::Sliding(Sliding::try_new(max, self.per, Sliding::DEFAULT_PARTS)?)
             }
-            Algorithm::Bucket => Limit::Bucket(Bucket::of(Rate::new(max, self.per)?)?),
+            Algorithm::Bucket => {
+                Limit::Bucket(Bucket::try_new(Rate::try_new(max, self.per)?, max)?)
+            }
         })
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::Wait;
 
 fn bucket(count: u64, period_ns: u64, burst: u64) -> Bucket {
-    Bucket::new(Rate::new(count, Duration::from_nanos(period_ns)).unwrap(), burst).unwrap()
+    Bucket::try_new(Rate::new(count, Duration::from_nanos(period_ns)), burst).unwrap()
 }
 
 fn at(nanos: u64) -> Timestamp {

@@ -3,7 +3,7 @@ use crate::Wait;
 
 #[test]
 fn gap_counts_from_the_latest_admission_or_extending_denial() {
-    let plain = Cooldown::new(Duration::from_nanos(10)).unwrap();
+    let plain = Cooldown::new(Duration::from_nanos(10));
     let extended = plain.extended_by_refusals();
     // (time, cost, since + 1 and wait of the plain one, the same of the extended one)
     let after = |nanos| Some(Wait::After(Duration::from_nanos(nanos)));
@@ -30,7 +30,7 @@ fn gap_counts_from_the_latest_admission_or_extending_denial() {
 
 #[test]
 fn peek_reports_the_gap_and_does_not_extend_it() {
-    let limit = Cooldown::new(Duration::from_nanos(10)).unwrap().extended_by_refusals();
+    let limit = Cooldown::new(Duration::from_nanos(10)).extended_by_refusals();
     let mut state = limit.fresh();
     assert!(limit.check(&mut state, 1, Timestamp::ZERO).is_allowed());
     for (now, wait) in [(1, Some(9)), (9, Some(1)), (10, None), (2, Some(8))] {
@@ -45,7 +45,7 @@ fn peek_reports_the_gap_and_does_not_extend_it() {
 
 #[test]
 fn cancel_and_refund_of_a_cooldown_return_nothing() {
-    let limit = Cooldown::new(Duration::from_nanos(10)).unwrap();
+    let limit = Cooldown::new(Duration::from_nanos(10));
     let (mut state, now) = (limit.fresh(), Timestamp::ZERO);
     assert!(limit.hold(&mut state, 3, now).is_allowed());
     let held = state;
@@ -56,7 +56,7 @@ fn cancel_and_refund_of_a_cooldown_return_nothing() {
 
 #[test]
 fn voiding_ends_the_cooldown_that_was_begun_and_no_later_one() {
-    let limit = Cooldown::new(Duration::from_nanos(10)).unwrap();
+    let limit = Cooldown::new(Duration::from_nanos(10));
     let mut state = limit.fresh();
     let at = Timestamp::from_nanos;
     assert!(limit.hold(&mut state, 1, at(0)).is_allowed());

@@ -22,7 +22,7 @@ fn carried_by_rule_and_periods_closed() {
         (Carry::All, 3, 4, 37),
         (Carry::All, 10, u64::MAX, u64::MAX),
     ] {
-        let limit = Quota::new(10, carry).unwrap();
+        let limit = Quota::new(10, carry);
         let mut state = limit.fresh(period(0));
         assert!(limit.check(&mut state, used, period(0), Timestamp::ZERO).is_allowed());
         let current = limit.current(&state, Period { index: later, ends: None });
@@ -52,7 +52,7 @@ fn waits_by_rule_and_period() {
         (Carry::All, 12, open, end),
         (Carry::All, u64::MAX, open, Some(Wait::Unknown)),
     ] {
-        let limit = Quota::new(10, carry).unwrap();
+        let limit = Quota::new(10, carry);
         let (mut state, now) = (limit.fresh(open), Timestamp::from_millis(4_250));
         assert!(limit.check(&mut state, 8, open, now).is_allowed());
         let found = limit.peek(&state, cost, peeked_in, now).retry_after();
@@ -62,7 +62,7 @@ fn waits_by_rule_and_period() {
 
 #[test]
 fn closed_period_refunds_nothing() {
-    let limit = Quota::new(10, Carry::Nothing).unwrap();
+    let limit = Quota::new(10, Carry::Nothing);
     let mut state = limit.fresh(period(0));
     assert!(limit.check(&mut state, 8, period(0), Timestamp::ZERO).is_allowed());
     let before = state;
@@ -90,7 +90,7 @@ fn commit_by_rule_of_debt() {
         (Debt::Nothing, 10, 10, 0),
         (Debt::Nothing, 17, 10, 0),
     ] {
-        let limit = Quota::new(10, Carry::Nothing).unwrap().with_debt(debt).unwrap();
+        let limit = Quota::new(10, Carry::Nothing).with_debt(debt).unwrap();
         let mut state = limit.fresh(period(0));
         let committed = overdraw(&limit, &mut state, (4, actual));
         let expected = Committed { charged, debt: owed, closed: 0, forgiven: actual - charged };
@@ -101,7 +101,7 @@ fn commit_by_rule_of_debt() {
 
 #[test]
 fn debt_is_reported_until_it_is_paid() {
-    let limit = Quota::new(10, Carry::UpTo(5)).unwrap();
+    let limit = Quota::new(10, Carry::UpTo(5));
     let mut state = limit.fresh(period(0));
     assert_eq!(overdraw(&limit, &mut state, (1, 27)).debt, 17);
     // (period, is a look allowed, remaining, limit, seconds to reset)
@@ -114,7 +114,7 @@ fn debt_is_reported_until_it_is_paid() {
         let look = limit.peek(&state, 0, period(index), Timestamp::ZERO);
         assert_eq!((look.is_allowed(), look.remaining()), (is_allowed, remaining), "{index}");
         assert_eq!(look.limit(), most, "{index}");
-        let reset = reset.map_or(Duration::MAX, Duration::from_secs);
+        let reset = reset.map(Duration::from_secs);
         assert_eq!(look.reset(), reset, "{index}");
     }
 }
@@ -123,7 +123,7 @@ fn debt_is_reported_until_it_is_paid() {
 fn refund_of_a_charge_returns_what_is_still_owed() {
     // (periods later, refunded of a charge of 27)
     for (later, refunded) in [(0, 27), (1, 17), (2, 7), (3, 0)] {
-        let limit = Quota::new(10, Carry::Nothing).unwrap();
+        let limit = Quota::new(10, Carry::Nothing);
         let mut state = limit.fresh(period(0));
         let committed = overdraw(&limit, &mut state, (1, 27));
         let mut charge = QuotaCharge::new(state, &committed);
@@ -139,7 +139,7 @@ fn refund_of_a_charge_returns_what_is_still_owed() {
 /// the period has, as no later period pays for that.
 #[test]
 fn refund_of_a_charge_beyond_its_period_leaves_the_debt_of_others() {
-    let limit = Quota::new(5, Carry::UpTo(7)).unwrap();
+    let limit = Quota::new(5, Carry::UpTo(7));
     let mut state = limit.fresh(period(0));
     let mut hold = |units, index| {
         assert!(limit.hold(&mut state, units, period(index), Timestamp::ZERO).is_allowed());

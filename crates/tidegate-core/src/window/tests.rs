@@ -6,7 +6,7 @@ fn at(nanos: u64) -> Timestamp {
 }
 
 fn window() -> Window {
-    Window::new(10, Duration::from_nanos(100)).unwrap()
+    Window::new(10, Duration::from_nanos(100))
 }
 
 #[test]

@@ -41,7 +41,7 @@ proptest! {
             now = time.from(now, limit.scales());
             let at = Timestamp::from_nanos(now);
             if let Op::CheckPostpaid(amount) | Op::Check(amount) = op {
-                let cost = amount.of(limit.burst()) % (1 << 26);
+                let cost = amount.of(limit.capacity()) % (1 << 26);
                 let decision = all.check_postpaid(&mut ours, cost, at);
                 prop_assert_eq!(decision, enough.check_postpaid(&mut theirs, cost, at));
                 prop_assert_eq!(ours, theirs);
@@ -166,7 +166,7 @@ fn keeps_its_word<S: Subject>(
     }
     // A state with holds is never idle; any other is, exactly when `reset` is over.
     if limit.is_idle(state, Timestamp::MAX) {
-        let fresh_at = at.saturating_add(reset);
+        let fresh_at = reset.map_or(Timestamp::MAX, |it| at.saturating_add(it));
         prop_assert!(limit.is_idle(state, fresh_at));
         let earlier = fresh_at.as_nanos().checked_sub(1).filter(|&nanos| nanos >= at.as_nanos());
         if let Some(nanos) = earlier {

@@ -8,12 +8,12 @@ use tidegate_core::{Algorithm, Bucket, Rate, Timestamp, Wait};
 use crate::strategies::config;
 
 fn common(count: u64, period_ns: u64, burst: u64) -> Bucket {
-    let rate = Rate::new(count, Duration::from_nanos(period_ns)).unwrap();
+    let rate = Rate::new(count, Duration::from_nanos(period_ns));
     Bucket::in_common_ticks(rate, burst).unwrap()
 }
 
 fn exact(count: u64, period_ns: u64, burst: u64) -> Bucket {
-    Bucket::new(Rate::new(count, Duration::from_nanos(period_ns)).unwrap(), burst).unwrap()
+    Bucket::try_new(Rate::new(count, Duration::from_nanos(period_ns)), burst).unwrap()
 }
 
 /// Numbers that both kinds of bucket can have.
@@ -116,7 +116,7 @@ proptest! {
         count in any::<u64>(), period in any::<u64>(), burst in any::<u64>(), cost in any::<u64>(),
         now in any::<u64>(),
     ) {
-        let rate = Rate::new(count, Duration::from_nanos(period));
+        let rate = Rate::try_new(count, Duration::from_nanos(period));
         if let Ok(limit) = rate.and_then(|rate| Bucket::in_common_ticks(rate, burst)) {
             let mut state = limit.fresh();
             for _ in 0..3 {
@@ -130,7 +130,7 @@ proptest! {
 #[test]
 fn numbers_that_do_not_fit_are_errors_that_name_the_field() {
     let error = |count, period_ns, burst| {
-        let rate = Rate::new(count, Duration::from_nanos(period_ns)).unwrap();
+        let rate = Rate::new(count, Duration::from_nanos(period_ns));
         Bucket::in_common_ticks(rate, burst).unwrap_err()
     };
     const DAY_NS: u64 = 86_400_000_000_000;

@@ -1,7 +1,7 @@
 //! Edits keep history: nothing is refilled, and there and back is where it was.
 
 use proptest::prelude::*;
-use tidegate_core::{Algorithm, Bucket, Cooldown, Rate, Sliding, Wait, Window};
+use tidegate_core::{Algorithm, Bucket, Cooldown, Sliding, Wait, Window};
 
 use crate::model::{BucketPicture, Model, summary};
 use crate::strategies::{self, Amount, Move, Op, Step, Subject};
@@ -46,7 +46,7 @@ proptest! {
         meanwhile in strategies::forward(),
         after in forward_steps(),
     ) {
-        let Ok(other) = Bucket::new(limit.rate(), burst) else { return Ok(()) };
+        let Ok(other) = Bucket::try_new(limit.rate(), burst) else { return Ok(()) };
         let mut walk = Walk::new(limit).through(&before);
         let mut edited = walk.edit(other);
         walk.now = meanwhile.from(walk.now, limit.scales());
@@ -61,13 +61,13 @@ proptest! {
         more in 0..=1_000_000_u64,
         before in forward_steps(),
     ) {
-        let raised = Bucket::new(limit.rate(), limit.burst().saturating_add(more));
+        let raised = Bucket::try_new(limit.rate(), limit.capacity().saturating_add(more));
         let Ok(raised) = raised.and_then(|raised| raised.with_debt(limit.debt())) else {
             return Ok(());
         };
         let walk = Walk::new(limit).through(&before);
         let is_overdrawn = !limit.peek(&walk.state, 0, walk.at()).is_allowed();
-        let (remaining, added) = (walk.edit(raised).remaining(), raised.burst() - limit.burst());
+        let (remaining, added) = (walk.edit(raised).remaining(), raised.capacity() - limit.capacity());
         prop_assert!(is_overdrawn || remaining == walk.remaining() + added);
         prop_assert!(remaining <= walk.remaining() + added);
     }
@@ -83,11 +83,11 @@ proptest! {
         let (mut walk, mut model) = (Walk::new(limits[0]), Model::<BucketPicture>::new(limits[0]));
         for (time, amount) in costs {
             walk.step(&Step { time, op: Op::Check(amount) });
-            model.check(amount.of(limits[0].burst()), walk.now);
+            model.check(amount.of(limits[0].capacity()), walk.now);
         }
         let edited = walk.edit(limits[1]);
         model.edit(limits[1], walk.now);
-        let cost = amount.of(limits[1].burst());
+        let cost = amount.of(limits[1].capacity());
         let ours = summary(&edited.limit.peek(&edited.state, cost, edited.at()));
         let exact = model.peek(cost, walk.now);
         prop_assert!(!ours.allowed || exact.allowed);
@@ -116,7 +116,7 @@ proptest! {
         before in forward_steps(),
         after in forward_steps(),
     ) {
-        let other = Sliding::new(max, limit.per(), limit.parts()).unwrap();
+        let other = Sliding::new(max, limit.per(), limit.parts());
         let walk = Walk::new(limit).through(&before);
         let back = walk.edit(other).edit(limit);
         stay_together(walk, back, &after)?;
@@ -130,7 +130,7 @@ proptest! {
         before in forward_steps(),
         after in forward_steps(),
     ) {
-        let limit = Sliding::new(max, limit.per(), limit.parts()).unwrap();
+        let limit = Sliding::new(max, limit.per(), limit.parts());
         let walk = Walk::new(limit).through(&before);
         let back = walk.edit(other).edit(limit);
         stay_together(walk, back, &after)?;
@@ -171,21 +171,21 @@ proptest! {
         cooldown in (strategies::cooldown(), strategies::length(), forward_steps()),
     ) {
         let (limit, other, steps) = bucket;
-        let lowered = Bucket::new(other.rate(), other.burst().min(limit.burst()));
+        let lowered = Bucket::try_new(other.rate(), other.capacity().min(limit.capacity()));
         lowering_does_not_refill(Walk::new(limit).through(&steps), lowered.ok())?;
 
         let (limit, other, steps) = window;
-        let lowered = Window::new(other.max().min(limit.max()), other.per());
+        let lowered = Window::try_new(other.max().min(limit.max()), other.per());
         lowering_does_not_refill(Walk::new(limit).through(&steps), lowered.ok())?;
 
         // A shorter sliding window lets go of what is older than it; a longer one does not.
         let (limit, other, steps) = sliding;
         let (max, per) = (other.max().min(limit.max()), other.per().max(limit.per()));
-        let lowered = Sliding::new(max, per, other.parts());
+        let lowered = Sliding::try_new(max, per, other.parts());
         lowering_does_not_refill(Walk::new(limit).through(&steps), lowered.ok())?;
 
         let (limit, gap, steps) = cooldown;
-        let lowered = Cooldown::new(gap.max(limit.gap()));
+        let lowered = Cooldown::try_new(gap.max(limit.gap()));
         lowering_does_not_refill(Walk::new(limit).through(&steps), lowered.ok())?;
     }
 }
@@ -209,8 +209,8 @@ fn lowering_does_not_refill<S: Subject>(
 #[test]
 fn rate_edit_there_and_back_is_exact_to_the_tick() {
     // A third of a unit is consumed and neither rate has a tick that is a third of the other's.
-    let thirds = Bucket::new(Rate::per_second(3).unwrap(), 10).unwrap();
-    let sevenths = Bucket::new(Rate::per_second(7).unwrap(), 10).unwrap();
+    let thirds = Bucket::per_second(3).burst(10);
+    let sevenths = Bucket::per_second(7).burst(10);
     let take_all = Step { time: Move::By(0), op: Op::Check(Amount::Exactly(10)) };
     let mut walk = Walk::new(thirds).through(&[take_all]);
     walk.now += 1;

@@ -15,66 +15,72 @@ const LONGEST: Duration = Duration::from_nanos(END);
 const SHORTEST: Duration = Duration::from_nanos(1);
 
 fn rate(count: u64, period: Duration) -> Rate {
-    Rate::new(count, period).unwrap()
+    Rate::new(count, period)
 }
 
 #[test]
 fn constructors_accept_the_extremes() {
     let accepted = [
-        ("1 per ns", Bucket::new(rate(1, SHORTEST), 1)),
-        ("10^12 per s", Bucket::new(Rate::per_second(1_000_000_000_000).unwrap(), 1)),
-        ("2^32 − 1 per ns", Bucket::new(rate(u32::MAX.into(), SHORTEST), u64::MAX)),
-        ("1 per century", Bucket::new(rate(1, CENTURY), 1_000_000_000)),
-        ("1 per clock", Bucket::new(rate(1, LONGEST), u32::MAX.into())),
-        ("1 per day, a million", Bucket::new(Rate::per_day(1).unwrap(), 1_000_000)),
-        ("10^9 per s, all", Bucket::new(Rate::per_second(1_000_000_000).unwrap(), u64::MAX)),
+        ("1 per ns", Bucket::try_new(rate(1, SHORTEST), 1)),
+        ("10^12 per s", Bucket::try_new(Rate::per_second(1_000_000_000_000), 1)),
+        ("2^32 − 1 per ns", Bucket::try_new(rate(u32::MAX.into(), SHORTEST), u64::MAX)),
+        ("1 per century", Bucket::try_new(rate(1, CENTURY), 1_000_000_000)),
+        ("1 per clock", Bucket::try_new(rate(1, LONGEST), u32::MAX.into())),
+        ("1 per day, a million", Bucket::try_new(Rate::per_day(1), 1_000_000)),
+        ("10^9 per s, all", Bucket::try_new(Rate::per_second(1_000_000_000), u64::MAX)),
         (
             "u64::MAX per u64::MAX/3 ns",
-            Bucket::new(rate(u64::MAX, Duration::from_nanos(u64::MAX / 3)), 1),
+            Bucket::try_new(rate(u64::MAX, Duration::from_nanos(u64::MAX / 3)), 1),
         ),
     ];
     for (name, bucket) in accepted {
         assert!(bucket.is_ok(), "{name}: {bucket:?}");
     }
-    assert!(Window::new(u32::MAX.into(), LONGEST).is_ok());
-    assert_eq!(Window::new(1 << 32, LONGEST).map_err(|error| error.field()), Err("max"));
-    assert!(Sliding::new(u32::MAX.into(), LONGEST, Sliding::MAX_PARTS).is_ok());
-    assert!(Sliding::new(1, SHORTEST, 1).is_ok());
-    assert!(Cooldown::new(LONGEST).is_ok());
-    assert!(Quota::new(u64::MAX, Carry::UpTo(u64::MAX)).is_ok());
+    assert!(Window::try_new(u32::MAX.into(), LONGEST).is_ok());
+    assert_eq!(Window::try_new(1 << 32, LONGEST).map_err(|error| error.field()), Err("max"));
+    assert!(Sliding::try_new(u32::MAX.into(), LONGEST, Sliding::MAX_PARTS).is_ok());
+    assert!(Sliding::try_new(1, SHORTEST, 1).is_ok());
+    assert!(Cooldown::try_new(LONGEST).is_ok());
+    assert!(Quota::try_new(u64::MAX, Carry::UpTo(u64::MAX)).is_ok());
 }
 
 #[test]
 fn constructors_name_the_field_that_is_wrong() {
     let too_long = Duration::from_nanos(END + 1);
     let second = Duration::from_secs(1);
-    let per_day = Rate::per_day(1).unwrap();
-    let one = |rate| Bucket::new(rate, 1).map(|_| ());
+    let per_day = Rate::per_day(1);
+    let one = |rate| Bucket::try_new(rate, 1).map(|_| ());
     let errors = [
-        (one(rate(u32::MAX.into(), SHORTEST)).and(Rate::per_second(0).map(|_| ())), "rate"),
-        (Rate::new(1, Duration::ZERO).map(|_| ()), "period"),
-        (Rate::new(1, too_long).map(|_| ()), "period"),
-        (Rate::new(1, Duration::MAX).map(|_| ()), "period"),
+        (one(rate(u32::MAX.into(), SHORTEST)).and(Rate::try_new(0, second).map(|_| ())), "rate"),
+        (Rate::try_new(1, Duration::ZERO).map(|_| ()), "period"),
+        (Rate::try_new(1, too_long).map(|_| ()), "period"),
+        (Rate::try_new(1, Duration::MAX).map(|_| ()), "period"),
         (one(rate(1 << 32, SHORTEST)), "rate"),
         (one(rate(u64::MAX, SHORTEST)), "rate"),
-        (Bucket::new(per_day, 0).map(|_| ()), "burst"),
-        (Bucket::new(per_day, u64::MAX).map(|_| ()), "burst"),
-        (Bucket::new(rate(1, LONGEST), 1 << 33).map(|_| ()), "burst"),
-        (Bucket::new(per_day, 1).unwrap().with_debt(Debt::UpTo(u64::MAX - 1)).map(|_| ()), "debt"),
-        (Window::new(0, second).map(|_| ()), "max"),
-        (Window::new(1, Duration::ZERO).map(|_| ()), "per"),
-        (Window::new(1, too_long).map(|_| ()), "per"),
-        (Sliding::new(0, second, 1).map(|_| ()), "max"),
-        (Sliding::new(1 << 32, second, 1).map(|_| ()), "max"),
-        (Sliding::new(1, Duration::ZERO, 1).map(|_| ()), "per"),
-        (Sliding::new(1, second, 0).map(|_| ()), "parts"),
-        (Sliding::new(1, second, 16).map(|_| ()), "parts"),
-        (Sliding::new(1, SHORTEST, 2).map(|_| ()), "parts"),
-        (Cooldown::new(Duration::ZERO).map(|_| ()), "cooldown"),
-        (Cooldown::new(Duration::MAX).map(|_| ()), "cooldown"),
-        (Quota::new(0, Carry::Nothing).map(|_| ()), "max"),
-        (Quota::new(1, Carry::UpTo(0)).map(|_| ()), "carry"),
-        (Quota::new(1, Carry::All).and_then(|it| it.with_debt(Debt::UpTo(0))).map(|_| ()), "debt"),
+        (Bucket::try_new(per_day, 0).map(|_| ()), "burst"),
+        (Bucket::try_new(per_day, u64::MAX).map(|_| ()), "burst"),
+        (Bucket::try_new(rate(1, LONGEST), 1 << 33).map(|_| ()), "burst"),
+        (
+            Bucket::try_new(per_day, 1).unwrap().with_debt(Debt::UpTo(u64::MAX - 1)).map(|_| ()),
+            "debt",
+        ),
+        (Window::try_new(0, second).map(|_| ()), "max"),
+        (Window::try_new(1, Duration::ZERO).map(|_| ()), "per"),
+        (Window::try_new(1, too_long).map(|_| ()), "per"),
+        (Sliding::try_new(0, second, 1).map(|_| ()), "max"),
+        (Sliding::try_new(1 << 32, second, 1).map(|_| ()), "max"),
+        (Sliding::try_new(1, Duration::ZERO, 1).map(|_| ()), "per"),
+        (Sliding::try_new(1, second, 0).map(|_| ()), "parts"),
+        (Sliding::try_new(1, second, 16).map(|_| ()), "parts"),
+        (Sliding::try_new(1, SHORTEST, 2).map(|_| ()), "parts"),
+        (Cooldown::try_new(Duration::ZERO).map(|_| ()), "cooldown"),
+        (Cooldown::try_new(Duration::MAX).map(|_| ()), "cooldown"),
+        (Quota::try_new(0, Carry::Nothing).map(|_| ()), "max"),
+        (Quota::try_new(1, Carry::UpTo(0)).map(|_| ()), "carry"),
+        (
+            Quota::try_new(1, Carry::All).and_then(|it| it.with_debt(Debt::UpTo(0))).map(|_| ()),
+            "debt",
+        ),
     ];
     for (index, (result, field)) in errors.into_iter().enumerate() {
         let error = result.unwrap_err();
@@ -119,20 +125,20 @@ fn survives<S: Subject>(limit: S) {
 fn nothing_panics_at_the_ends_of_time_and_cost() {
     const MOST: u64 = u32::MAX as u64;
     let buckets = [
-        Bucket::new(rate(1, SHORTEST), 1),
-        Bucket::new(rate(u32::MAX.into(), SHORTEST), u64::MAX),
-        Bucket::new(rate(1, LONGEST), u32::MAX.into()),
-        Bucket::new(Rate::per_day(1).unwrap(), 1_000_000),
-        Bucket::new(Rate::per_second(1_000_000_000).unwrap(), u64::MAX),
-        Bucket::new(rate(1, SHORTEST), u64::MAX)
+        Bucket::try_new(rate(1, SHORTEST), 1),
+        Bucket::try_new(rate(u32::MAX.into(), SHORTEST), u64::MAX),
+        Bucket::try_new(rate(1, LONGEST), u32::MAX.into()),
+        Bucket::try_new(Rate::per_day(1), 1_000_000),
+        Bucket::try_new(Rate::per_second(1_000_000_000), u64::MAX),
+        Bucket::try_new(rate(1, SHORTEST), u64::MAX)
             .and_then(|bucket| bucket.with_debt(Debt::UpTo(u64::MAX - 1))),
-        Bucket::new(Rate::per_day(1).unwrap(), 1_000_000).and_then(|it| it.with_debt(Debt::All)),
-        Bucket::new(rate(65_537, Duration::from_nanos(999_999_937)), 97),
+        Bucket::try_new(Rate::per_day(1), 1_000_000).and_then(|it| it.with_debt(Debt::All)),
+        Bucket::try_new(rate(65_537, Duration::from_nanos(999_999_937)), 97),
     ];
     buckets.into_iter().for_each(|bucket| survives(bucket.unwrap()));
     for (max, per) in [(1, SHORTEST), (MOST, LONGEST), (MOST, SHORTEST), (1, LONGEST)] {
-        survives(Window::new(max, per).unwrap());
-        survives(Window::new(max, per).unwrap().aligned());
+        survives(Window::new(max, per));
+        survives(Window::new(max, per).aligned());
     }
     for (max, per, parts) in [
         (1, 1, 1),
@@ -141,11 +147,11 @@ fn nothing_panics_at_the_ends_of_time_and_cost() {
         (u32::MAX.into(), END, 1),
         (u32::MAX.into(), 15, 15),
     ] {
-        survives(Sliding::new(max, Duration::from_nanos(per), parts).unwrap());
+        survives(Sliding::new(max, Duration::from_nanos(per), parts));
     }
     for gap in [SHORTEST, LONGEST] {
-        survives(Cooldown::new(gap).unwrap());
-        survives(Cooldown::new(gap).unwrap().extended_by_refusals());
+        survives(Cooldown::new(gap));
+        survives(Cooldown::new(gap).extended_by_refusals());
     }
 }
 
@@ -184,22 +190,22 @@ fn nothing_panics_in_edits_between_extremes() {
     let coprime = [(1 << 32) - 1, (1 << 32) + 1, (1 << 31) - 1, (1 << 61) - 1, END];
     let mut buckets: Vec<Bucket> = coprime
         .iter()
-        .map(|&period| Bucket::new(rate(1, Duration::from_nanos(period)), 2).unwrap())
+        .map(|&period| Bucket::try_new(rate(1, Duration::from_nanos(period)), 2).unwrap())
         .collect();
-    buckets.push(Bucket::new(rate(1, SHORTEST), u64::MAX).unwrap());
-    buckets.push(Bucket::new(rate(u32::MAX.into(), SHORTEST), u64::MAX).unwrap());
-    buckets.push(Bucket::new(rate(1, SHORTEST), 1).unwrap().with_debt(Debt::All).unwrap());
+    buckets.push(Bucket::try_new(rate(1, SHORTEST), u64::MAX).unwrap());
+    buckets.push(Bucket::try_new(rate(u32::MAX.into(), SHORTEST), u64::MAX).unwrap());
+    buckets.push(Bucket::try_new(rate(1, SHORTEST), 1).unwrap().with_debt(Debt::All).unwrap());
     survives_edits(&buckets);
     survives_edits(&[
-        Window::new(u32::MAX.into(), LONGEST).unwrap(),
-        Window::new(1, SHORTEST).unwrap().aligned(),
-        Window::new(u32::MAX.into(), SHORTEST).unwrap(),
+        Window::new(u32::MAX.into(), LONGEST),
+        Window::new(1, SHORTEST).aligned(),
+        Window::new(u32::MAX.into(), SHORTEST),
     ]);
     survives_edits(&[
-        Sliding::new(u32::MAX.into(), LONGEST, 15).unwrap(),
-        Sliding::new(1, SHORTEST, 1).unwrap(),
-        Sliding::new(u32::MAX.into(), Duration::from_nanos(15), 15).unwrap(),
-        Sliding::new(20, CENTURY, 7).unwrap(),
+        Sliding::new(u32::MAX.into(), LONGEST, 15),
+        Sliding::new(1, SHORTEST, 1),
+        Sliding::new(u32::MAX.into(), Duration::from_nanos(15), 15),
+        Sliding::new(20, CENTURY, 7),
     ]);
 }
 
@@ -209,7 +215,7 @@ fn nothing_panics_in_edits_between_extremes() {
 fn cost_does_not_wrap_in_the_finest_ticks() {
     // The least common multiple of the periods is 2^64 − 1.
     let [a, b] = [(1_u64 << 32) - 1, (1 << 32) + 1]
-        .map(|period| Bucket::new(rate(1, Duration::from_nanos(period)), 3).unwrap());
+        .map(|period| Bucket::try_new(rate(1, Duration::from_nanos(period)), 3).unwrap());
     let (mut state, now) = (a.fresh(), Timestamp::from_secs(5));
     assert!(a.check(&mut state, 2, now).is_allowed());
     let edited = b.succeeding(&a);
@@ -229,7 +235,7 @@ fn cost_does_not_wrap_in_the_finest_ticks() {
 #[test]
 fn joined_extremes_do_not_overflow() {
     const MOST: u64 = u32::MAX as u64;
-    let limit = Window::new(u32::MAX.into(), LONGEST).unwrap();
+    let limit = Window::new(u32::MAX.into(), LONGEST);
     let (mut used, mut held) = (limit.fresh(), limit.fresh());
     let now = Timestamp::ZERO;
     assert!(limit.check(&mut used, MOST, now).is_allowed());
@@ -244,11 +250,11 @@ fn joined_extremes_do_not_overflow() {
 #[test]
 fn everything_held_is_unknown_at_the_largest_capacity() {
     let now = Timestamp::ZERO;
-    let window = Window::new(u32::MAX.into(), SHORTEST).unwrap();
+    let window = Window::new(u32::MAX.into(), SHORTEST);
     let mut state = window.fresh();
     assert!(window.hold(&mut state, u32::MAX.into(), now).is_allowed());
     assert_eq!(window.check(&mut state, 1, now).retry_after(), Some(Wait::Unknown));
-    let bucket = Bucket::new(rate(1, SHORTEST), u64::MAX).unwrap();
+    let bucket = Bucket::try_new(rate(1, SHORTEST), u64::MAX).unwrap();
     let mut state = bucket.fresh();
     assert!(bucket.hold(&mut state, u64::MAX, now).is_allowed());
     assert_eq!(bucket.check(&mut state, 1, now).retry_after(), Some(Wait::Unknown));
@@ -259,7 +265,7 @@ fn everything_held_is_unknown_at_the_largest_capacity() {
 fn wait_beyond_the_end_of_the_clock_is_never() {
     let end = Timestamp::MAX;
     let near = Timestamp::from_nanos(END - 10);
-    let bucket = Bucket::new(rate(1, Duration::from_nanos(10)), 1).unwrap();
+    let bucket = Bucket::try_new(rate(1, Duration::from_nanos(10)), 1).unwrap();
     let mut state = bucket.fresh();
     assert!(bucket.check(&mut state, 1, near).is_allowed());
     assert_eq!(
@@ -268,12 +274,12 @@ fn wait_beyond_the_end_of_the_clock_is_never() {
     );
     assert!(bucket.check(&mut state, 1, end).is_allowed());
     let denied = bucket.check(&mut state, 1, end);
-    assert_eq!((denied.retry_after(), denied.reset()), (Some(Wait::Never), Duration::MAX));
-    let window = Window::new(1, LONGEST).unwrap();
+    assert_eq!((denied.retry_after(), denied.reset()), (Some(Wait::Never), None));
+    let window = Window::new(1, LONGEST);
     let mut state = window.fresh();
     assert!(window.check(&mut state, 1, Timestamp::from_nanos(1)).is_allowed());
     assert_eq!(window.check(&mut state, 1, end).retry_after(), Some(Wait::Never));
-    let cooldown = Cooldown::new(LONGEST).unwrap();
+    let cooldown = Cooldown::new(LONGEST);
     let mut state = cooldown.fresh();
     assert!(cooldown.check(&mut state, 1, Timestamp::from_nanos(1)).is_allowed());
     assert_eq!(cooldown.check(&mut state, 1, end).retry_after(), Some(Wait::Never));
@@ -284,7 +290,7 @@ fn wait_beyond_the_end_of_the_clock_is_never() {
 fn century_is_exact_to_the_nanosecond() {
     let century_ns = u64::try_from(CENTURY.as_nanos()).unwrap();
     for count in [1, 3, 7, 1_000_003] {
-        let limit = Bucket::new(rate(count, CENTURY), 1).unwrap();
+        let limit = Bucket::try_new(rate(count, CENTURY), 1).unwrap();
         let mut state = limit.fresh();
         assert!(limit.check(&mut state, 1, Timestamp::ZERO).is_allowed());
         let wait = Duration::from_nanos(century_ns.div_ceil(count));
@@ -298,7 +304,7 @@ fn quota_survives_extremes() {
     for carry in [Carry::Nothing, Carry::UpTo(1), Carry::UpTo(u64::MAX), Carry::All] {
         for debt in [Debt::All, Debt::UpTo(1), Debt::UpTo(u64::MAX), Debt::Nothing] {
             for max in [1, u64::MAX] {
-                quota_lasts(Quota::new(max, carry).unwrap().with_debt(debt).unwrap());
+                quota_lasts(Quota::new(max, carry).with_debt(debt).unwrap());
             }
         }
     }
@@ -338,4 +344,43 @@ fn time_saturates_at_its_ends() {
     assert_eq!(Timestamp::MAX.saturating_add(SHORTEST), Timestamp::MAX);
     assert_eq!(Timestamp::MAX.saturating_sub(Duration::MAX), Timestamp::ZERO);
     assert_eq!(Timestamp::from_nanos(1_000_000_001).to_string(), "1.000000001s");
+}
+
+/// A constant that is wrong does not compile; elsewhere the same constructors panic.
+#[test]
+fn a_constant_of_wrong_numbers_panics() {
+    const LIMIT: Bucket = Bucket::per_minute(100).burst(7);
+    assert_eq!(
+        (LIMIT.rate(), LIMIT.capacity()),
+        (Rate::try_new(100, Duration::from_secs(60)).unwrap(), 7)
+    );
+    let wrong: [fn(); 9] = [
+        || _ = Rate::per_second(0),
+        || _ = Rate::one_every(Duration::MAX),
+        || _ = Bucket::per_hour(0),
+        || _ = Bucket::per_day(1).burst(0),
+        || _ = Bucket::of(rate(1, LONGEST)).burst(1 << 33),
+        || _ = Window::new(0, SHORTEST),
+        || _ = Sliding::new(1, SHORTEST, 2),
+        || _ = Cooldown::new(Duration::ZERO),
+        || _ = Quota::new(0, Carry::Nothing),
+    ];
+    for (number, wrong) in wrong.iter().enumerate() {
+        assert!(std::panic::catch_unwind(wrong).is_err(), "{number}");
+    }
+}
+
+#[test]
+fn a_rate_is_read_as_in_a_policy_file() {
+    let per = |count, secs| Ok(Rate::try_new(count, Duration::from_secs(secs)).unwrap());
+    assert_eq!("10/s".parse(), per(10, 1));
+    assert_eq!(" 1_000 / 1h30m".parse(), per(1_000, 5_400));
+    assert_eq!("5 per 2.5m".parse(), per(5, 150));
+    for wrong in
+        ["", "10", "0/s", "-1/s", "1.5/s", "1/0s", "1/month", "1/", "1/30000w", "1/1s1s", "1_/s"]
+    {
+        assert!(wrong.parse::<Rate>().is_err(), "{wrong}");
+    }
+    let error = "10".parse::<Rate>().unwrap_err().to_string();
+    assert_eq!(error, "rate must be a count per time, such as 10/s, 100 per 15m or 5/day");
 }

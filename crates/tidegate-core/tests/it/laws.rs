@@ -120,7 +120,7 @@ refunds_for!(
 /// The decision of a store without room: denied for an unknown time.
 #[test]
 fn refused_for_unknown_time_stays_refused() {
-    let limit = Window::new(3, Duration::from_secs(1)).unwrap();
+    let limit = Window::new(3, Duration::from_secs(1));
     let mut state = limit.fresh();
     for (cost, wait) in [(1, Wait::Unknown), (3, Wait::Unknown), (4, Wait::Never)] {
         let decision = limit.check(&mut state, cost, Timestamp::ZERO);

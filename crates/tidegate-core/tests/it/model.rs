@@ -25,7 +25,7 @@ pub(crate) struct Summary {
     pub(crate) allowed: bool,
     pub(crate) remaining: u64,
     pub(crate) wait: Option<Wait>,
-    pub(crate) reset: Duration,
+    pub(crate) reset: Option<Duration>,
 }
 
 impl Summary {
@@ -168,18 +168,14 @@ pub(crate) fn summary(decision: &Decision) -> Summary {
 
 /// A wait until `end`, which is after `now`: never, if the clock ends first.
 pub(crate) fn wait_until(end: u128, now: u64) -> Wait {
-    match span(end, now) {
+    match reset_at(end, now) {
         Some(span) => Wait::After(span),
         None => Wait::Never,
     }
 }
 
 /// The time until a limit is as good as fresh.
-pub(crate) fn reset_at(end: u128, now: u64) -> Duration {
-    span(end, now).unwrap_or(Duration::MAX)
-}
-
-fn span(end: u128, now: u64) -> Option<Duration> {
+pub(crate) fn reset_at(end: u128, now: u64) -> Option<Duration> {
     let end = u64::try_from(end).ok().filter(|&end| end <= Timestamp::MAX.as_nanos())?;
     Some(Duration::from_nanos(end.saturating_sub(now)))
 }

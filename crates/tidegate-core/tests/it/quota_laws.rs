@@ -60,9 +60,8 @@ fn small_amount() -> impl Strategy<Value = Amount> {
 }
 
 fn small_quota() -> impl Strategy<Value = Quota> {
-    (1..=20_u64, quota()).prop_map(|(max, like)| {
-        Quota::new(max, like.carry()).unwrap().with_debt(like.debt()).unwrap()
-    })
+    (1..=20_u64, quota())
+        .prop_map(|(max, like)| Quota::new(max, like.carry()).with_debt(like.debt()).unwrap())
 }
 
 /// A key that one commit was charged to, and its twin that it was not.
@@ -174,7 +173,7 @@ proptest! {
         max in 1..=20_u64,
         steps in prop::collection::vec((0..=2_u64, small_amount(), 0..=40_u64), 1..30),
     ) {
-        let limit = Quota::new(max, Carry::All).unwrap();
+        let limit = Quota::new(max, Carry::All);
         let (mut state, mut now, mut charged) = (limit.fresh(period(FIRST)), FIRST, 0);
         for (later, amount, actual) in steps {
             now += later;

@@ -23,7 +23,7 @@ pub(crate) fn quota() -> impl Strategy<Value = Quota> {
         1 => Just(Debt::Nothing),
     ];
     (max, carry, debt)
-        .prop_map(|(max, carry, debt)| Quota::new(max, carry).unwrap().with_debt(debt).unwrap())
+        .prop_map(|(max, carry, debt)| Quota::new(max, carry).with_debt(debt).unwrap())
 }
 
 /// How many periods on (or back), where in the period, and whether its end is known.

@@ -12,7 +12,7 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 
 fn per_second(count: u64, burst: u64) -> Bucket {
-    Bucket::new(Rate::per_second(count).unwrap(), burst).unwrap()
+    Bucket::try_new(Rate::per_second(count), burst).unwrap()
 }
 
 fn after(duration: Duration) -> Wait {
@@ -36,7 +36,7 @@ fn interval_is_not_truncated_to_whole_nanoseconds() {
 /// 64-bit products wrapped, and a bucket of a million admitted 145 984.
 #[test]
 fn one_per_day_with_a_burst_of_a_million_does_not_wrap() {
-    let limit = Bucket::new(Rate::per_day(1).unwrap(), 1_000_000).unwrap();
+    let limit = Bucket::per_day(1).burst(1_000_000);
     let day = Duration::from_secs(86_400);
     let mut key = script(limit);
     assert_eq!(key.burst_at_ms(5), 1_000_000);
@@ -112,10 +112,10 @@ fn times_out_of_order_mint_nothing() {
         assert_eq!(key.burst_at_ms(60_000), 0);
     }
     assert_eq!(key.burst_at_ms(61_000), 1);
-    let window = Window::new(5, Duration::from_secs(10)).unwrap();
+    let window = Window::new(5, Duration::from_secs(10));
     let mut key = script(window).at_ms(60_000, allow_of(5));
     assert_eq!([59_999, 0, 69_999].map(|at_ms| key.burst_at_ms(at_ms)), [0; 3]);
-    let sliding = Sliding::new(5, Duration::from_secs(10), 10).unwrap();
+    let sliding = Sliding::new(5, Duration::from_secs(10), 10);
     let mut key = script(sliding).at_ms(60_000, allow_of(5));
     assert_eq!([59_999, 0, 69_999].map(|at_ms| key.burst_at_ms(at_ms)), [0; 3]);
 }
@@ -123,21 +123,21 @@ fn times_out_of_order_mint_nothing() {
 /// A limit lowered and raised again forgot what had been used.
 #[test]
 fn limit_of_100_to_5_to_100_after_90_leaves_10() {
-    let bucket = |burst| Bucket::new(Rate::per_hour(100).unwrap(), burst).unwrap();
+    let bucket = |burst| Bucket::try_new(Rate::per_hour(100), burst).unwrap();
     script(bucket(100))
         .at_ms(0, allow_of(90))
         .edit_at_ms(0, bucket(5))
         .at_ms(0, left(0))
         .edit_at_ms(0, bucket(100))
         .at_ms(0, left(10));
-    let window = |max| Window::new(max, Duration::from_secs(3_600)).unwrap();
+    let window = |max| Window::new(max, Duration::from_secs(3_600));
     script(window(100))
         .at_ms(0, allow_of(90))
         .edit_at_ms(1, window(5))
         .at_ms(1, left(0))
         .edit_at_ms(2, window(100))
         .at_ms(2, left(10));
-    let sliding = |max| Sliding::new(max, Duration::from_secs(3_600), 10).unwrap();
+    let sliding = |max| Sliding::new(max, Duration::from_secs(3_600), 10);
     script(sliding(100))
         .at_ms(0, allow_of(90))
         .edit_at_ms(1, sliding(5))
@@ -149,7 +149,7 @@ fn limit_of_100_to_5_to_100_after_90_leaves_10() {
 /// A sliding window that was made shorter and longer again forgot its older sub-windows.
 #[test]
 fn sliding_window_shortened_and_lengthened_again_refills_nothing() {
-    let sliding = |secs| Sliding::new(100, Duration::from_secs(secs), 10).unwrap();
+    let sliding = |secs| Sliding::new(100, Duration::from_secs(secs), 10);
     script(sliding(60))
         .at_ms(0, allow_of(45))
         .at_ms(30_000, allow_of(45))
@@ -170,9 +170,9 @@ fn refund_above_what_was_used_does_not_exceed_the_limit() {
         .at_ms(0, left(10))
         .at_ms(0, allow_of(10))
         .at_ms(0, deny_for_ms(1_000));
-    let window = Window::new(10, Duration::from_secs(1)).unwrap();
+    let window = Window::new(10, Duration::from_secs(1));
     script(window).at_ms(0, allow_of(3)).at_ms(0, refund(u64::MAX, 3)).at_ms(0, left(10));
-    let sliding = Sliding::new(10, Duration::from_secs(1), 10).unwrap();
+    let sliding = Sliding::new(10, Duration::from_secs(1), 10);
     script(sliding).at_ms(0, allow_of(3)).at_ms(0, refund(u64::MAX, 3)).at_ms(0, left(10));
 }
 
@@ -186,7 +186,7 @@ fn refund_does_not_repeat_what_the_refill_gave() {
         .at_ms(3_500, allow_of(10))
         .at_ms(3_500, deny_for_ms(1_000));
     // A window that has ended gives nothing back at all.
-    let window = Window::new(10, Duration::from_secs(1)).unwrap();
+    let window = Window::new(10, Duration::from_secs(1));
     script(window).at_ms(0, allow_of(10)).at_ms(1_000, refund(10, 0)).at_ms(1_000, left(10));
 }
 
@@ -194,7 +194,7 @@ fn refund_does_not_repeat_what_the_refill_gave() {
 #[test]
 fn bucket_does_not_admit_twice_its_limit_around_a_drain() {
     for at_ms in [0, 999, 1_000, 1_001, 59_999, 60_000] {
-        let mut key = script(Bucket::of(Rate::per_minute(10).unwrap()).unwrap());
+        let mut key = script(Bucket::per_minute(10));
         assert_eq!(key.burst_at_ms(at_ms), 10, "at {at_ms} ms");
         assert_eq!(key.burst_at_ms(at_ms), 0);
         assert_eq!(key.burst_at_ms(at_ms + 5_999), 0);
@@ -205,7 +205,7 @@ fn bucket_does_not_admit_twice_its_limit_around_a_drain() {
 /// `value + delta` overflowed, and a huge cost was allowed as a small one.
 #[test]
 fn huge_cost_does_not_overflow_into_an_admission() {
-    let window = Window::new(u32::MAX.into(), Duration::from_secs(1)).unwrap();
+    let window = Window::new(u32::MAX.into(), Duration::from_secs(1));
     script(window)
         .at_ms(0, allow_of(u64::from(u32::MAX) - 1))
         .at_ms(0, deny_of(u32::MAX.into(), after(Duration::from_secs(1))))
@@ -214,7 +214,7 @@ fn huge_cost_does_not_overflow_into_an_admission() {
         .at_ms(0, allow())
         .at_ms(0, left(0));
     script(per_second(1, 10)).at_ms(0, allow()).at_ms(0, deny_of(u64::MAX, Wait::Never));
-    let sliding = Sliding::new(10, Duration::from_secs(1), 10).unwrap();
+    let sliding = Sliding::new(10, Duration::from_secs(1), 10);
     script(sliding).at_ms(0, allow()).at_ms(0, deny_of(u64::MAX, Wait::Never));
 }
 
@@ -222,7 +222,7 @@ fn huge_cost_does_not_overflow_into_an_admission() {
 #[test]
 fn sliding_window_holds_in_its_worst_window() {
     for parts in [1, 2, 10, 15] {
-        let limit = Sliding::new(100, Duration::from_secs(1), parts).unwrap();
+        let limit = Sliding::new(100, Duration::from_secs(1), parts);
         let mut state = limit.fresh();
         // Everything at the end of a window, then as much as it gives, every millisecond.
         let mut admitted = Vec::new();
@@ -247,9 +247,9 @@ fn wait_is_neither_zero_nor_the_whole_window() {
     script(per_second(1_000_000, 1)).at_ns(0, allow()).at_ns(999, deny_for_ns(1));
     script(per_second(3, 1)).at_ns(0, allow()).at_ns(0, deny_for_ns(333_333_334));
     script(per_second(3, 1)).at_ns(0, allow()).at_ns(333_333_333, deny_for_ns(1));
-    let window = Window::new(1, Duration::from_secs(60)).unwrap();
+    let window = Window::new(1, Duration::from_secs(60));
     script(window).at_ms(0, allow()).at_ms(59_999, deny_for_ms(1)).at_ms(60_000, allow());
-    let sliding = Sliding::new(2, Duration::from_secs(60), 10).unwrap();
+    let sliding = Sliding::new(2, Duration::from_secs(60), 10);
     script(sliding)
         .at_ms(0, allow())
         .at_ms(50_000, allow())
@@ -264,7 +264,7 @@ fn burst_counts_the_first_request() {
     for burst in [1, 2, 10] {
         assert_eq!(script(per_second(1, burst)).burst_at_ms(0), burst);
     }
-    assert_eq!(script(Bucket::of(Rate::per_minute(100).unwrap()).unwrap()).burst_at_ms(7), 100);
+    assert_eq!(script(Bucket::per_minute(100)).burst_at_ms(7), 100);
 }
 
 /// A limit of 0 switched the limiter off.
@@ -272,11 +272,11 @@ fn burst_counts_the_first_request() {
 fn zero_is_an_error_and_not_unlimited() {
     let second = Duration::from_secs(1);
     let fields = [
-        Rate::per_second(0).map_err(|error| error.field()).unwrap_err(),
-        Rate::new(1, Duration::ZERO).map_err(|error| error.field()).unwrap_err(),
-        Bucket::new(Rate::per_second(1).unwrap(), 0).map_err(|e| e.field()).unwrap_err(),
-        Window::new(0, second).map_err(|error| error.field()).unwrap_err(),
-        Sliding::new(0, second, 1).map_err(|error| error.field()).unwrap_err(),
+        Rate::try_new(0, second).map_err(|error| error.field()).unwrap_err(),
+        Rate::try_new(1, Duration::ZERO).map_err(|error| error.field()).unwrap_err(),
+        Bucket::try_new(Rate::per_second(1), 0).map_err(|e| e.field()).unwrap_err(),
+        Window::try_new(0, second).map_err(|error| error.field()).unwrap_err(),
+        Sliding::try_new(0, second, 1).map_err(|error| error.field()).unwrap_err(),
     ];
     assert_eq!(fields, ["rate", "period", "burst", "max", "max"]);
 }
@@ -284,7 +284,7 @@ fn zero_is_an_error_and_not_unlimited() {
 /// `per_second(n)` built one per n seconds.
 #[test]
 fn per_second_counts_per_second() -> Result<(), LimitError> {
-    assert_eq!(Rate::per_second(50)?, Rate::one_every(Duration::from_millis(20))?);
+    assert_eq!(Rate::per_second(50), Rate::one_every(Duration::from_millis(20)));
     script(per_second(50, 1))
         .at_ms(0, allow())
         .at_ms(0, deny_for_ms(20))

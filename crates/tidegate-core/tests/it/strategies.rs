@@ -38,13 +38,13 @@ impl Subject for Bucket {
     type Picture = BucketPicture;
 
     fn capacity(&self) -> u64 {
-        self.burst()
+        self.capacity()
     }
 
     /// The time that a unit takes, and the time that a burst takes.
     fn scales(&self) -> [u64; 2] {
         let period = u128::from(nanos(self.rate().period()));
-        [1, self.burst()].map(|units| {
+        [1, self.capacity()].map(|units| {
             let scale = (period * u128::from(units)).div_ceil(self.rate().count().into());
             u64::try_from(scale).unwrap_or(u64::MAX)
         })
@@ -264,7 +264,7 @@ fn count() -> impl Strategy<Value = u64> {
 pub(crate) fn bucket() -> impl Strategy<Value = Bucket> {
     let debt = prop_oneof![3 => Just(0), 1 => 1..=10_u64, 1 => count()];
     (count(), length(), count(), debt).prop_filter_map("not exact", |(n, period, burst, debt)| {
-        Bucket::new(Rate::new(n, period).ok()?, burst)
+        Bucket::try_new(Rate::try_new(n, period).ok()?, burst)
             .ok()?
             .with_debt(Debt::up_to(debt.min(u64::MAX - 1)))
             .ok()
@@ -276,15 +276,15 @@ pub(crate) fn related_bucket() -> impl Strategy<Value = Bucket> {
     let period = select(vec![1_000_000_000_u64, 3_000_000_000, 7_000_000_000, 60_000_000_000]);
     (1..=50_u64, period, prop_oneof![1..=20_u64, 1..=1_000_000_u64], 0..=3_u64).prop_map(
         |(n, period, burst, debt)| {
-            let rate = Rate::new(n, Duration::from_nanos(period)).unwrap();
-            Bucket::new(rate, burst).unwrap().with_debt(Debt::up_to(debt)).unwrap()
+            let rate = Rate::new(n, Duration::from_nanos(period));
+            Bucket::try_new(rate, burst).unwrap().with_debt(Debt::up_to(debt)).unwrap()
         },
     )
 }
 
 pub(crate) fn window() -> impl Strategy<Value = Window> {
     (count(), length(), any::<bool>()).prop_map(|(max, per, aligned)| {
-        let window = Window::new(max.min(u32::MAX.into()), per).unwrap();
+        let window = Window::new(max.min(u32::MAX.into()), per);
         if aligned { window.aligned() } else { window }
     })
 }
@@ -292,13 +292,14 @@ pub(crate) fn window() -> impl Strategy<Value = Window> {
 pub(crate) fn sliding() -> impl Strategy<Value = Sliding> {
     let max = prop_oneof![4 => 1..=8_u64, 4 => 9..=40_u64, 1 => 1..=u64::from(u32::MAX)];
     let parts = prop_oneof![1..=4_u32, 1..=15_u32];
-    (max, length(), parts)
-        .prop_filter_map("too many parts", |(max, per, parts)| Sliding::new(max, per, parts).ok())
+    (max, length(), parts).prop_filter_map("too many parts", |(max, per, parts)| {
+        Sliding::try_new(max, per, parts).ok()
+    })
 }
 
 pub(crate) fn cooldown() -> impl Strategy<Value = Cooldown> {
     (length(), any::<bool>()).prop_map(|(gap, extended)| {
-        let cooldown = Cooldown::new(gap).unwrap();
+        let cooldown = Cooldown::new(gap);
         if extended { cooldown.extended_by_refusals() } else { cooldown }
     })
 }

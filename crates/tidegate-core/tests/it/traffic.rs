@@ -52,7 +52,7 @@ proptest! {
     #[test]
     fn sliding_log_admits_exactly_what_fits_the_window(
         limit in (1..=8_u64, strategies::length())
-            .prop_map(|(max, per)| Sliding::new(max, per, 1).unwrap()),
+            .prop_map(|(max, per)| Sliding::new(max, per, 1)),
         arrivals in arrivals(),
     ) {
         let (mut state, mut admitted) = (limit.fresh(), Vec::<(u64, u64)>::new());

@@ -98,7 +98,7 @@ impl Overlay {
 }
 
 impl Overlay {
-    pub(crate) fn drop_override(&mut self, rule: &RuleId, key: &[Condition]) {
+    pub(crate) fn remove_override(&mut self, rule: &RuleId, key: &[Condition]) {
         self.overrides.retain(|(of_rule, given)| (of_rule, given.key()) != (rule, key));
     }
 

@@ -73,7 +73,7 @@ impl Engine {
 
     /// Puts a rule into force over the policy's rule of that name, or as a new one.
     ///
-    /// It stays when the policy is replaced, until the overlay is [dropped](Self::drop_overlay).
+    /// It stays when the policy is replaced, until the overlay is [removed](Self::remove_overlay).
     pub fn replace_rule(&self, actor: &str, rule: Rule) -> Edited {
         let rule = Arc::new(rule);
         self.edit(actor, None, move |rules| {
@@ -105,10 +105,10 @@ impl Engine {
             return self.set_override_from(actor, rule, given, Some(Effective::Now));
         }
         // The same again is no edit, and goes on waiting.
-        let dropped = self.drop_override_now(actor, rule, given.key());
+        let removed = self.remove_override_now(actor, rule, given.key());
         let (engine, actor): (Self, Box<str>) = (self.clone(), actor.into());
         let rule = rule.clone();
-        dropped.then(move |made| match made {
+        removed.then(move |made| match made {
             Err(error) => Answer::Ready(Err(error)),
             Ok(mut made) => {
                 let now = Some(Effective::Now);
@@ -133,7 +133,7 @@ impl Engine {
             let overridden = rules.must_have(&rule)?.clone();
             Policy::new([overridden.with_overrides(vec![given.clone()])])?;
             let mut overlay = rules.overlay.clone();
-            overlay.drop_override(&rule, given.key());
+            overlay.remove_override(&rule, given.key());
             overlay.overrides.insert(0, (rule.clone(), given.clone()));
             Ok((Arc::clone(&rules.policy), overlay))
         })
@@ -141,16 +141,16 @@ impl Engine {
 
     /// Removes an override that was [set](Self::set_override) at run time. It counts until the
     /// rule's edits count: see [`Rule::effective`].
-    pub fn drop_override(&self, actor: &str, rule: &RuleId, key: &[Condition]) -> Edited {
-        self.drop_override_from(actor, rule, key, None)
+    pub fn remove_override(&self, actor: &str, rule: &RuleId, key: &[Condition]) -> Edited {
+        self.remove_override_from(actor, rule, key, None)
     }
 
-    /// [`drop_override`](Self::drop_override) at once, whatever the rule says.
-    pub fn drop_override_now(&self, actor: &str, rule: &RuleId, key: &[Condition]) -> Edited {
-        self.drop_override_from(actor, rule, key, Some(Effective::Now))
+    /// [`remove_override`](Self::remove_override) at once, whatever the rule says.
+    pub fn remove_override_now(&self, actor: &str, rule: &RuleId, key: &[Condition]) -> Edited {
+        self.remove_override_from(actor, rule, key, Some(Effective::Now))
     }
 
-    fn drop_override_from(
+    fn remove_override_from(
         &self,
         actor: &str,
         rule: &RuleId,
@@ -161,7 +161,7 @@ impl Engine {
         self.edit(actor, effective, move |rules| {
             rules.must_have(&rule)?;
             let mut overlay = rules.overlay.clone();
-            overlay.drop_override(&rule, &key);
+            overlay.remove_override(&rule, &key);
             Ok((Arc::clone(&rules.policy), overlay))
         })
     }
@@ -191,7 +191,7 @@ impl Engine {
     }
 
     /// Removes all edits, so that the policy alone is in force.
-    pub fn drop_overlay(&self, actor: &str) -> Edited {
+    pub fn remove_overlay(&self, actor: &str) -> Edited {
         self.replace_overlay(actor, Overlay::default())
     }
 

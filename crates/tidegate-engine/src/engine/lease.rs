@@ -275,9 +275,20 @@ impl Engine {
 
     /// Charges the request as soon as every rule allows it. Waiters for the same key of the
     /// first rule are served in the order in which they called.
-    ///
-    /// `max_wait` is how long to wait; `None` is for ever.
-    pub fn until_ready<'a>(
+    pub fn ready<'a>(&'a self, request: &Request<'a>) -> Waiting<'a, Report> {
+        self.wait_until_ready(request, None)
+    }
+
+    /// [`ready`](Self::ready), or an error after this long.
+    pub fn ready_within<'a>(
+        &'a self,
+        request: &Request<'a>,
+        max_wait: Duration,
+    ) -> Waiting<'a, Report> {
+        self.wait_until_ready(request, Some(max_wait))
+    }
+
+    fn wait_until_ready<'a>(
         &'a self,
         request: &Request<'a>,
         max_wait: Option<Duration>,

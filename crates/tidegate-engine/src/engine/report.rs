@@ -135,10 +135,10 @@ impl Report {
         }
     }
 
-    /// The time until the decisive rule's limit is as good as fresh.
+    /// The time until the decisive rule's limit is as good as fresh; `None` if it is unknown.
     #[must_use]
     pub fn reset(&self) -> Option<Duration> {
-        self.decision().map(Decision::reset)
+        self.decision().and_then(Decision::reset)
     }
 
     /// The attribute that a rule's key needs and the request lacks, if it is denied for that.
@@ -431,9 +431,9 @@ impl Report {
 
 /// The time until the window of the decision ends: the open one, or the one that would open.
 fn window_end(window: Window, decision: &Decision) -> Option<Duration> {
-    let reset = decision.reset();
+    let reset = decision.reset()?;
     if !reset.is_zero() {
-        return Some(reset).filter(|reset| *reset < Duration::MAX);
+        return Some(reset);
     }
     let span = decision.span()?;
     let into_it = if window.is_aligned() {

@@ -42,8 +42,8 @@ pub struct RuleUsage {
     pub remaining: Option<u64>,
     /// Units used or held beyond the limit, which later time or periods pay.
     pub debt: u64,
-    /// The time until the limit is as good as fresh; [`Duration::MAX`] if it is unknown.
-    pub reset: Duration,
+    /// The time until the limit is as good as fresh; `None` if it is unknown.
+    pub reset: Option<Duration>,
 }
 
 impl RuleUsage {
@@ -66,7 +66,7 @@ impl RuleUsage {
             limit: None,
             remaining: None,
             debt: 0,
-            reset: Duration::ZERO,
+            reset: Some(Duration::ZERO),
         }
     }
 

@@ -281,7 +281,7 @@ impl Report {
         let end = |(evaluated, decision): (&EvaluatedRule, &Decision)| {
             let is_waiting = self.ruleset().rule(evaluated.rule).window_may_wait();
             let is_open = |left| is_open(left, decision.span().unwrap_or(Duration::MAX));
-            let left = Some(decision.reset()).filter(|left| !left.is_zero() && is_open(*left));
+            let left = decision.reset().filter(|left| !left.is_zero() && is_open(*left));
             let left = left.filter(|_| is_waiting);
             left.map(|left| now.saturating_add(left))
         };

@@ -6,7 +6,7 @@ use tidegate_policy::policy::Condition;
 use super::*;
 
 fn bucket(burst: u64) -> AnyLimit {
-    AnyLimit::Bucket(Bucket::new(Rate::per_second(1).unwrap(), burst).unwrap())
+    AnyLimit::Bucket(Bucket::try_new(Rate::per_second(1), burst).unwrap())
 }
 
 fn at(secs: u64) -> Times {
@@ -34,7 +34,7 @@ fn only(hash: u64, burst: u64, until: Option<u64>) -> OverrideLimit {
 fn burst_of(rule: &RuleHistory, hash: u64, times: Times) -> u64 {
     let key = KeyRef { hash, meets: &|_| false };
     match rule.limit_at(rule.tag_at(times), key).limit {
-        AnyLimit::Bucket(bucket) => bucket.burst(),
+        AnyLimit::Bucket(bucket) => bucket.capacity(),
         other => panic!("{other:?}"),
     }
 }
@@ -76,7 +76,7 @@ fn order_of_overrides_is_kept_through_edits() {
         rule = rule.in_force_at(at(secs));
         let kept: Vec<u64> = (rule.overrides())
             .map(|(_, limit)| match limit {
-                Some(AnyLimit::Bucket(bucket)) => bucket.burst(),
+                Some(AnyLimit::Bucket(bucket)) => bucket.capacity(),
                 other => panic!("{other:?}"),
             })
             .collect();

@@ -1,6 +1,6 @@
 //! Rules for costs that are known only afterwards.
 
-use tidegate_core::{Bucket, Rate, Wait};
+use tidegate_core::{Bucket, Wait};
 use tidegate_policy::policy::{Grant, Limit, Override, RuleId};
 
 use super::{ADA, BOB, Make, TestEngine, ms, rule};
@@ -145,7 +145,7 @@ pub(super) fn overrides_owe_what_the_rule_would(make: Make<'_>) {
     let usage = desk.engine.usage(&Request::new("default", ADA)).block().unwrap();
     assert_eq!((usage[0].used, usage[0].limit), (49, Some(20)));
     // One that a program makes has no debt of its own either.
-    let limit = Bucket::new(Rate::per_second(1).unwrap(), 5).unwrap();
+    let limit = Bucket::per_second(1).burst(5);
     let key =
         super::read(&(prepaid + "override = [{ key = { user = \"bob\" }, unlimited = true }]"));
     let key = key.rules()[0].overrides()[0].key().to_vec();

@@ -28,15 +28,15 @@ impl TestEngine {
 
 pub(super) fn every_limit_is_measured(make: Make<'_>) {
     for (limit, reset) in [
-        ("bucket = { rate = \"1/s\", burst = 10 }", ms(3_000)),
-        ("window = { max = 10, per = \"1h\" }", ms(3_600_000)),
-        ("sliding = { max = 10, per = \"1h\" }", ms(3_600_000)),
-        ("quota = { max = 10, per = \"day\" }", ms(86_400_000)),
-        ("quota = { max = 10, per = \"round\" }", Duration::MAX),
+        ("bucket = { rate = \"1/s\", burst = 10 }", Some(ms(3_000))),
+        ("window = { max = 10, per = \"1h\" }", Some(ms(3_600_000))),
+        ("sliding = { max = 10, per = \"1h\" }", Some(ms(3_600_000))),
+        ("quota = { max = 10, per = \"day\" }", Some(ms(86_400_000))),
+        ("quota = { max = 10, per = \"round\" }", None),
     ] {
         let desk = TestEngine::new(make, &rule(limit));
         assert_eq!(desk.numbers(ADA), [0, 0, 10, 10, 0], "{limit}");
-        assert_eq!(desk.usage(ADA)[0].reset, Duration::ZERO, "{limit}");
+        assert_eq!(desk.usage(ADA)[0].reset, Some(Duration::ZERO), "{limit}");
         assert!(desk.allows(ADA, 3));
         assert_eq!(desk.numbers(ADA), [3, 0, 10, 7, 300_000], "{limit}");
         assert_eq!(desk.usage(ADA)[0].reset, reset, "{limit}");
@@ -56,7 +56,7 @@ pub(super) fn every_limit_is_measured(make: Make<'_>) {
     assert_eq!(desk.numbers(ADA), [0, 0, 1, 1, 0]);
     assert!(desk.allows(ADA, 1));
     assert_eq!(desk.numbers(ADA), [1, 0, 1, 0, 1_000_000]);
-    assert_eq!(desk.at(59_000).usage(ADA)[0].reset, ms(1_000));
+    assert_eq!(desk.at(59_000).usage(ADA)[0].reset, Some(ms(1_000)));
     assert_eq!(desk.at(60_000).numbers(ADA), [0, 0, 1, 1, 0]);
     // What is refilled or over no longer counts; a part of a unit counts as one.
     let desk = TestEngine::new(make, &rule("bucket = { rate = \"1/s\", burst = 10 }"));
@@ -80,7 +80,7 @@ pub(super) fn open_holds_and_leases_are_held(make: Make<'_>) {
     let acquire = || desk.engine.acquire(&Request::new("default", ADA), None).block().unwrap();
     let (first, _second, _third) = (acquire(), acquire(), acquire());
     assert_eq!(desk.numbers(ADA), [0, 3, 4, 1, 750_000]);
-    assert_eq!(desk.usage(ADA)[0].reset, Duration::MAX);
+    assert_eq!(desk.usage(ADA)[0].reset, None);
     first.release().block().unwrap();
     assert_eq!(desk.numbers(ADA), [0, 2, 4, 2, 500_000]);
     assert_eq!(desk.numbers(BOB), [0, 0, 4, 4, 0]);
@@ -134,7 +134,7 @@ pub(super) fn limits_in_force_are_measured(make: Make<'_>) {
     assert_eq!(desk.numbers(ADA), [5, 0, 4, 0, 1_250_000], "what was used stays used");
     let usage = desk.usage(&[("user", "eve")]);
     assert_eq!((usage[0].limit, usage[0].remaining, usage[0].share_ppm()), (None, None, None));
-    assert_eq!((usage[0].used, usage[0].held, usage[0].reset), (0, 0, Duration::ZERO));
+    assert_eq!((usage[0].used, usage[0].held, usage[0].reset), (0, 0, Some(Duration::ZERO)));
     // An edit for the next window is not in force yet.
     let next = |max: u64| {
         rule(&format!("window = {{ max = {max}, per = \"10s\" }}\neffective = \"next\""))

@@ -102,10 +102,7 @@ fn meets(decision: &Decision, expect: &Value, position: &str) {
         Some(Wait::Unknown) => "unknown".into(),
         Some(Wait::After(wait)) => format!("{}ns", wait.as_nanos()).into(),
     };
-    let reset = match decision.reset() {
-        Duration::MAX => Value::Null,
-        reset => reset.as_nanos().to_string().into(),
-    };
+    let reset = decision.reset().map_or(Value::Null, |it| it.as_nanos().to_string().into());
     assert_eq!(expect["allowed"], decision.is_allowed(), "{position}");
     assert_eq!(number(&expect["remaining"]), decision.remaining(), "{position}");
     assert_eq!((&expect["wait"], &expect["reset_ns"]), (&wait, &reset), "{position}");
@@ -117,8 +114,8 @@ fn rule(limit: &Value, is_postpaid: bool) -> Rule {
     let is_set = |name: &str| limit[name] == true;
     let built = match limit["kind"].as_str().unwrap() {
         "bucket" => {
-            let rate = Rate::new(field("count"), length("period_ns")).unwrap();
-            let bucket = Bucket::new(rate, field("burst")).unwrap();
+            let rate = Rate::new(field("count"), length("period_ns"));
+            let bucket = Bucket::try_new(rate, field("burst")).unwrap();
             let debt = match limit["debt"].as_str().unwrap() {
                 "all" => Debt::All,
                 units => Debt::up_to(units.parse().unwrap()),
@@ -126,14 +123,14 @@ fn rule(limit: &Value, is_postpaid: bool) -> Rule {
             Limit::Bucket(bucket.with_debt(debt).unwrap())
         }
         "window" => {
-            let window = Window::new(field("max"), length("per_ns")).unwrap();
+            let window = Window::new(field("max"), length("per_ns"));
             Limit::Window(if is_set("aligned") { window.aligned() } else { window })
         }
         "sliding" => {
             let parts = u32::try_from(field("parts")).unwrap();
-            Limit::Sliding(Sliding::new(field("max"), length("per_ns"), parts).unwrap())
+            Limit::Sliding(Sliding::new(field("max"), length("per_ns"), parts))
         }
-        "cooldown" => Limit::Cooldown(Cooldown::new(length("gap_ns")).unwrap()),
+        "cooldown" => Limit::Cooldown(Cooldown::new(length("gap_ns"))),
         "quota" => {
             let carry = match limit["carry"].as_str().unwrap() {
                 "nothing" => Carry::Nothing,
@@ -145,7 +142,7 @@ fn rule(limit: &Value, is_postpaid: bool) -> Rule {
                 "up_to" => Debt::UpTo(field("debt_bound")),
                 _ => Debt::All,
             };
-            let quota = Quota::new(field("max"), carry).unwrap().with_debt(debt).unwrap();
+            let quota = Quota::new(field("max"), carry).with_debt(debt).unwrap();
             Limit::Quota(quota, Periods::Round)
         }
         other => panic!("no such limit: {other}"),

@@ -120,7 +120,7 @@ fn a_batch_allocates_its_list_of_decisions_alone() {
 fn calls_that_bring_their_limit_allocate_nothing() {
     let limiter = Limiter::<[u8], CallLimit>::per_call().build().unwrap();
     let keys: Vec<Vec<u8>> = (0..100).map(|key| format!("key {key}").into_bytes()).collect();
-    let limit = CallLimit::new(Rate::per_second(1).unwrap(), 1_000).unwrap();
+    let limit = CallLimit::new(Rate::per_second(1), 1_000).unwrap();
     let check = || {
         let calls = keys.iter().map(|key| Call { key: key.as_slice(), limit, cost: 1 });
         limiter.check_many_with(calls, |decision| assert!(decision.is_allowed()));

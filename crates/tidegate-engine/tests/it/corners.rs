@@ -39,7 +39,7 @@ fn an_override_that_does_not_fit_the_new_policy_waits_until_it_does() {
     let window = rule("window = { max = 1, per = \"10s\" }");
     let (engine, _) = engine(&window);
     let ada = Condition::new("user", ["ada"]).unwrap();
-    let seven = Limit::Window(Window::new(7, Duration::from_secs(10)).unwrap());
+    let seven = Limit::Window(Window::new(7, Duration::from_secs(10)));
     let given = Override::new(vec![ada], Grant::Limit(seven));
     engine.set_override("ops", &RuleId::named("r"), given).block().unwrap();
     let request = Request::new("default", &[("user", "ada")]);
@@ -133,15 +133,15 @@ fn waiters_are_woken_by_every_change_that_may_help() {
     let (engine, _) = self::engine(round);
     let request = Request::new("default", &[]);
     let held = engine.reserve(&request).block().unwrap().hold().unwrap();
-    let mut waits = engine.until_ready(&request, None);
+    let mut waits = engine.ready(&request);
     assert!(!is_ready(&mut waits));
     engine.cancel(held, None).block().unwrap();
     assert!(is_ready(&mut waits), "refunded units");
-    let mut waits = engine.until_ready(&request, None);
+    let mut waits = engine.ready(&request);
     assert!(!is_ready(&mut waits));
     engine.close_round("default", None).block().unwrap();
     assert!(is_ready(&mut waits), "a new round");
-    let mut waits = engine.until_ready(&request, None);
+    let mut waits = engine.ready(&request);
     assert!(!is_ready(&mut waits));
     engine.replace_policy("ops", policy(&round.replace("max = 1", "max = 2"))).block().unwrap();
     assert!(is_ready(&mut waits), "a larger limit");

@@ -44,7 +44,7 @@ fn every_verb_takes_attributes_for_a_descriptor() {
     let id = engine.reserve(&request).block().unwrap().hold().expect("a reservation");
     assert_eq!(left(&engine), Some(1));
     engine.commit(id, None).block().unwrap();
-    assert!(engine.until_ready(&request, None).block().unwrap().is_allowed());
+    assert!(engine.ready(&request).block().unwrap().is_allowed());
     assert_eq!(left(&engine), Some(0));
     assert!(!engine.domain("d").check(&request).block().unwrap().is_allowed());
     let (free, other) = (request.cost(0), Request::new("d", &[("plan", "pro")]));

@@ -59,9 +59,9 @@ impl Model {
 }
 
 fn policy(rate: (u64, u64), burst: u64, debt: Option<u64>) -> Option<Policy> {
-    let rate = Rate::new(rate.0, Duration::from_nanos(rate.1)).unwrap();
+    let rate = Rate::new(rate.0, Duration::from_nanos(rate.1));
     let bucket =
-        Bucket::new(rate, burst).ok()?.with_debt(debt.map_or(Debt::All, Debt::up_to)).ok()?;
+        Bucket::try_new(rate, burst).ok()?.with_debt(debt.map_or(Debt::All, Debt::up_to)).ok()?;
     Some(Policy::new([Rule::builder("r", Limit::Bucket(bucket)).build().unwrap()]).unwrap())
 }
 

@@ -101,7 +101,7 @@ fn an_edit_writes_what_it_changes() {
         assert!(engine.changes_since(0).len() >= 300);
         engine.file_store().unwrap().take_snapshot().unwrap();
         let removed = [Condition::new("user", ["user-7"]).unwrap()];
-        let _ = engine.drop_override("root", &RuleId::named("calls"), &removed).block().unwrap();
+        let _ = engine.remove_override("root", &RuleId::named("calls"), &removed).block().unwrap();
         let _ = engine.set_override("root", &RuleId::named("calls"), given(7)).block().unwrap();
         assert_eq!(engine.overlay().overrides().count(), 300);
         let _ = engine.replace_overlay("root", overlay.clone());

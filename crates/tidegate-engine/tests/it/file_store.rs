@@ -248,7 +248,7 @@ fn rounds_edits_and_bans_survive_a_restart() {
     assert_eq!(desk.close_round("default", None).block(), Ok(2));
     assert_eq!(left(&desk, &ada(1)), 1);
     let last = desk.changes_since(0).last().unwrap().number;
-    let made = desk.drop_overlay("admin").block().unwrap();
+    let made = desk.remove_overlay("admin").block().unwrap();
     assert!(made.iter().all(|change| change.number > last));
 }
 

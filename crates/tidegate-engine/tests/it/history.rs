@@ -206,13 +206,13 @@ fn edits_of_overrides_wait_for_the_next_period_unless_they_count_now() {
         desk.set(on_ada(&quota(3)));
         assert_eq!(desk.left(), 10);
         assert_eq!(desk.minutes(1).left(), 3);
-        desk.engine.drop_override("test", &RuleId::named("r"), on_ada(&quota(3)).key()).block().unwrap();
+        desk.engine.remove_override("test", &RuleId::named("r"), on_ada(&quota(3)).key()).block().unwrap();
         assert_eq!(desk.left(), 3);
         assert_eq!(desk.minutes(1).left(), 10);
         desk.engine.set_override_now("test", &RuleId::named("r"), on_ada(&quota(4))).block().unwrap();
         assert_eq!(desk.left(), 4);
         let key = on_ada(&quota(4));
-        desk.engine.drop_override_now("test", &RuleId::named("r"), key.key()).block().unwrap();
+        desk.engine.remove_override_now("test", &RuleId::named("r"), key.key()).block().unwrap();
         assert_eq!(desk.left(), 10);
         // The end of an override counts at once.
         let until = (START + 150) * 1_000_000_000;
@@ -246,7 +246,7 @@ fn pattern_override_counts_for_the_time_it_was_in_force() {
         let mut given = on_ada(&bucket("1/s"));
         given = Override::new(vec![Condition::new("user", ["a*"]).unwrap()], given.grant().clone());
         desk.set(given.clone()).wait(Duration::from_secs(5));
-        desk.engine.drop_override("test", &RuleId::named("r"), given.key()).block().unwrap();
+        desk.engine.remove_override("test", &RuleId::named("r"), given.key()).block().unwrap();
         desk.wait(Duration::from_secs(2));
         assert_eq!(desk.left(), 5 + 20);
     });
@@ -388,7 +388,7 @@ fn limit_of_an_unlimited_key_changes_with_the_common_one() {
         desk.clock.advance(Duration::from_nanos(183_000_001));
         let _ = desk.engine.replace_policy("test", policy(&bucket("1/s", 1, "")));
         desk.clock.advance(Duration::from_millis(1_816));
-        desk.engine.drop_override("test", &RuleId::named("r"), &key).block().unwrap();
+        desk.engine.remove_override("test", &RuleId::named("r"), &key).block().unwrap();
         assert_eq!(desk.left(), 1);
     });
 }

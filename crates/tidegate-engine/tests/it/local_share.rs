@@ -467,7 +467,7 @@ fn of_several_requests_only_those_with_a_local_share_are_reported() {
 fn waiting_until_ready_ends_with_the_wait_of_the_local_share() {
     let nodes = Nodes::in_outage(&local("window = { max = 2, per = '10s' }", "0.5"));
     assert!(check(nodes.one(), &ADA).is_allowed());
-    let mut waiting = Box::pin(nodes.one().until_ready(&ADA, None));
+    let mut waiting = Box::pin(nodes.one().ready(&ADA));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(waiting.as_mut().poll(&mut context).is_pending());
     nodes.clock.advance(Duration::from_secs(10));

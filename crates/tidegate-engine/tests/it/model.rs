@@ -233,7 +233,7 @@ impl Given {
     fn in_policy(&self, number: usize) -> Rule {
         let mut limit = self.limit;
         if let (Any::Cooldown(cooldown), true) = (&mut limit, self.charges_refused) {
-            *cooldown = Cooldown::new(cooldown.gap()).unwrap();
+            *cooldown = Cooldown::new(cooldown.gap());
         }
         let parts = [(self.by_user, "user"), (self.by_org, "org")];
         let parts = parts.iter().filter(|(is_part, _)| *is_part).map(|(_, part)| *part);
@@ -652,15 +652,15 @@ fn limit(algorithm: u8, numbers: Numbers) -> Any {
     let per = Duration::from_millis(per_ms);
     match algorithm % 6 {
         0 => {
-            let bucket = Bucket::new(Rate::new(count, per).unwrap(), max).unwrap();
+            let bucket = Bucket::try_new(Rate::new(count, per), max).unwrap();
             Any::Bucket(bucket.with_debt(Debt::up_to(u64::from(flavour % 3))).unwrap())
         }
         1 => {
-            let window = Window::new(max, per).unwrap();
+            let window = Window::new(max, per);
             Any::Window(if flavour % 2 == 0 { window } else { window.aligned() })
         }
-        2 => Any::Sliding(Sliding::new(max * 2, per, u32::from(flavour % 5) + 1).unwrap()),
-        3 => Any::Cooldown(Cooldown::new(per / 4).unwrap()),
+        2 => Any::Sliding(Sliding::new(max * 2, per, u32::from(flavour % 5) + 1)),
+        3 => Any::Cooldown(Cooldown::new(per / 4)),
         kind => {
             let carry = match flavour % 3 {
                 0 => Carry::Nothing,
@@ -672,7 +672,7 @@ fn limit(algorithm: u8, numbers: Numbers) -> Any {
                 1 => Debt::UpTo(count),
                 _ => Debt::Nothing,
             };
-            Any::Quota(Quota::new(max, carry).unwrap().with_debt(debt).unwrap(), kind == 4)
+            Any::Quota(Quota::new(max, carry).with_debt(debt).unwrap(), kind == 4)
         }
     }
 }
@@ -681,7 +681,7 @@ fn limit(algorithm: u8, numbers: Numbers) -> Any {
 fn like_its_rule(override_rule: Any, rule: Any) -> Any {
     match (override_rule, rule) {
         (Any::Window(override_rule), Any::Window(rule)) => {
-            let window = Window::new(override_rule.max(), override_rule.per()).unwrap();
+            let window = Window::new(override_rule.max(), override_rule.per());
             Any::Window(if rule.is_aligned() { window.aligned() } else { window })
         }
         (override_rule, _) => override_rule,

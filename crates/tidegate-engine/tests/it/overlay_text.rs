@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::policy::{Condition, Grant, Limit, Override, Policy, PolicyErrors, Rule, RuleId};
-use tidegate::{Ban, Bucket, Cooldown, Engine, Overlay, Rate, Timestamp};
+use tidegate::{Ban, Bucket, Cooldown, Engine, Overlay, Timestamp};
 
 const SAMPLE: &str = include_str!("../../../tidegate-policy/tests/it/sample.toml");
 
@@ -69,10 +69,10 @@ fn edits_of_an_engine_survive_a_restart() {
     let policy = || Policy::from_toml(SAMPLE).unwrap();
     let engine = Engine::new(policy());
     let condition = |name, value| vec![Condition::new(name, [value]).unwrap()];
-    let gap = Limit::Cooldown(Cooldown::new(Duration::from_secs(2)).unwrap());
+    let gap = Limit::Cooldown(Cooldown::new(Duration::from_secs(2)));
     let new = Rule::builder("new", gap).domain("api").build().unwrap();
     engine.replace_rule("ada", new).block().unwrap();
-    let more = Bucket::new(Rate::per_second(9).unwrap(), 10).unwrap();
+    let more = Bucket::per_second(9).burst(10);
     let given = Override::new(condition("connection", "7"), Grant::Limit(Limit::Bucket(more)));
     engine
         .set_override(

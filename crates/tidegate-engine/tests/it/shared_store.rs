@@ -339,7 +339,7 @@ fn edits_of_one_engine_count_in_all() {
     second.unban("root", "default", &banned).block().unwrap();
     assert!(first.check(&ADA).block().unwrap().is_allowed());
     assert_eq!(first.changes_since(0), second.changes_since(0));
-    let error = first.drop_override("root", &RuleId::named("no-such"), &banned).block();
+    let error = first.remove_override("root", &RuleId::named("no-such"), &banned).block();
     assert!(matches!(error, Err(EditError::NoSuchRule(_))), "{error:?}");
     let quota = "[[rule]]\nname = \"q\"\nkey = [\"user\"]\nquota = { max = 2, per = \"round\" }";
     first.replace_policy("root", Policy::from_toml(quota).unwrap()).block().unwrap();
@@ -399,7 +399,7 @@ fn without_the_store_on_error_decides_and_other_calls_fail() {
         assert_eq!(report.is_allowed(), is_allowed, "{policy}");
         let refunded = nodes.engines[0].refund(&ADA).block();
         assert_eq!(refunded, Err(CheckError::Outage(Outage::Unavailable)));
-        let edited = nodes.engines[0].drop_overlay("root").block();
+        let edited = nodes.engines[0].remove_overlay("root").block();
         assert!(matches!(edited, Err(EditError::Outage(Outage::Unavailable))), "{edited:?}");
         assert_eq!(nodes.engines[0].forget_all(None).block(), Err(Outage::Unavailable));
     }
@@ -421,7 +421,7 @@ fn results_of_a_store_in_memory_are_there_at_once() {
     let engine = Engine::new(Policy::from_toml(WINDOW).unwrap());
     assert!(matches!(engine.check(&ADA), Answer::Ready(Ok(_))));
     assert!(matches!(engine.explain(&ADA), Answer::Ready(Ok(_))));
-    assert!(matches!(engine.drop_overlay("root"), Answer::Ready(Ok(_))));
+    assert!(matches!(engine.remove_overlay("root"), Answer::Ready(Ok(_))));
 }
 
 /// Records that answer nothing until they are dropped.

@@ -249,16 +249,16 @@ fn any_limit(kind: u64, dice: &mut Dice) -> Limit {
     let max = 1 + dice.below(12);
     match kind {
         0 | 1 => {
-            let rate = Rate::new(1 + dice.below(9), ms(dice)).unwrap();
-            let bucket = Bucket::new(rate, max).unwrap();
+            let rate = Rate::new(1 + dice.below(9), ms(dice));
+            let bucket = Bucket::try_new(rate, max).unwrap();
             Limit::Bucket(bucket.with_debt(Debt::up_to(dice.below(8))).unwrap())
         }
-        2 => Limit::Window(Window::new(max, ms(dice) * 7).unwrap()),
-        3 => Limit::Sliding(Sliding::new(max, ms(dice) * 7, 10).unwrap()),
-        4 => Limit::Cooldown(Cooldown::new(ms(dice) * 3).unwrap()),
+        2 => Limit::Window(Window::new(max, ms(dice) * 7)),
+        3 => Limit::Sliding(Sliding::new(max, ms(dice) * 7, 10)),
+        4 => Limit::Cooldown(Cooldown::new(ms(dice) * 3)),
         _ => {
             let carry = dice.one_of(&[Carry::Nothing, Carry::UpTo(3), Carry::All]);
-            let quota = Quota::new(max, carry).unwrap();
+            let quota = Quota::new(max, carry);
             let debt = dice.one_of(&[Debt::Nothing, Debt::UpTo(2), Debt::All]);
             let periods = tidegate::policy::Periods::Calendar("minute".parse().unwrap());
             Limit::Quota(quota.with_debt(debt).unwrap(), periods)

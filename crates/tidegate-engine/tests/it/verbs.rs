@@ -115,11 +115,11 @@ fn waiting_for_a_bucket_takes_the_reported_wait() {
     let (engine, clock) =
         engine("[[rule]]\nname = \"slow\"\nbucket = { rate = \"1/s\", burst = 1 }\n");
     let request = Request::new("default", &[]);
-    assert!(engine.until_ready(&request, Some(Duration::ZERO)).block().unwrap().is_allowed());
-    let denied = engine.until_ready(&request, Some(Duration::ZERO)).block();
+    assert!(engine.ready_within(&request, Duration::ZERO).block().unwrap().is_allowed());
+    let denied = engine.ready_within(&request, Duration::ZERO).block();
     assert!(matches!(denied, Err(WaitError::TimedOut)));
     clock.advance(Duration::from_secs(1));
-    assert!(engine.until_ready(&request, Some(Duration::ZERO)).block().is_ok());
+    assert!(engine.ready_within(&request, Duration::ZERO).block().is_ok());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tidegate::{Bucket, Limiter, Rate};
+use tidegate::{Bucket, Limiter};
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -30,8 +30,7 @@ pub struct LeftOut {
 
 impl Default for LineLimit {
     fn default() -> Self {
-        let rate = Rate::per_second(LINES_PER_SECOND).expect("the rate is not zero");
-        let bucket = Bucket::new(rate, LINES_AT_ONCE).expect("the burst is not zero");
+        let bucket = Bucket::per_second(LINES_PER_SECOND).burst(LINES_AT_ONCE);
         Self { rates: Limiter::new(bucket), left_out: Mutex::default() }
     }
 }

@@ -184,7 +184,7 @@ impl Limit {
     /// The most that can ever be allowed at once, where there is such a bound.
     pub(crate) fn capacity(&self) -> Option<u64> {
         match self {
-            Self::Bucket(bucket) => Some(bucket.burst()),
+            Self::Bucket(bucket) => Some(bucket.capacity()),
             Self::Window(window) => Some(window.max()),
             Self::Sliding(sliding) => Some(sliding.max()),
             Self::Quota(quota, _) if quota.carry() == Carry::Nothing => Some(quota.max()),
@@ -199,7 +199,7 @@ impl Limit {
             (Self::Quota(one, periods), Self::Quota(other, other_periods)) => {
                 periods == other_periods && one.max() < other.max()
             }
-            (Self::Bucket(one), Self::Bucket(other)) if one.burst() < other.burst() => true,
+            (Self::Bucket(one), Self::Bucket(other)) if one.capacity() < other.capacity() => true,
             _ => match (self.pace(), other.pace()) {
                 // Both sides are below 2^127.
                 (Some(one), Some(other)) => {

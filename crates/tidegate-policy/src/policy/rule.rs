@@ -51,9 +51,9 @@ impl Rule {
     ///
     /// ```
     /// use tidegate::policy::{Limit, Policy, Rule};
-    /// use tidegate::{Bucket, Rate};
+    /// use tidegate::Bucket;
     ///
-    /// let limit = Limit::Bucket(Bucket::new(Rate::per_second(10)?, 20)?);
+    /// let limit = Limit::Bucket(Bucket::per_second(10).burst(20));
     /// let rule = Rule::builder("search", limit)
     ///     .domain("api")
     ///     .matching("path", ["/search/*"])

@@ -106,7 +106,7 @@ impl RuleBuilder {
     /// use tidegate::policy::{Empty, Limit, Policy, Rule};
     /// use tidegate::{CheckError, Engine, Request, Window};
     ///
-    /// let limit = Limit::Window(Window::new(10, std::time::Duration::from_secs(10))?);
+    /// let limit = Limit::Window(Window::new(10, std::time::Duration::from_secs(10)));
     /// let rule = Rule::builder("user", limit).key(["user"]).empty(Empty::Reject).build()?;
     /// let engine = Engine::new(Policy::new([rule])?);
     /// let unknown = engine.check(&Request::new("default", &[("user", "")])).block();

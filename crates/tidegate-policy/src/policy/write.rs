@@ -17,9 +17,9 @@ impl Policy {
     ///
     /// ```
     /// use tidegate::policy::{Limit, Policy, Rule};
-    /// use tidegate::{Bucket, Rate};
+    /// use tidegate::Bucket;
     ///
-    /// let limit = Limit::Bucket(Bucket::new(Rate::per_second(10)?, 20)?);
+    /// let limit = Limit::Bucket(Bucket::per_second(10).burst(20));
     /// let search = Rule::builder("search", limit).matching("path", ["/search/*"]).key(["ip"]);
     /// let policy = Policy::new([search.build()?])?;
     /// assert_eq!(policy.to_toml(), r#"[[rule]]

@@ -307,7 +307,7 @@ fn errors_are_readable_under_expect() {
     let text = *policy.unwrap_err().downcast::<String>().unwrap();
     assert!(text.starts_with("p: \npolicy.toml:1:1: error: the rule has no limit\n"), "{text}");
     assert!(text.contains("2 | name = 1"), "{text}");
-    let zero = tidegate::Rate::per_second(0).unwrap_err();
+    let zero = tidegate::Window::try_new(0, std::time::Duration::from_secs(1)).unwrap_err();
     assert_eq!(format!("{zero:?}"), zero.to_string());
 }
 

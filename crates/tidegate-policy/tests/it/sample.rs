@@ -19,15 +19,15 @@ fn the_sample_parses_into_its_limits() {
     let Limit::Slots(slots) = &limits[5].1 else { panic!("{:?}", limits[5]) };
     assert_eq!((slots.max(), slots.queue_len()), (3, 100));
     assert_eq!((slots.longest_wait(), slots.expiry()), (None, seconds(300)));
-    let bucket = Bucket::new(Rate::per_second(1).unwrap(), 10).unwrap();
+    let bucket = Bucket::per_second(1).burst(10);
     let Limit::Bucket(read) = &limits[0].1 else { panic!("{:?}", limits[0]) };
-    assert_eq!((read.rate(), read.burst()), (bucket.rate(), bucket.burst()));
-    assert_eq!(limits[1].1, Limit::Window(Window::new(10, seconds(10)).unwrap()));
-    assert_eq!(limits[2].1, Limit::Sliding(Sliding::new(100, seconds(60), 10).unwrap()));
-    assert_eq!(limits[3].1, Limit::Quota(Quota::new(2, Carry::All).unwrap(), Periods::Round));
-    assert_eq!(limits[4].1, Limit::Cooldown(Cooldown::new(seconds(60)).unwrap()));
+    assert_eq!((read.rate(), read.capacity()), (bucket.rate(), bucket.capacity()));
+    assert_eq!(limits[1].1, Limit::Window(Window::new(10, seconds(10))));
+    assert_eq!(limits[2].1, Limit::Sliding(Sliding::new(100, seconds(60), 10)));
+    assert_eq!(limits[3].1, Limit::Quota(Quota::new(2, Carry::All), Periods::Round));
+    assert_eq!(limits[4].1, Limit::Cooldown(Cooldown::new(seconds(60))));
     let month = "month in Europe/Helsinki".parse().unwrap();
-    let monthly = Quota::new(1_000_000, Carry::UpTo(500)).unwrap();
+    let monthly = Quota::new(1_000_000, Carry::UpTo(500));
     assert_eq!(limits[6].1, Limit::Quota(monthly, Periods::Calendar(month)));
 }
 
@@ -39,7 +39,7 @@ fn the_sample_parses_into_its_details() {
     assert_eq!((search.group(), search.is_shadow()), (Some("search"), true));
     assert_eq!(search.conditions().len(), 5);
     let [first, second] = search.overrides() else { panic!() };
-    let thousand = Sliding::new(1_000, seconds(60), 10).unwrap();
+    let thousand = Sliding::new(1_000, seconds(60), 10);
     assert_eq!(first.grant(), &Grant::Limit(Limit::Sliding(thousand)));
     assert_eq!(second.grant(), &Grant::Unlimited);
     assert_eq!(second.until_ns(), Some(1_798_761_600_000_000_000));
@@ -77,7 +77,7 @@ fn the_server_table_parses_into_its_settings() {
 
 #[test]
 fn rules_that_are_built_in_code_are_checked_as_well() {
-    let cooldown = || Limit::Cooldown(Cooldown::new(seconds(1)).unwrap());
+    let cooldown = || Limit::Cooldown(Cooldown::new(seconds(1)));
     let rule = || Rule::builder("a", cooldown());
     let slots = |max| Rule::builder("a", Limit::Slots(Slots::new(max)));
     let ip = || vec![Condition::new("ip", ["10.0.0.0/8"]).unwrap()];
@@ -136,7 +136,7 @@ fn an_override_keeps_the_numbers_that_it_does_not_give() {
         let policy = Policy::from_toml(&text).unwrap();
         let grant = policy.rules()[0].overrides()[0].grant();
         let Grant::Limit(Limit::Bucket(bucket)) = grant else { panic!("{grant:?}") };
-        assert_eq!((bucket.rate(), bucket.burst()), (Rate::per_second(rate).unwrap(), burst));
+        assert_eq!((bucket.rate(), bucket.capacity()), (Rate::per_second(rate), burst));
     }
 }
 

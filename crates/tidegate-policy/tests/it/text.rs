@@ -426,7 +426,7 @@ fn strings_with_special_characters_survive() {
 }
 
 fn cooldown(secs: u64) -> Limit {
-    Limit::Cooldown(Cooldown::new(seconds(secs)).unwrap())
+    Limit::Cooldown(Cooldown::new(seconds(secs)))
 }
 
 /// Rules that code can build but no file can express are rejected.
@@ -437,13 +437,12 @@ fn rules_that_cannot_be_written_are_rejected() {
     let u = || Condition::new("u", ["x"]).unwrap();
     let over =
         |rule: RuleBuilder, limit| rule.overridden(Override::new(vec![u()], Grant::Limit(limit)));
-    let quota = |max, carry| Limit::Quota(Quota::new(max, carry).unwrap(), Periods::Round);
+    let quota = |max, carry| Limit::Quota(Quota::new(max, carry), Periods::Round);
     let cost = |pattern, cost| rule().cost(CostTable::by("t").row(pattern, cost));
     let slots = Slots::new;
-    let window = Window::new(1, seconds(1)).unwrap();
-    let daily =
-        Limit::Quota(Quota::new(1, Carry::All).unwrap(), Periods::Calendar("day".parse().unwrap()));
-    let extended = Limit::Cooldown(Cooldown::new(seconds(1)).unwrap().extended_by_refusals());
+    let window = Window::new(1, seconds(1));
+    let daily = Limit::Quota(Quota::new(1, Carry::All), Periods::Calendar("day".parse().unwrap()));
+    let extended = Limit::Cooldown(Cooldown::new(seconds(1)).extended_by_refusals());
     for (rule, what) in [
         (Rule::builder(" ", cooldown(1)), "is empty"),
         (rule().domain("\u{2003}"), "is empty"),
@@ -502,10 +501,10 @@ fn infinite_durations_are_written_as_the_longest_of_a_file() {
 fn numbers_beyond_the_range_of_toml_are_written() {
     const MOST: u64 = u64::MAX;
     let bucket = |count, burst, debt| {
-        let rate = Rate::new(count, Duration::from_nanos(1)).unwrap();
-        Limit::Bucket(Bucket::new(rate, burst).unwrap().with_debt(Debt::up_to(debt)).unwrap())
+        let rate = Rate::new(count, Duration::from_nanos(1));
+        Limit::Bucket(Bucket::try_new(rate, burst).unwrap().with_debt(Debt::up_to(debt)).unwrap())
     };
-    let quota = Quota::new(MOST, Carry::UpTo(MOST)).unwrap();
+    let quota = Quota::new(MOST, Carry::UpTo(MOST));
     let given = Override::new(
         vec![Condition::new("u", ["x"]).unwrap()],
         Grant::Limit(bucket(2, MOST - 1, 0)),

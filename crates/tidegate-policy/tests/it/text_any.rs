@@ -168,23 +168,23 @@ fn limit(fixed: Fixed) -> BoxedStrategy<Limit> {
     match fixed.algorithm {
         0 => (number(), duration(), of(number()), of(number()))
             .prop_filter_map("a bucket", |(count, period, burst, debt)| {
-                let rate = Rate::new(count, period).ok()?;
-                let bucket = Bucket::new(rate, burst.unwrap_or(count)).ok()?;
+                let rate = Rate::try_new(count, period).ok()?;
+                let bucket = Bucket::try_new(rate, burst.unwrap_or(count)).ok()?;
                 bucket.with_debt(Debt::up_to(debt.unwrap_or(0))).ok().map(Limit::Bucket)
             })
             .boxed(),
         1 => (small(), duration())
             .prop_map(move |(max, per)| {
-                let window = Window::new(max, per).unwrap();
+                let window = Window::new(max, per);
                 Limit::Window(if fixed.is_aligned { window.aligned() } else { window })
             })
             .boxed(),
         2 => (small(), duration(), prop_oneof![Just(10_u32), 1..=15_u32])
             .prop_filter_map("parts", |(max, per, parts)| {
-                Sliding::new(max, per, parts).ok().map(Limit::Sliding)
+                Sliding::try_new(max, per, parts).ok().map(Limit::Sliding)
             })
             .boxed(),
-        3 => duration().prop_map(|gap| Limit::Cooldown(Cooldown::new(gap).unwrap())).boxed(),
+        3 => duration().prop_map(|gap| Limit::Cooldown(Cooldown::new(gap))).boxed(),
         4 => {
             let carry =
                 prop_oneof![Just(Carry::Nothing), Just(Carry::All), number().prop_map(Carry::UpTo)];
@@ -192,7 +192,7 @@ fn limit(fixed: Fixed) -> BoxedStrategy<Limit> {
                 prop_oneof![Just(Debt::Nothing), Just(Debt::All), number().prop_map(Debt::UpTo)];
             (number(), carry, debt)
                 .prop_map(move |(max, carry, debt)| {
-                    let quota = Quota::new(max, carry).unwrap().with_debt(debt).unwrap();
+                    let quota = Quota::new(max, carry).with_debt(debt).unwrap();
                     Limit::Quota(quota, fixed.periods.clone())
                 })
                 .boxed()

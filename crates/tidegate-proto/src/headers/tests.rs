@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tidegate_core::{Algorithm, Bucket, Cooldown, Decision, Rate, Timestamp, Wait, Window};
+use tidegate_core::{Algorithm, Bucket, Cooldown, Decision, Timestamp, Wait, Window};
 
 use super::{Dialect, LimitFields, ValueText, push_text};
 
@@ -76,7 +76,7 @@ fn no_limits_no_headers() {
 #[test]
 fn denied_request_reports_the_same_wait_as_retry_after() {
     // 10 per minute with a burst of 3: one every 6 s.
-    let bucket = Bucket::new(Rate::per_minute(10).unwrap(), 3).unwrap();
+    let bucket = Bucket::per_minute(10).burst(3);
     let (mut state, now) = (bucket.fresh(), Timestamp::from_secs(100));
     assert!(bucket.check(&mut state, 3, now).is_allowed());
     let denied = bucket.check(&mut state, 1, now.saturating_add(Duration::from_millis(1)));
@@ -90,7 +90,7 @@ fn denied_request_reports_the_same_wait_as_retry_after() {
 
 #[test]
 fn unknown_waits_are_omitted() {
-    let window = Window::new(2, Duration::from_secs(10)).unwrap();
+    let window = Window::new(2, Duration::from_secs(10));
     let now = Timestamp::from_secs(0);
     let never = window.check(&mut window.fresh(), 3, now);
     let line = LimitFields::new("r", &never);
@@ -109,7 +109,7 @@ fn times_are_rounded_up() {
     for (ns, s) in [(1, 1), (999_999_999, 1), (1_000_000_000, 1), (1_000_000_001, 2)] {
         assert_eq!(Wait::After(Duration::from_nanos(ns)).whole_secs(), Some(s), "{ns}");
     }
-    let cooldown = Cooldown::new(Duration::from_millis(1)).unwrap();
+    let cooldown = Cooldown::new(Duration::from_millis(1));
     let now = Timestamp::from_secs(0);
     let line = LimitFields::new("r", &cooldown.check(&mut cooldown.fresh(), 1, now));
     assert_eq!(written(Dialect::XRateLimit, &[line], 0)[2], "x-ratelimit-reset: 1");

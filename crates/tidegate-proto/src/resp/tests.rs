@@ -184,7 +184,7 @@ fn throttle_calls_carry_their_limit() {
 #[test]
 fn the_reply_is_that_of_redis_cell() {
     // 30 per minute, 16 at once: a unit refills in two seconds.
-    let rate = Rate::new(30, Duration::from_secs(60)).unwrap();
+    let rate = Rate::new(30, Duration::from_secs(60));
     let bucket = Bucket::in_common_ticks(rate, 16).unwrap();
     let mut state = bucket.fresh();
     let mut at =

@@ -103,7 +103,7 @@ impl<'a> ThrottleCall<'a> {
         if self.period_secs > most {
             return Err(ThrottleError::PeriodTooLong { most });
         }
-        Ok(Rate::new(self.count, Duration::from_secs(self.period_secs))?)
+        Ok(Rate::try_new(self.count, Duration::from_secs(self.period_secs))?)
     }
 }
 
@@ -136,10 +136,10 @@ fn wait_secs(wait: Wait) -> Option<i64> {
     wait.whole_secs().map(int)
 }
 
-/// Whole seconds, rounded up.
+/// Whole seconds, rounded up; the most there are if it is unknown.
 fn reset_secs(decision: &Decision) -> i64 {
-    let reset = decision.reset();
-    int(reset.as_secs().saturating_add(u64::from(reset.subsec_nanos() > 0)))
+    let secs = |it: Duration| int(it.as_secs().saturating_add(u64::from(it.subsec_nanos() > 0)));
+    decision.reset().map_or(i64::MAX, secs)
 }
 
 /// Converts to a signed integer, saturating.

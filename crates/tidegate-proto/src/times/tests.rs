@@ -21,11 +21,11 @@ fn a_wait_is_milliseconds_rounded_up_or_a_word() {
 fn a_reset_is_rounded_up_and_may_be_unknown() {
     let ns = Duration::from_nanos;
     for (reset, ms) in [
-        (ns(0), Some(0)),
-        (ns(1), Some(1)),
-        (ns(2_000_000), Some(2)),
-        (Duration::MAX - ns(1), Some(u64::MAX)),
-        (Duration::MAX, None),
+        (Some(ns(0)), Some(0)),
+        (Some(ns(1)), Some(1)),
+        (Some(ns(2_000_000)), Some(2)),
+        (Some(Duration::MAX), Some(u64::MAX)),
+        (None, None),
     ] {
         assert_eq!(reset_after_ms(reset), ms, "{reset:?}");
     }

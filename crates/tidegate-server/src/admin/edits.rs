@@ -69,7 +69,7 @@ pub(super) fn put_override(
 }
 
 /// Removes an override.
-pub(super) fn drop_override(
+pub(super) fn remove_override(
     daemon: &Daemon,
     actor: &str,
     payload: Payload,
@@ -96,8 +96,8 @@ pub(super) fn drop_override(
     }
     let key = wanted.key();
     let changes = match takes_effect {
-        TakesEffect::Now => daemon.engine.drop_override_now(actor, rule, key),
-        TakesEffect::ByRule => daemon.engine.drop_override(actor, rule, key),
+        TakesEffect::Now => daemon.engine.remove_override_now(actor, rule, key),
+        TakesEffect::ByRule => daemon.engine.remove_override(actor, rule, key),
     };
     let changes = changes.block()?;
     Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))

@@ -20,7 +20,7 @@ pub struct DecisionSummary {
     pub remaining: Option<u64>,
     /// How long to wait; `None` when allowed.
     pub wait: Option<Wait>,
-    /// The time until the limit is full again; [`Duration::MAX`] if unknown.
+    /// The time until the limit is full again; `None` if it is unknown.
     pub reset: Option<Duration>,
     /// Why it is denied.
     pub reason: Option<String>,
@@ -52,7 +52,7 @@ impl DecisionSummary {
             "limit": self.limit,
             "retry_after_ms": retry_after_ms,
             "retry": retry,
-            "reset_after_ms": self.reset.and_then(reset_after_ms),
+            "reset_after_ms": reset_after_ms(self.reset),
             "reason": self.reason,
         }))
     }

@@ -34,17 +34,13 @@ pub enum RatesError {
 
 impl SocketLimits {
     pub(crate) fn new(local: &LocalSettings) -> Result<Self, RatesError> {
-        let or_default = |rate: Option<Rate>, per_second| match rate {
-            Some(rate) => Ok(rate),
-            None => Rate::per_second(per_second),
-        };
-        let user = or_default(local.user_rate, USER_PER_SECOND).map_err(RatesError::Inexact)?;
-        let global = or_default(local.rate, GLOBAL_PER_SECOND).map_err(RatesError::Inexact)?;
+        let user = local.user_rate.unwrap_or(Rate::per_second(USER_PER_SECOND));
+        let global = local.rate.unwrap_or(Rate::per_second(GLOBAL_PER_SECOND));
         if is_below(global, user) {
             return Err(RatesError::GlobalBelowUser);
         }
         let bucket = |rate: Rate| {
-            let bucket = Bucket::new(rate, rate.count()).map_err(RatesError::Inexact)?;
+            let bucket = Bucket::try_new(rate, rate.count()).map_err(RatesError::Inexact)?;
             Ok(Limit::Bucket(bucket))
         };
         let rules = [
@@ -103,8 +99,7 @@ mod tests {
     use super::{LocalSettings, Rate, RatesError, SocketLimits};
 
     fn limits(user: (u64, u64), all: (u64, u64)) -> Result<SocketLimits, RatesError> {
-        let rate =
-            |(count, secs)| Some(Rate::new(count, Duration::from_secs(secs)).expect("a rate"));
+        let rate = |(count, secs)| Some(Rate::new(count, Duration::from_secs(secs)));
         SocketLimits::new(&LocalSettings {
             user_rate: rate(user),
             rate: rate(all),

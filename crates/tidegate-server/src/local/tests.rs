@@ -20,7 +20,7 @@ fn service(max: u64) -> Local {
     let engine = Engine::new(policy.clone());
     let daemon = Arc::new(Daemon::new(engine, Settings::on_free_ports(Parsed::from_code(policy))));
     let access = Access::Only { uids: BTreeSet::from([0, 7]), gids: BTreeSet::from([70]) };
-    let per_day = |max| Some(Rate::new(max, Duration::from_secs(86_400)).unwrap());
+    let per_day = |max| Some(Rate::new(max, Duration::from_secs(86_400)));
     let rates = settings::LocalSettings {
         user_rate: per_day(max),
         rate: per_day(1_000),

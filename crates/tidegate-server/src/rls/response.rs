@@ -35,8 +35,7 @@ pub(super) fn status(report: &Report, index: usize) -> DescriptorStatus {
 /// their state is fresh.
 fn until_reset(rule: &RuleReport<'_>) -> Option<Duration> {
     let wait = || rule.decision.retry_after().and_then(after);
-    let reset = || Some(rule.decision.reset()).filter(|reset| *reset < Duration::MAX);
-    rule.ends.or_else(wait).or_else(reset)
+    rule.ends.or_else(wait).or_else(|| rule.decision.reset())
 }
 
 /// Whether a rule makes its descriptor over the limit.

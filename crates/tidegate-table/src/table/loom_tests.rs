@@ -16,7 +16,7 @@ const NOW: Timestamp = Timestamp::from_nanos(1_000);
 
 /// One unit per second, `burst` at once.
 fn per_second(burst: u64) -> Bucket {
-    Bucket::new(Rate::per_second(1).unwrap(), burst).unwrap()
+    Bucket::try_new(Rate::per_second(1), burst).unwrap()
 }
 
 fn table(limit: Bucket, max_keys: usize) -> Arc<Table<Bucket>> {
@@ -89,7 +89,7 @@ fn loom_a_denial_never_sees_half_a_write() {
     // A unit has 86 400 · 10^9 ticks, so unit number 213 504 crosses from the low word of the state
     // into the high one. The new high word with the old low one would be far overdrawn.
     model(|| {
-        let limit = Bucket::new(Rate::per_day(1).unwrap(), 300_000).unwrap();
+        let limit = Bucket::per_day(1).burst(300_000);
         let table = table(limit, 8);
         assert!(charge(&table, 7, 213_503, NOW).is_allowed());
         let other = {
@@ -164,7 +164,7 @@ fn loom_an_edit_is_seen_whole() {
             let table = Arc::clone(&table);
             thread::spawn(move || [check(&table, 7), check(&table, 7)])
         };
-        let faster = Bucket::new(Rate::per_second(3).unwrap(), 2).unwrap();
+        let faster = Bucket::per_second(3).burst(2);
         table.set_limit(faster, || NOW);
         // One more unit under the new limit, none under the old, never two.
         let mut allowed = checker.join().unwrap().to_vec();

@@ -3,6 +3,9 @@
 //! Each key has two cells, one in each row. A cell is at least as restrictive as every key that
 //! uses it, so the better of a key's two cells is a safe estimate of what the key was charged.
 
+use std::cmp::Reverse;
+use std::time::Duration;
+
 use tidegate_core::{Decision, Timestamp};
 
 use super::directory::{Directory, home_of};
@@ -120,7 +123,8 @@ impl<A: KeyedLimit> Sketch<A> {
         let states = [0, 1].map(|row| A::unpack(cells.lines[row].load(cells.slots[row])));
         let [first, second] = states.map(|state| {
             let decision = limit.peek(&state, 1, now);
-            (decision.is_allowed(), decision.remaining(), std::cmp::Reverse(decision.reset()))
+            let reset = decision.reset().unwrap_or(Duration::MAX);
+            (decision.is_allowed(), decision.remaining(), Reverse(reset))
         });
         let state = if first >= second { states[0] } else { states[1] };
         Estimate { state, limit_index, limit }

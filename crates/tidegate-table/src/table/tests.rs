@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tidegate_core::{Bucket, Rate, Sliding, Timestamp, Window};
+use tidegate_core::{Bucket, Sliding, Timestamp, Window};
 
 use super::arena::Arena;
 use super::directory::{PROBE, home_of};
@@ -20,7 +20,7 @@ use crate::hash::{KeyedHash, spread};
 const NOW: Timestamp = Timestamp::from_secs(1);
 
 fn table(max_keys: usize, hint: Option<usize>) -> Table<Bucket> {
-    let limit = Bucket::new(Rate::per_day(1).unwrap(), 1).unwrap();
+    let limit = Bucket::per_day(1);
     Table::new(limit, Capacity { max_keys, when_full: WhenFull::Share }, hint).unwrap()
 }
 
@@ -238,7 +238,7 @@ fn shuffle<A: KeyedLimit>(limit: A) {
 
 #[test]
 fn a_key_that_moves_between_slots_is_read_whole_or_again() {
-    shuffle(Bucket::new(Rate::per_second(1_000).unwrap(), 20).unwrap());
-    shuffle(Sliding::new(20, Duration::from_millis(1), 10).unwrap());
-    shuffle(Window::new(20, Duration::from_millis(1)).unwrap());
+    shuffle(Bucket::per_second(1_000).burst(20));
+    shuffle(Sliding::new(20, Duration::from_millis(1), 10));
+    shuffle(Window::new(20, Duration::from_millis(1)));
 }

@@ -118,7 +118,7 @@ fn invalid_networks_are_errors() {
 #[tokio::test]
 async fn peer_is_found_for_axum_and_tonic() {
     let layer = || {
-        let limiter = Limiter::new(Window::new(1, Duration::from_secs(10)).unwrap());
+        let limiter = Limiter::new(Window::new(1, Duration::from_secs(10)));
         LimitLayer::new(limiter, ClientIp::peer())
     };
     let hello = Hello::default();
@@ -142,7 +142,7 @@ async fn peer_is_found_for_axum_and_tonic() {
 
 #[tokio::test]
 async fn over_a_socket_the_peer_is_the_other_end() {
-    let limiter = Limiter::new(Window::new(1, Duration::from_secs(1_000)).unwrap());
+    let limiter = Limiter::new(Window::new(1, Duration::from_secs(1_000)));
     let client = ClientIp::behind(["127.0.0.1"]).unwrap();
     let app = Router::new()
         .route("/", route(|| async { "hello" }))

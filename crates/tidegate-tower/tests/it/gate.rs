@@ -17,7 +17,7 @@ use crate::support::{Hello, TestResponse, engine, get, send};
 const SLOTS: &str = "[[rule]]\nname = \"calls\"\nslots = { max = 1 }\n";
 
 fn one_per_ten_seconds() -> LimitLayer {
-    let window = Window::new(1, Duration::from_secs(10)).unwrap();
+    let window = Window::new(1, Duration::from_secs(10));
     let limiter = Limiter::builder(window).clock(ManualClock::default()).build().unwrap();
     LimitLayer::new(limiter, Header::new("x-user"))
 }
@@ -86,7 +86,7 @@ async fn body_lengths_and_ends_are_known_beforehand() {
 #[tokio::test]
 async fn innermost_layer_sets_single_valued_headers() {
     let inner = one_per_ten_seconds().dialect(Dialect::XRateLimit);
-    let window = Window::new(9, Duration::from_secs(10)).unwrap();
+    let window = Window::new(9, Duration::from_secs(10));
     let limiter: Limiter<String, _> = Limiter::new(window);
     let outer = LimitLayer::new(limiter, Header::new("x-user")).dialect(Dialect::XRateLimit);
     let response = send(&outer, &inner.layer(Hello::default()), ada()).await;

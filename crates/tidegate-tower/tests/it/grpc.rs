@@ -39,7 +39,7 @@ where
 #[tokio::test]
 async fn denied_call_is_resource_exhausted_with_details() {
     let clock = ManualClock::default();
-    let window = Window::new(1, Duration::from_secs(10)).unwrap();
+    let window = Window::new(1, Duration::from_secs(10));
     let limiter = Limiter::builder(window).clock(clock.clone()).build().unwrap();
     let mut client = health(LimitLayer::new(limiter, ClientIp::peer()).name("health-checks")).await;
     let request = HealthCheckRequest { service: String::new() };

@@ -18,7 +18,7 @@ use tower::{Layer, Service};
 use crate::support::{Hello, from, get, send};
 
 fn every(seconds: u64) -> Rate {
-    Rate::one_every(Duration::from_secs(seconds)).unwrap()
+    Rate::one_every(Duration::from_secs(seconds))
 }
 
 fn guard(burst: u64) -> (UpgradeGuard<IpAddr, ManualClock>, ManualClock) {
@@ -53,7 +53,7 @@ fn invalid_numbers_are_errors() {
     assert!(matches!(zero_burst, Err(GuardError::Limit(_))));
     let zero_interval = UpgradeGuard::new(every(6), 20, Duration::ZERO).unwrap_err();
     assert!(matches!(zero_interval, GuardError::Table(_)), "{zero_interval}");
-    assert!(Rate::one_every(Duration::ZERO).is_err());
+    assert!(Rate::try_new(1, Duration::ZERO).is_err());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::Request;
 use http::request::Parts;
 use tidegate::policy::Mode;
-use tidegate::{Bucket, Limiter, ManualClock, Rate, Window};
+use tidegate::{Bucket, Limiter, ManualClock, Window};
 use tidegate_tower::{Admission, Dialect, Header, LimitLayer, PathParam, extension};
 use tower::ServiceExt;
 
@@ -23,7 +23,7 @@ type Windows = Arc<Limiter<String, Window, ManualClock>>;
 /// Two per 10 s and user.
 fn two_per_ten_seconds() -> (Windows, ManualClock) {
     let clock = ManualClock::default();
-    let window = Window::new(2, Duration::from_secs(10)).unwrap();
+    let window = Window::new(2, Duration::from_secs(10));
     (Arc::new(Limiter::builder(window).clock(clock.clone()).build().unwrap()), clock)
 }
 
@@ -121,7 +121,7 @@ async fn requests_without_a_key_are_denied_by_default() {
 #[tokio::test]
 async fn cost_comes_from_a_closure() {
     let clock = ManualClock::default();
-    let bucket = Bucket::new(Rate::per_second(1).unwrap(), 10).unwrap();
+    let bucket = Bucket::per_second(1).burst(10);
     let limiter: Limiter<String, _, _> = Limiter::builder(bucket).clock(clock).build().unwrap();
     let layer = LimitLayer::new(limiter, Header::new("x-user")).cost(|parts| {
         let cost = parts.headers.get("x-cost").and_then(|cost| cost.to_str().ok()?.parse().ok());
@@ -199,7 +199,7 @@ async fn keys_come_from_paths_extensions_and_closures() {
     #[derive(Clone)]
     struct Account(u64);
 
-    let one = || Window::new(1, Duration::from_secs(10)).unwrap();
+    let one = || Window::new(1, Duration::from_secs(10));
     let rooms: Limiter<String, _> = Limiter::new(one());
     let accounts: Limiter<u64, _> = Limiter::new(one());
     let hosts: Limiter<(String, bool), _> = Limiter::new(one());
@@ -269,7 +269,7 @@ async fn skipped_requests_bypass_the_limit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_requests_are_admitted_exactly() {
-    let bucket = Bucket::new(Rate::per_second(1).unwrap(), 100).unwrap();
+    let bucket = Bucket::per_second(1).burst(100);
     let clock = ManualClock::default();
     let limiter: Limiter<String, _, _> = Limiter::builder(bucket).clock(clock).build().unwrap();
     let layer = LimitLayer::new(limiter, Header::new("x-user"));

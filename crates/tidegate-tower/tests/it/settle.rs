@@ -14,7 +14,7 @@ use axum::routing::get as route;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
-use tidegate::{Bucket, Limiter, Rate, Request as EngineRequest, Window};
+use tidegate::{Bucket, Limiter, Request as EngineRequest, Window};
 use tidegate_tower::{Admission, Header, LimitLayer, PolicyLayer, Settle};
 use tokio::sync::mpsc;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -307,7 +307,7 @@ async fn usage_that_comes_too_late_is_booked_by_postpaid_rules() {
 #[tokio::test]
 async fn outer_layer_gets_the_actual_cost_through_inner_ones() {
     let (engine, _) = engine(TOKENS);
-    let bucket = Bucket::of(Rate::per_second(100).unwrap()).unwrap();
+    let bucket = Bucket::per_second(100);
     let inner = LimitLayer::new(Limiter::new(bucket), Header::new("x-team"));
     let handler = |admission: Admission| async move {
         assert_eq!(admission.decision().unwrap().remaining(), 99, "it is the inner layer's");
@@ -321,7 +321,7 @@ async fn outer_layer_gets_the_actual_cost_through_inner_ones() {
 #[tokio::test]
 async fn denial_by_an_inner_layer_costs_nothing() {
     let (engine, _) = engine(TOKENS);
-    let window = Window::new(1, Duration::from_secs(10)).unwrap();
+    let window = Window::new(1, Duration::from_secs(10));
     let inner = LimitLayer::new(Limiter::new(window), Header::new("x-team"));
     let app = Router::new().route("/", route(|| async {})).layer(inner).layer(layer(&engine));
     for status in [200, 429, 429] {

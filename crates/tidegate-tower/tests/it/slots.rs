@@ -262,6 +262,6 @@ async fn waiting_or_denied_request_holds_nothing_of_the_inner_service() {
 }
 
 fn layer_that_denies() -> LimitLayer {
-    let window = Window::new(1, Duration::from_secs(1)).unwrap();
+    let window = Window::new(1, Duration::from_secs(1));
     LimitLayer::new(Limiter::new(window), Header::new("x-user"))
 }

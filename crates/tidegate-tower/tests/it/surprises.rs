@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use tidegate::policy::{Mode, RuleId};
-use tidegate::{Bucket, Limiter, Rate, Wait};
+use tidegate::{Bucket, Limiter, Wait};
 use tidegate_tower::{
     AttributeError, ClientIp, Denial, DenialKind, Header, LimitLayer, Outcome, PolicyLayer,
     UpgradeGuard,
@@ -23,7 +23,7 @@ const BY_USER: &str = r#"
 "#;
 
 fn limiter() -> Limiter<IpAddr> {
-    Limiter::new(Bucket::new(Rate::per_minute(1).unwrap(), 1).unwrap())
+    Limiter::new(Bucket::per_minute(1))
 }
 
 #[test]
@@ -91,7 +91,7 @@ async fn rule_that_matches_on_an_attribute_never_supplied_is_logged() {
 
 #[tokio::test]
 async fn header_that_appears_twice_is_a_422_for_a_limiter_too() {
-    let limiter: Limiter<String> = Limiter::new(Bucket::of(Rate::per_minute(5).unwrap()).unwrap());
+    let limiter: Limiter<String> = Limiter::new(Bucket::per_minute(5));
     let layer = LimitLayer::new(limiter, Header::new("x-key")).serve_without_key();
     let twice = [("x-key", "a"), ("x-key", "b")];
     assert_eq!(send(&layer, &Hello::default(), get("/", &twice)).await.status, 422);

@@ -146,7 +146,7 @@ async fn only_grpc_calls_get_grpc_responses() {
     }
     // An attempt to upgrade is HTTP, whatever its content type.
     let guard = UpgradeGuard::new(
-        tidegate::Rate::one_every(Duration::from_secs(6)).unwrap(),
+        tidegate::Rate::one_every(Duration::from_secs(6)),
         1,
         Duration::from_secs(300),
     );

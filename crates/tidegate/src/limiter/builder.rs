@@ -17,10 +17,10 @@ use super::{Eviction, Limiter, Shared};
 /// ```
 /// use std::net::IpAddr;
 /// use std::time::Duration;
-/// use tidegate::{Bucket, Limiter, ManualClock, Rate, WhenFull};
+/// use tidegate::{Bucket, Limiter, ManualClock, WhenFull};
 ///
 /// let clock = ManualClock::default();
-/// let limiter = Limiter::<IpAddr>::builder(Bucket::new(Rate::per_minute(10)?, 20)?)
+/// let limiter = Limiter::<IpAddr>::builder(Bucket::per_minute(10).burst(20))
 ///     .max_keys(100_000)
 ///     .when_full(WhenFull::Deny)
 ///     .evict_every(Duration::from_secs(300))

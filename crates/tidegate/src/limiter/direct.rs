@@ -13,13 +13,12 @@ use tidegate_table::clock::{Clock, MonotonicClock};
 /// One limit for everything: a [`Limiter`] without keys.
 ///
 /// ```
-/// use tidegate::{Bucket, DirectLimiter, Rate};
+/// use tidegate::{Bucket, DirectLimiter};
 ///
 /// // A thousand calls per second, fifty at once, over all callers.
-/// let calls = DirectLimiter::new(Bucket::new(Rate::per_second(1_000)?, 50)?);
+/// let calls = DirectLimiter::new(Bucket::per_second(1_000).burst(50));
 /// assert!(calls.allow());
 /// assert_eq!(calls.peek().remaining(), 49);
-/// # Ok::<(), tidegate::LimitError>(())
 /// ```
 ///
 /// All methods take `&self` and may be called from any number of threads. It takes a few kilobytes.
@@ -57,10 +56,9 @@ impl<A: KeyedLimit, C: Clock> DirectLimiter<A, C> {
     /// use std::time::Duration;
     /// use tidegate::{DirectLimiter, Timestamp, Window};
     ///
-    /// let calls = DirectLimiter::new(Window::new(1, Duration::from_secs(10))?);
+    /// let calls = DirectLimiter::new(Window::new(1, Duration::from_secs(10)));
     /// assert!(calls.at(Timestamp::from_secs(100)).allow());
     /// assert!(!calls.at(Timestamp::from_secs(109)).allow());
-    /// # Ok::<(), tidegate::LimitError>(())
     /// ```
     pub fn at(&self, now: Timestamp) -> DirectLimiter<A, StoppedClock> {
         DirectLimiter { limiter: self.limiter.at(now) }
@@ -126,14 +124,24 @@ impl<A: KeyedLimit, C: Clock> DirectLimiter<A, C> {
 }
 
 impl<A: KeyedLimit, C: Clock + Clone + Send + Sync + 'static> DirectLimiter<A, C> {
-    /// Charges one unit as soon as it is free, in arrival order: see [`Limiter::until_ready`].
-    pub fn until_ready(&self, max_wait: Option<Duration>) -> UntilReady<'_> {
-        self.limiter.until_ready(&(), max_wait)
+    /// Charges one unit as soon as it is free, in arrival order: see [`Limiter::ready`].
+    pub fn ready(&self) -> UntilReady<'_> {
+        self.limiter.ready(&())
     }
 
-    /// [`until_ready`](Self::until_ready) for `cost` units, all at once.
-    pub fn until_ready_n(&self, cost: u64, max_wait: Option<Duration>) -> UntilReady<'_> {
-        self.limiter.until_ready_n(&(), cost, max_wait)
+    /// [`ready`](Self::ready), or an error after this long.
+    pub fn ready_within(&self, max_wait: Duration) -> UntilReady<'_> {
+        self.limiter.ready_within(&(), max_wait)
+    }
+
+    /// [`ready`](Self::ready) for `cost` units, all at once.
+    pub fn ready_n(&self, cost: u64) -> UntilReady<'_> {
+        self.limiter.ready_n(&(), cost)
+    }
+
+    /// [`ready_n`](Self::ready_n), or an error after this long.
+    pub fn ready_n_within(&self, cost: u64, max_wait: Duration) -> UntilReady<'_> {
+        self.limiter.ready_n_within(&(), cost, max_wait)
     }
 }
 

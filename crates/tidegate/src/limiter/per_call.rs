@@ -35,7 +35,7 @@ impl CallLimit {
     /// The whole capacity.
     #[must_use]
     pub const fn burst(&self) -> u64 {
-        self.0.burst()
+        self.0.capacity()
     }
 }
 
@@ -58,7 +58,7 @@ pub struct Call<'k, Q: ?Sized> {
 ///
 /// let limiter = Limiter::<[u8], CallLimit>::per_call().build()?;
 /// // 30 per minute, 16 at once.
-/// let limit = CallLimit::new(Rate::new(30, Duration::from_secs(60))?, 16)?;
+/// let limit = CallLimit::new(Rate::new(30, Duration::from_secs(60)), 16)?;
 /// let decision = limiter.check_with(b"user 17".as_slice(), limit, 1);
 /// assert!(decision.is_allowed());
 /// assert_eq!((decision.limit(), decision.remaining()), (16, 15));
@@ -72,7 +72,7 @@ pub struct Call<'k, Q: ?Sized> {
 impl<K: ?Sized> Limiter<K, CallLimit> {
     /// A limiter whose calls bring their limits. Calls without one have one per second.
     pub fn per_call() -> LimiterBuilder<K, CallLimit> {
-        let limit = Rate::per_second(1).and_then(|rate| CallLimit::new(rate, 1));
+        let limit = CallLimit::new(Rate::per_second(1), 1);
         Self::builder(limit.expect("one per second is a valid limit"))
     }
 }

@@ -107,14 +107,12 @@ where
     /// Charges one unit to the key as soon as it is free. Waiters for a key are served in the order
     /// in which they called.
     ///
-    /// `max_wait` is how long to wait; `None` is for ever.
-    ///
     /// ```
-    /// use tidegate::{Bucket, Limiter, Rate};
+    /// use tidegate::{Bucket, Limiter};
     ///
-    /// let limiter: Limiter<str> = Limiter::new(Bucket::new(Rate::per_second(1_000)?, 1)?);
+    /// let limiter: Limiter<str> = Limiter::new(Bucket::per_second(1_000).burst(1));
     /// for _ in 0..3 {
-    ///     limiter.until_ready("crawler", None).block()?; // or `.await`
+    ///     limiter.ready("crawler").block()?; // or `.await`
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -122,21 +120,42 @@ where
     /// Calls of [`check`](Self::check) and [`allow`](Self::allow) do not queue, and may take what
     /// waiters wait for. The first wait of a future starts a thread, which ends when there has been
     /// none for ten seconds; blocking needs no thread.
-    pub fn until_ready<Q>(&self, key: &Q, max_wait: Option<Duration>) -> UntilReady<'_>
+    pub fn ready<Q>(&self, key: &Q) -> UntilReady<'_>
     where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.until_ready_n(key, 1, max_wait)
+        self.ready_n(key, 1)
     }
 
-    /// [`until_ready`](Self::until_ready) for `cost` units, all at once.
-    pub fn until_ready_n<Q>(&self, key: &Q, cost: u64, max_wait: Option<Duration>) -> UntilReady<'_>
+    /// [`ready`](Self::ready), or an error after this long.
+    pub fn ready_within<Q>(&self, key: &Q, max_wait: Duration) -> UntilReady<'_>
     where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        let hash = self.hash(key);
+        self.ready_n_within(key, 1, max_wait)
+    }
+
+    /// [`ready`](Self::ready) for `cost` units, all at once.
+    pub fn ready_n<Q>(&self, key: &Q, cost: u64) -> UntilReady<'_>
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        self.wait(self.hash(key), cost, None)
+    }
+
+    /// [`ready_n`](Self::ready_n), or an error after this long.
+    pub fn ready_n_within<Q>(&self, key: &Q, cost: u64, max_wait: Duration) -> UntilReady<'_>
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        self.wait(self.hash(key), cost, Some(max_wait))
+    }
+
+    fn wait(&self, hash: u64, cost: u64, max_wait: Option<Duration>) -> UntilReady<'_> {
         let Some(queues) = self.shared.queues.get_or_init(|| {
             let clock: Arc<dyn Clock + Send + Sync> = Arc::new(self.clock.clone());
             Some(WaitQueues::new(clock))

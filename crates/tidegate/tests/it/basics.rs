@@ -110,9 +110,9 @@ fn keys_of_many_types_and_any_bytes() {
 
 #[test]
 fn windows_sliding_windows_and_cooldowns_are_limiters_too() {
-    let window: Limiter<u64, Window> = Limiter::new(Window::new(2, seconds(10)).unwrap());
-    let sliding: Limiter<u64, Sliding> = Limiter::new(Sliding::new(2, seconds(10), 5).unwrap());
-    let cooldown: Limiter<u64, Cooldown> = Limiter::new(Cooldown::new(seconds(60)).unwrap());
+    let window: Limiter<u64, Window> = Limiter::new(Window::new(2, seconds(10)));
+    let sliding: Limiter<u64, Sliding> = Limiter::new(Sliding::new(2, seconds(10), 5));
+    let cooldown: Limiter<u64, Cooldown> = Limiter::new(Cooldown::new(seconds(60)));
     for at in [3, 5] {
         assert!(window.at(secs(at)).allow(&1));
         assert!(sliding.at(secs(at)).allow(&1));
@@ -130,8 +130,7 @@ fn windows_sliding_windows_and_cooldowns_are_limiters_too() {
 
 #[test]
 fn a_sliding_window_of_many_units_keeps_counts_in_its_slot() {
-    let limiter: Limiter<u64, Sliding> =
-        Limiter::new(Sliding::new(1_000, seconds(10), 10).unwrap());
+    let limiter: Limiter<u64, Sliding> = Limiter::new(Sliding::new(1_000, seconds(10), 10));
     assert!(limiter.at(secs(1)).check_n(&1, 600).is_allowed());
     assert!(limiter.at(secs(2)).check_n(&1, 400).is_allowed());
     assert_eq!(limiter.at(secs(3)).check_n(&1, 600).retry_after(), Some(Wait::After(seconds(9))));

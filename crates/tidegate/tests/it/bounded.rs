@@ -57,9 +57,9 @@ fn shares_never_too_much(limit: impl KeyedLimit, burst: usize) {
 #[test]
 fn new_keys_share_counters_that_never_allow_one_of_them_too_much() {
     shares_never_too_much(one_per_day(5), 5);
-    shares_never_too_much(Window::new(5, seconds(60)).unwrap(), 5);
-    shares_never_too_much(Sliding::new(5, seconds(60), 6).unwrap(), 5);
-    shares_never_too_much(Sliding::new(50, seconds(60), 6).unwrap(), 50);
+    shares_never_too_much(Window::new(5, seconds(60)), 5);
+    shares_never_too_much(Sliding::new(5, seconds(60), 6), 5);
+    shares_never_too_much(Sliding::new(50, seconds(60), 6), 50);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_hash_without_any_spread_is_spread_by_the_limiter() {
 
 #[test]
 fn shared_windows_end_and_begin_like_others() {
-    let limiter = limiter(Window::new(10, seconds(10)).unwrap(), 1, WhenFull::Share);
+    let limiter = limiter(Window::new(10, seconds(10)), 1, WhenFull::Share);
     for round in 0..8 {
         let now = secs(20 * round);
         assert!(limiter.at(now).allow(&0), "the only slot stays taken");
@@ -211,6 +211,6 @@ fn forgetting_all_leaves_limits_of_keys_and_nothing_else() {
         assert!(after[200..].iter().sum::<usize>() > 0, "the shared counters are empty");
     }
     forgets(one_per_day(3), one_per_day(5));
-    let window = |max| Window::new(max, seconds(86_400)).unwrap();
+    let window = |max| Window::new(max, seconds(86_400));
     forgets(window(3), window(5));
 }

@@ -26,17 +26,17 @@ fn a_new_rate_applies_from_the_edit_on() {
     let limiter: Limiter<u64> = Limiter::new(one_per_second(10));
     assert!(limiter.at(secs(1)).check_n(&1, 10).is_allowed());
     // Two seconds at 1/s, then two at 3/s.
-    limiter.at(secs(3)).set_limit(Bucket::new(Rate::per_second(3).unwrap(), 10).unwrap());
+    limiter.at(secs(3)).set_limit(Bucket::per_second(3).burst(10));
     assert_eq!(remaining(&limiter, 3), 2);
     assert_eq!(remaining(&limiter, 5), 8);
 }
 
 #[test]
 fn a_rate_changed_back_and_forth_keeps_fractions() {
-    let limiter: Limiter<u64> = Limiter::new(Bucket::new(Rate::per_second(7).unwrap(), 5).unwrap());
+    let limiter: Limiter<u64> = Limiter::new(Bucket::per_second(7).burst(5));
     assert!(limiter.at(secs(1)).check_n(&1, 5).is_allowed());
     for count in [3, 11, 13, 2, 5, 7].repeat(20) {
-        let limit = Bucket::new(Rate::per_second(count).unwrap(), 5).unwrap();
+        let limit = Bucket::try_new(Rate::per_second(count), 5).unwrap();
         limiter.at(secs(1)).set_limit(limit);
         // The first unit is there after 1/count of a second, rounded up, and not earlier.
         let nanos = 1_000_000_000_u64.div_ceil(count);
@@ -51,7 +51,7 @@ fn an_edit_reaches_every_key_of_a_large_table() {
     for key in 0..50_000 {
         assert!(limiter.at(secs(1)).check_n(&key, 3).is_allowed());
     }
-    limiter.at(secs(1)).set_limit(Bucket::new(Rate::per_hour(1).unwrap(), 6).unwrap());
+    limiter.at(secs(1)).set_limit(Bucket::per_hour(1).burst(6));
     for key in 0..50_000 {
         assert_eq!(limiter.at(secs(1)).peek(&key).remaining(), 3, "key {key}");
     }
@@ -63,7 +63,7 @@ fn an_edit_reaches_every_key_of_a_large_table() {
 
 #[test]
 fn windows_keep_what_was_used_in_them() {
-    let window = |max, per| Window::new(max, seconds(per)).unwrap();
+    let window = |max, per| Window::new(max, seconds(per));
     let limiter: Limiter<u64, Window> = Limiter::new(window(10, 60));
     assert!(limiter.at(secs(10)).check_n(&1, 8).is_allowed());
     limiter.at(secs(20)).set_limit(window(5, 60));
@@ -75,7 +75,7 @@ fn windows_keep_what_was_used_in_them() {
 
 #[test]
 fn sliding_windows_keep_what_was_used_in_them() {
-    let sliding = |max, per| Sliding::new(max, seconds(per), 10).unwrap();
+    let sliding = |max, per| Sliding::new(max, seconds(per), 10);
     let limiter: Limiter<u64, Sliding> = Limiter::new(sliding(100, 60));
     assert!(limiter.at(secs(10)).check_n(&1, 90).is_allowed());
     for max in [5, 1_000, 100] {
@@ -148,7 +148,7 @@ fn charges_during_an_edit_are_not_refilled() {
     let clock = Late(AtomicBool::new(false));
     let limiter = Limiter::<u64>::builder(one_per_second(10)).clock(clock).build().unwrap();
     assert!(limiter.at(secs(100)).check_n(&1, 10).is_allowed());
-    limiter.set_limit(Bucket::new(Rate::per_second(1_000).unwrap(), 10).unwrap());
+    limiter.set_limit(Bucket::per_second(1_000).burst(10));
     assert_eq!(limiter.at(secs(100)).peek(&1).remaining(), 0);
     assert_eq!(limiter.at(ms(100_005)).peek(&1).remaining(), 5);
 }

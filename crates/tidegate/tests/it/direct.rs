@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::{
-    Bucket, Cooldown, DirectLimiter, KeyedLimit, Limiter, ManualClock, Rate, ReadyError, Sliding,
+    Bucket, Cooldown, DirectLimiter, KeyedLimit, Limiter, ManualClock, ReadyError, Sliding,
     Timestamp, Wait, Window,
 };
 
@@ -34,10 +34,10 @@ fn agrees_with_one_key<A: KeyedLimit + Copy>(limit: A, other: A) {
 fn limiter_without_keys_agrees_with_one_key() {
     let seconds = Duration::from_secs;
     agrees_with_one_key(one_per_second(5), one_per_second(2));
-    agrees_with_one_key(Window::new(3, seconds(2)).unwrap(), Window::new(9, seconds(2)).unwrap());
-    let sliding = |max| Sliding::new(max, seconds(2), 10).unwrap();
+    agrees_with_one_key(Window::new(3, seconds(2)), Window::new(9, seconds(2)));
+    let sliding = |max| Sliding::new(max, seconds(2), 10);
     agrees_with_one_key(sliding(3), sliding(5));
-    let cooldown = |gap| Cooldown::new(seconds(gap)).unwrap();
+    let cooldown = |gap| Cooldown::new(seconds(gap));
     agrees_with_one_key(cooldown(1), cooldown(2));
 }
 
@@ -73,12 +73,12 @@ fn limiter_without_keys_admits_no_more_over_threads() {
 
 #[test]
 fn limiter_without_keys_can_be_waited_for() {
-    let limit = Bucket::new(Rate::per_second(1_000).unwrap(), 1).unwrap();
+    let limit = Bucket::per_second(1_000).burst(1);
     let limiter = DirectLimiter::new(limit);
     for _ in 0..3 {
-        assert!(limiter.until_ready(None).block().unwrap().is_allowed());
+        assert!(limiter.ready().block().unwrap().is_allowed());
     }
-    assert_eq!(limiter.until_ready_n(2, None).block(), Err(ReadyError::Never));
+    assert_eq!(limiter.ready_n(2).block(), Err(ReadyError::Never));
     limiter.close();
-    assert_eq!(limiter.until_ready(None).block(), Err(ReadyError::Closed));
+    assert_eq!(limiter.ready().block(), Err(ReadyError::Closed));
 }

@@ -77,5 +77,5 @@ fn errors_are_readable_under_expect() {
     same(FileStore::open("/dev/null/nowhere").unwrap_err());
     let policy = Policy::from_toml("[[rule]]\nname = \"a\"\ncooldown = \"1s\"").unwrap();
     let engine = Engine::new(policy);
-    same(engine.drop_override("ops", &rule, &[]).block().unwrap_err());
+    same(engine.remove_override("ops", &rule, &[]).block().unwrap_err());
 }

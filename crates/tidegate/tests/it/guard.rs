@@ -9,7 +9,7 @@ use crate::{one_per_day, seconds};
 
 /// One attempt per six seconds, twenty at once, sweep every five minutes.
 fn guard(clock: &ManualClock) -> Limiter<IpAddr, Bucket, ManualClock> {
-    let limit = Bucket::new(Rate::one_every(seconds(6)).unwrap(), 20).unwrap();
+    let limit = Bucket::of(Rate::one_every(seconds(6))).burst(20);
     let builder = Limiter::builder(limit).evict_every(seconds(300));
     builder.clock(clock.clone()).build().unwrap()
 }
@@ -80,7 +80,7 @@ fn close_may_be_called_twice_and_forgets_nothing() {
 #[test]
 fn scanning_the_address_space_does_not_fill_memory_nor_free_a_drained_bucket() {
     let clock = ManualClock::default();
-    let limit = Bucket::new(Rate::one_every(seconds(6)).unwrap(), 20).unwrap();
+    let limit = Bucket::of(Rate::one_every(seconds(6))).burst(20);
     let builder = Limiter::<IpAddr>::builder(limit).max_keys(10_000);
     let guard = builder.clock(clock.clone()).build().unwrap();
     while guard.allow(&address(0)) {}

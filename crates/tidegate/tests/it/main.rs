@@ -25,12 +25,12 @@ use tidegate::{Bucket, Rate, Timestamp};
 
 /// A bucket of `burst`, refilled by one per second.
 fn one_per_second(burst: u64) -> Bucket {
-    Bucket::new(Rate::per_second(1).unwrap(), burst).unwrap()
+    Bucket::try_new(Rate::per_second(1), burst).unwrap()
 }
 
 /// A bucket of `burst` that does not refill while a test runs.
 fn one_per_day(burst: u64) -> Bucket {
-    Bucket::new(Rate::per_day(1).unwrap(), burst).unwrap()
+    Bucket::try_new(Rate::per_day(1), burst).unwrap()
 }
 
 fn secs(secs: u64) -> Timestamp {

@@ -169,24 +169,24 @@ fn agree<A: KeyedLimit>(limit: A, steps: Vec<Step<A>>) {
 fn bucket() -> impl Strategy<Value = Bucket> + Clone {
     let count = prop::sample::select(vec![1, 2, 5, 10, 40, 1_000]);
     (count, 1..30_u64)
-        .prop_map(|(count, burst)| Bucket::new(Rate::per_second(count).unwrap(), burst).unwrap())
+        .prop_map(|(count, burst)| Bucket::try_new(Rate::per_second(count), burst).unwrap())
 }
 
 fn window() -> impl Strategy<Value = Window> + Clone {
     (1..30_u64, 1..100_u64, any::<bool>()).prop_map(|(max, per, aligned)| {
-        let window = Window::new(max, seconds(per)).unwrap();
+        let window = Window::new(max, seconds(per));
         if aligned { window.aligned() } else { window }
     })
 }
 
 fn sliding() -> impl Strategy<Value = Sliding> + Clone {
     (1..40_u64, 1..100_u64, 1..=15_u32)
-        .prop_map(|(max, per, parts)| Sliding::new(max, seconds(per), parts).unwrap())
+        .prop_map(|(max, per, parts)| Sliding::new(max, seconds(per), parts))
 }
 
 fn cooldown() -> impl Strategy<Value = Cooldown> + Clone {
     (1..100_u64, any::<bool>()).prop_map(|(gap, extended)| {
-        let cooldown = Cooldown::new(seconds(gap)).unwrap();
+        let cooldown = Cooldown::new(seconds(gap));
         if extended { cooldown.extended_by_refusals() } else { cooldown }
     })
 }

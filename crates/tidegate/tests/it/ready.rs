@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use tidegate::{Bucket, Decision, Limiter, ManualClock, Rate, ReadyError, UntilReady};
+use tidegate::{Bucket, Decision, Limiter, ManualClock, ReadyError, UntilReady};
 
 use crate::seconds;
 
@@ -14,7 +14,7 @@ type Manual = Limiter<str, Bucket, ManualClock>;
 /// One per second, one at once.
 fn manual() -> (Manual, ManualClock) {
     let clock = ManualClock::default();
-    let limit = Bucket::new(Rate::per_second(1).unwrap(), 1).unwrap();
+    let limit = Bucket::per_second(1);
     (Limiter::builder(limit).clock(clock.clone()).build().unwrap(), clock)
 }
 
@@ -29,8 +29,8 @@ fn is_ready(wait: &mut UntilReady<'_>) -> bool {
 #[test]
 fn waiters_are_served_in_arrival_order_one_unit_each() {
     let (limiter, clock) = manual();
-    assert!(limiter.until_ready("ada", None).block().unwrap().is_allowed(), "one unit is free");
-    let mut waits: Vec<UntilReady<'_>> = (0..5).map(|_| limiter.until_ready("ada", None)).collect();
+    assert!(limiter.ready("ada").block().unwrap().is_allowed(), "one unit is free");
+    let mut waits: Vec<UntilReady<'_>> = (0..5).map(|_| limiter.ready("ada")).collect();
     for served in 0..waits.len() {
         // The last one is polled first, and does not overtake.
         for wait in waits[served..].iter_mut().rev() {
@@ -50,17 +50,17 @@ fn waiters_are_served_in_arrival_order_one_unit_each() {
 fn other_keys_have_queues_of_their_own() {
     let (limiter, _) = manual();
     assert!(limiter.allow("ada"));
-    let mut ada = limiter.until_ready("ada", None);
+    let mut ada = limiter.ready("ada");
     assert!(poll(&mut ada).is_pending());
-    assert!(is_ready(&mut limiter.until_ready("bob", None)));
+    assert!(is_ready(&mut limiter.ready("bob")));
 }
 
 #[test]
 fn dropped_wait_leaves_the_queue_and_charges_nothing() {
     let (limiter, clock) = manual();
     assert!(limiter.allow("ada"));
-    let first = limiter.until_ready("ada", None);
-    let mut second = limiter.until_ready("ada", None);
+    let first = limiter.ready("ada");
+    let mut second = limiter.ready("ada");
     assert!(poll(&mut second).is_pending());
     drop(first);
     clock.advance(seconds(1));
@@ -73,13 +73,12 @@ fn dropped_wait_leaves_the_queue_and_charges_nothing() {
 #[test]
 fn cost_that_never_fits_and_a_deadline_that_passes_are_errors() {
     let (limiter, clock) = manual();
-    assert_eq!(limiter.until_ready_n("ada", 2, None).block(), Err(ReadyError::Never));
+    assert_eq!(limiter.ready_n("ada", 2).block(), Err(ReadyError::Never));
     assert!(limiter.allow("ada"));
-    let no_wait = limiter.until_ready("ada", Some(seconds(0))).block();
+    let no_wait = limiter.ready_within("ada", seconds(0)).block();
     assert_eq!(no_wait, Err(ReadyError::TimedOut));
-    let mut short =
-        limiter.until_ready("ada", Some(seconds(1) - std::time::Duration::from_nanos(1)));
-    let mut exact = limiter.until_ready("ada", Some(seconds(1)));
+    let mut short = limiter.ready_within("ada", seconds(1) - std::time::Duration::from_nanos(1));
+    let mut exact = limiter.ready_within("ada", seconds(1));
     assert!(poll(&mut short).is_pending() && poll(&mut exact).is_pending());
     clock.advance(seconds(1) - std::time::Duration::from_nanos(1));
     limiter.tick();
@@ -97,11 +96,11 @@ fn refund_forget_and_another_limit_wake_waiters() {
         |limiter| assert!(limiter.forget("ada")),
         |limiter| assert_eq!(limiter.forget_all(), 1),
         |limiter| {
-            let limit = Bucket::new(Rate::per_second(1).unwrap(), 2).unwrap();
+            let limit = Bucket::per_second(1).burst(2);
             limiter.set_limit(limit);
         },
         |limiter| {
-            let limit = Bucket::new(Rate::per_second(1).unwrap(), 2).unwrap();
+            let limit = Bucket::per_second(1).burst(2);
             limiter.set_override("ada", limit).unwrap();
         },
     ];
@@ -109,7 +108,7 @@ fn refund_forget_and_another_limit_wake_waiters() {
         let (limiter, _) = manual();
         assert!(limiter.allow("ada"));
         std::thread::scope(|scope| {
-            let wait = limiter.until_ready("ada", None);
+            let wait = limiter.ready("ada");
             // On a clock that stands, only a wake-up ends it.
             let waiter = scope.spawn(|| wait.block());
             free(&limiter);
@@ -122,40 +121,40 @@ fn refund_forget_and_another_limit_wake_waiters() {
 fn closed_limiter_ends_waits_and_continues_to_decide() {
     let (limiter, clock) = manual();
     assert!(limiter.allow("ada"));
-    let mut wait = limiter.until_ready("ada", None);
+    let mut wait = limiter.ready("ada");
     assert!(poll(&mut wait).is_pending());
     limiter.close();
     limiter.close();
     assert_eq!(poll(&mut wait), Poll::Ready(Err(ReadyError::Closed)));
-    assert_eq!(limiter.until_ready("ada", None).block(), Err(ReadyError::Closed));
+    assert_eq!(limiter.ready("ada").block(), Err(ReadyError::Closed));
     clock.advance(seconds(1));
     assert!(limiter.allow("ada"));
     let (unused, _) = manual();
     unused.close();
-    assert_eq!(unused.until_ready("ada", None).block(), Err(ReadyError::Closed));
+    assert_eq!(unused.ready("ada").block(), Err(ReadyError::Closed));
 }
 
 #[test]
 fn waiters_are_bounded_for_all_keys_together() {
     let clock = ManualClock::default();
-    let limit = Bucket::new(Rate::per_second(1).unwrap(), 1).unwrap();
+    let limit = Bucket::per_second(1);
     let limiter = Limiter::<u32, _, _>::builder(limit).clock(clock).build().unwrap();
     let waits: Vec<_> = (0..1 << 16)
         .map(|number| {
             let key = number % 100;
             let _ = limiter.allow(&key);
-            limiter.until_ready(&key, None)
+            limiter.ready(&key)
         })
         .collect();
-    assert_eq!(limiter.until_ready(&7, None).block(), Err(ReadyError::QueueFull));
+    assert_eq!(limiter.ready(&7).block(), Err(ReadyError::QueueFull));
     drop(waits);
-    assert!(limiter.until_ready(&1_000, None).block().is_ok());
+    assert!(limiter.ready(&1_000).block().is_ok());
 }
 
 /// On the real clock, by threads that block and by futures that a runtime polls.
 #[test]
 fn threads_and_futures_get_no_more_than_the_rate() {
-    let limit = Bucket::new(Rate::per_second(2_000).unwrap(), 1).unwrap();
+    let limit = Bucket::per_second(2_000).burst(1);
     let limiter: Limiter<str> = Limiter::new(limit);
     let served = AtomicU64::new(0);
     let start = limiter.check("ada").decided_at();
@@ -164,7 +163,7 @@ fn threads_and_futures_get_no_more_than_the_rate() {
             let (limiter, served) = (&limiter, &served);
             scope.spawn(move || {
                 for _ in 0..50 {
-                    let wait = limiter.until_ready("ada", None);
+                    let wait = limiter.ready("ada");
                     let decision = if thread % 2 == 0 { wait.block() } else { block_on(wait) };
                     let elapsed_ns = decision.unwrap().decided_at().as_nanos() - start.as_nanos();
                     let most = 1 + elapsed_ns / 500_000;
@@ -199,5 +198,5 @@ fn block_on<F: Future + Unpin>(mut future: F) -> F::Output {
 fn wait_can_be_sent_to_another_thread() {
     const fn is_send<T: Send>(_: &T) {}
     let (limiter, _) = manual();
-    is_send(&limiter.until_ready("ada", None));
+    is_send(&limiter.ready("ada"));
 }

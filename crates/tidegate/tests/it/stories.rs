@@ -9,7 +9,7 @@ use crate::{one_per_day, one_per_second, secs};
 #[test]
 fn six_hundred_million_per_second_are_not_a_thousand_million() {
     // An interval cut to whole nanoseconds made 1 ns of 1.67 ns.
-    let limit = Bucket::new(Rate::per_second(600_000_000).unwrap(), 10).unwrap();
+    let limit = Bucket::per_second(600_000_000).burst(10);
     let limiter: Limiter<u64> = Limiter::new(limit);
     let admitted = (0..3_000).filter(|&ns| limiter.at(Timestamp::from_nanos(ns)).allow(&1)).count();
     assert_eq!(admitted, 10 + 2_999 * 6 / 10);
@@ -31,7 +31,7 @@ fn a_pause_does_not_earn_a_second_burst() {
 
 #[test]
 fn a_bucket_that_is_polled_often_gets_its_whole_rate() {
-    let limiter: Limiter<u64> = Limiter::new(Bucket::new(Rate::per_second(3).unwrap(), 1).unwrap());
+    let limiter: Limiter<u64> = Limiter::new(Bucket::per_second(3).burst(1));
     let polls = 0..100_000_u64;
     let admitted = polls.filter(|&poll| limiter.at(Timestamp::from_micros(poll * 137)).allow(&1));
     assert_eq!(admitted.count(), 1 + 13_699_863 * 3 / 1_000_000);
@@ -87,7 +87,7 @@ fn a_full_table_neither_resets_an_attacker_nor_locks_known_keys_out() {
 #[test]
 fn waits_are_true_to_the_nanosecond() {
     // Floored to 0, or reported as the whole window.
-    let limiter: Limiter<u64> = Limiter::new(Bucket::new(Rate::per_second(3).unwrap(), 1).unwrap());
+    let limiter: Limiter<u64> = Limiter::new(Bucket::per_second(3).burst(1));
     assert!(limiter.at(secs(1)).allow(&1));
     let Some(Wait::After(wait)) = limiter.at(secs(1)).check(&1).retry_after() else {
         panic!("no wait")
@@ -125,11 +125,11 @@ fn a_clock_far_from_its_origin_counts_as_exactly_as_near_it() {
 #[test]
 fn rates_are_counts_per_period() {
     // per_second(n) that means one per n seconds; true that means limited; zero that means all.
-    let limiter: Limiter<u64> = Limiter::new(Bucket::of(Rate::per_second(5).unwrap()).unwrap());
+    let limiter: Limiter<u64> = Limiter::new(Bucket::per_second(5));
     assert_eq!((0..9).filter(|_| limiter.at(secs(1)).allow(&1)).count(), 5);
     assert!(limiter.at(secs(1).saturating_add(Duration::from_millis(200))).allow(&1));
-    assert_eq!(Rate::per_second(0).unwrap_err().field(), "rate");
-    assert_eq!(Rate::new(1, Duration::ZERO).unwrap_err().field(), "period");
-    let rate = Rate::per_second(1).unwrap();
-    assert_eq!(Bucket::new(rate, 0).unwrap_err().field(), "burst");
+    assert_eq!(Rate::try_new(0, Duration::from_secs(1)).unwrap_err().field(), "rate");
+    assert_eq!(Rate::try_new(1, Duration::ZERO).unwrap_err().field(), "period");
+    let rate = Rate::per_second(1);
+    assert_eq!(Bucket::try_new(rate, 0).unwrap_err().field(), "burst");
 }

@@ -32,10 +32,10 @@ fn admits_exactly(limit: impl KeyedLimit, most: usize) {
 fn a_frozen_clock_admits_exactly_the_burst_of_every_algorithm() {
     admits_exactly(one_per_day(1), 1);
     admits_exactly(one_per_day(54_321), 54_321);
-    admits_exactly(Window::new(12_345, seconds(10)).unwrap(), 12_345);
-    admits_exactly(Sliding::new(8, seconds(10), 10).unwrap(), 8);
-    admits_exactly(Sliding::new(9_999, seconds(10), 10).unwrap(), 9_999);
-    admits_exactly(Cooldown::new(seconds(1)).unwrap(), 1);
+    admits_exactly(Window::new(12_345, seconds(10)), 12_345);
+    admits_exactly(Sliding::new(8, seconds(10), 10), 8);
+    admits_exactly(Sliding::new(9_999, seconds(10), 10), 9_999);
+    admits_exactly(Cooldown::new(seconds(1)), 1);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn weighted_costs_and_refunds_balance() {
 fn reuse_of_idle_slots_under_threads_never_admits_too_much() {
     // Few slots, many keys that come and go, and a clock that all threads read a little late.
     const KEYS: u64 = 64;
-    let limit = Bucket::new(Rate::one_every(std::time::Duration::from_millis(1)).unwrap(), 2);
+    let limit = Bucket::try_new(Rate::one_every(std::time::Duration::from_millis(1)), 2);
     let limiter = Limiter::<u64>::builder(limit.unwrap()).max_keys(16).build().unwrap();
     let clock = AtomicUsize::new(0);
     let admitted: Vec<AtomicUsize> = (0..KEYS).map(|_| AtomicUsize::new(0)).collect();
@@ -122,7 +122,7 @@ fn edits_against_parallel_calls_admit_what_the_largest_limit_allows() {
             // Down and up again: charges stay.
             while !done.load(Ordering::Relaxed) {
                 limiter.at(secs(1)).set_limit(one_per_day(5));
-                limiter.at(secs(1)).set_limit(Bucket::new(Rate::per_day(7).unwrap(), 10).unwrap());
+                limiter.at(secs(1)).set_limit(Bucket::per_day(7).burst(10));
             }
         });
         let admitted = count(4, 100_000, |call| limiter.at(secs(1)).allow(&(call % 500)));
@@ -171,5 +171,5 @@ fn edits_against_growth_leave_every_key_under_one_limit() {
 const RATES: [u64; 3] = [1, 1_000, 1_000_000];
 
 fn per_second(count: u64) -> Bucket {
-    Bucket::new(Rate::per_second(count).unwrap(), 5).unwrap()
+    Bucket::try_new(Rate::per_second(count), 5).unwrap()
 }

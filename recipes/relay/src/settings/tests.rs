@@ -18,8 +18,8 @@ fn unset_variables_have_defaults() {
     let settings = with("UNRELATED", "x").unwrap();
     assert_eq!(settings.listen.to_string(), "0.0.0.0:8080");
     assert_eq!(settings.public_host, "relay.example");
-    assert_eq!(settings.limit.rate(), Rate::per_second(1).unwrap());
-    assert_eq!(settings.limit.burst(), 10);
+    assert_eq!(settings.limit.rate(), Rate::per_second(1));
+    assert_eq!(settings.limit.capacity(), 10);
     assert_eq!(settings.guard, Guard::On);
 }
 
@@ -34,7 +34,7 @@ fn empty_values_count_as_unset() {
     };
     let settings = empty("relay.example").unwrap();
     assert_eq!(settings.listen.to_string(), "0.0.0.0:8080");
-    assert_eq!((settings.limit.burst(), settings.data_folder), (10, None));
+    assert_eq!((settings.limit.capacity(), settings.data_folder), (10, None));
     assert_eq!(settings.trusted_proxies.len(), 0);
     let error = empty("").unwrap_err().to_string();
     assert!(error.starts_with("PINCH_RELAY_PUBLIC_HOST is not set: expected "), "{error}");
@@ -140,7 +140,7 @@ fn any_burst_is_valid_with_any_rate() {
                 ("PINCH_RELAY_RATE_LIMIT", rate),
                 ("PINCH_RELAY_RATE_BURST", burst),
             ]);
-            assert_eq!(settings.unwrap().limit.burst().to_string(), burst, "{rate}");
+            assert_eq!(settings.unwrap().limit.capacity().to_string(), burst, "{rate}");
         }
     }
 }

@@ -37,7 +37,7 @@ fn status(head: &str) -> &str {
 /// A guarded relay: two attempts at once, one message at once.
 async fn guarded() -> (SocketAddr, ManualClock) {
     let clock = ManualClock::default();
-    let rate = Rate::one_every(Duration::from_secs(6)).unwrap();
+    let rate = Rate::one_every(Duration::from_secs(6));
     let evict = Duration::from_secs(300);
     let guard = UpgradeGuard::with_clock(rate, 2, evict, clock.clone()).unwrap();
     let relay = Relay::builder(HOST).clock(clock.clone()).limit(Some(bucket(1))).build().unwrap();

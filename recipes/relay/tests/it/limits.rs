@@ -54,7 +54,7 @@ async fn denial_is_an_envelope_of_the_relay() {
 #[tokio::test]
 async fn wait_is_the_true_wait_rounded_up() {
     // Three per two seconds: one every 666 666 666.6 ns.
-    let limit = Bucket::new(Rate::per_second_decimal("1.5").unwrap(), 1).unwrap();
+    let limit = Bucket::try_new(Rate::per_second_decimal("1.5").unwrap(), 1).unwrap();
     let server = Server::with_limit(Some(limit)).await;
     let (mut ada, mut bob) = (server.join(1).await, server.join(2).await);
     ada.send_to(&bob.address, b"1").await;

@@ -69,7 +69,7 @@ pub(crate) fn limits() -> PermitLimits {
 
 /// One per second, and this many at once.
 pub(crate) fn bucket(burst: u64) -> Bucket {
-    Bucket::new(Rate::per_second(1).unwrap(), burst).unwrap()
+    Bucket::try_new(Rate::per_second(1), burst).unwrap()
 }
 
 /// Yields to other tasks until a condition holds.

@@ -27,7 +27,7 @@ pub(crate) async fn server(client: ClientIp) -> Server {
 
 pub(crate) async fn server_of(burst: u64, client: ClientIp, listen: &str) -> Server {
     let clock = ManualClock::default();
-    let rate = Rate::one_every(Duration::from_secs(6)).unwrap();
+    let rate = Rate::one_every(Duration::from_secs(6));
     let evict = Duration::from_secs(300);
     let guard = UpgradeGuard::with_clock(rate, burst, evict, clock.clone()).unwrap();
     let stopping = watch::Sender::new(false);

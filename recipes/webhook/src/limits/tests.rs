@@ -31,7 +31,7 @@ fn algorithm_can_be_chosen() {
     let Limit::Sliding(sliding) = with(Algorithm::Sliding) else { panic!("a sliding window") };
     assert_eq!((sliding.max(), sliding.per()), (20, Duration::from_secs(3_600)));
     let Limit::Bucket(bucket) = with(Algorithm::Bucket) else { panic!("a bucket") };
-    assert_eq!(bucket.burst(), 20);
+    assert_eq!(bucket.capacity(), 20);
     assert_eq!(bucket.rate().to_string(), "20 per 3600s");
 }
 

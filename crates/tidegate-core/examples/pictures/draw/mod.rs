@@ -6,9 +6,7 @@ mod trace;
 
 use std::time::Duration;
 
-use tidegate_core::{
-    Bucket, Carry, Cooldown, LimitError, Quota, Rate, Sliding, Window, WindowState,
-};
+use tidegate_core::{Bucket, Carry, Cooldown, LimitError, Quota, Sliding, Window, WindowState};
 
 use chart::{Bracket, Chart, Comparison, Row};
 use trace::{Script, Trace};
@@ -41,35 +39,35 @@ fn spiky() -> Script {
 }
 
 fn bucket() -> Result<String, LimitError> {
-    let limit = Bucket::new(Rate::per_second(1)?, 5)?;
+    let limit = Bucket::per_second(1).burst(5);
     let trace = Trace::of(&spiky(), &limit, 1, |_| None);
     let bracket = busiest(&trace, 5_000, "5 s", "burst 5 + 1 per s: never above 10");
     Ok(chart("Token bucket: 1 per s, burst 5", 5).draw(&trace, &[bracket]))
 }
 
 fn window() -> Result<String, LimitError> {
-    let limit = Window::new(5, FIVE_S)?;
+    let limit = Window::new(5, FIVE_S);
     let trace = Trace::of(&spiky(), &limit, 1, opened);
     let bracket = busiest(&trace, 5_000, "5 s", "5 per window: never above 10");
     Ok(chart("Fixed window: 5 per 5 s", 5).dashes("window edge").draw(&trace, &[bracket]))
 }
 
 fn window_aligned() -> Result<String, LimitError> {
-    let limit = Window::new(5, FIVE_S)?.aligned();
+    let limit = Window::new(5, FIVE_S).aligned();
     let trace = Trace::of(&spiky(), &limit, 1, |_| None).with_grid(5_000);
     let bracket = busiest(&trace, 5_000, "5 s", "5 per window: never above 10");
     Ok(chart("Fixed window, aligned: 5 per 5 s", 5).dashes("window edge").draw(&trace, &[bracket]))
 }
 
 fn sliding_log() -> Result<String, LimitError> {
-    let limit = Sliding::new(5, FIVE_S, Sliding::DEFAULT_PARTS)?;
+    let limit = Sliding::new(5, FIVE_S, Sliding::DEFAULT_PARTS);
     let trace = Trace::of(&spiky(), &limit, 1, |_| None);
     let bracket = busiest(&trace, 5_000, "5 s", "never above 5");
     Ok(chart("Sliding window: 5 per 5 s", 5).draw(&trace, &[bracket]))
 }
 
 fn sliding_parts() -> Result<String, LimitError> {
-    let limit = Sliding::new(10, FIVE_S, 5)?;
+    let limit = Sliding::new(10, FIVE_S, 5);
     let script = Script::seconds(20).every(200, 400..=19_800);
     let trace = Trace::of(&script, &limit, 1, |_| None).with_grid(1_000);
     let text = format!("{} admitted in (1 + 1/5) · 5 s", trace.admitted_in(12_000..18_000));
@@ -82,14 +80,14 @@ fn sliding_parts() -> Result<String, LimitError> {
 }
 
 fn cooldown() -> Result<String, LimitError> {
-    let limit = Cooldown::new(Duration::from_secs(2))?;
+    let limit = Cooldown::new(Duration::from_secs(2));
     let trace = Trace::of(&spiky(), &limit, 1, |_| None);
     let bracket = busiest(&trace, 2_000, "2 s", "never above 1");
     Ok(chart("Cooldown: 2 s", 1).draw(&trace, &[bracket]))
 }
 
 fn quota() -> Result<String, LimitError> {
-    let limit = Quota::new(6, Carry::UpTo(4))?;
+    let limit = Quota::new(6, Carry::UpTo(4));
     let script = Script::hours(96)
         .every(4_000, 8_000..=16_000)
         .every(1_200, 31_000..=43_000)
@@ -108,12 +106,12 @@ fn quota() -> Result<String, LimitError> {
 
 fn comparison() -> Result<String, LimitError> {
     let script = spiky();
-    let bucket = Bucket::new(Rate::per_second(1)?, 5)?;
-    let window = Window::new(5, FIVE_S)?;
-    let sliding = Sliding::new(5, FIVE_S, Sliding::DEFAULT_PARTS)?;
-    let counted = Sliding::new(15, FIVE_S, 5)?;
-    let cooldown = Cooldown::new(Duration::from_secs(1))?;
-    let quota = Quota::new(10, Carry::Nothing)?;
+    let bucket = Bucket::per_second(1).burst(5);
+    let window = Window::new(5, FIVE_S);
+    let sliding = Sliding::new(5, FIVE_S, Sliding::DEFAULT_PARTS);
+    let counted = Sliding::new(15, FIVE_S, 5);
+    let cooldown = Cooldown::new(Duration::from_secs(1));
+    let quota = Quota::new(10, Carry::Nothing);
     let row = |name, detail, trace| Row { name, detail, trace };
     let rows = [
         row("bucket", "1 per s, burst 5", Trace::of(&script, &bucket, 1, |_| None)),

@@ -61,26 +61,26 @@ impl Key {
         let nanos = Duration::from_nanos;
         Ok(match *limit {
             Limit::Bucket { count, period_ns, burst, debt } => {
-                let rate = Rate::new(count, nanos(period_ns))?;
-                let limit = Bucket::new(rate, burst)?.with_debt(debt)?;
+                let rate = Rate::try_new(count, nanos(period_ns))?;
+                let limit = Bucket::try_new(rate, burst)?.with_debt(debt)?;
                 Self::Bucket(limit, limit.fresh())
             }
             Limit::Window { max, per_ns, aligned } => {
-                let limit = Window::new(max, nanos(per_ns))?;
+                let limit = Window::try_new(max, nanos(per_ns))?;
                 let limit = if aligned { limit.aligned() } else { limit };
                 Self::Window(limit, limit.fresh())
             }
             Limit::Sliding { max, per_ns, parts } => {
-                let limit = Sliding::new(max, nanos(per_ns), parts)?;
+                let limit = Sliding::try_new(max, nanos(per_ns), parts)?;
                 Self::Sliding(limit, limit.fresh())
             }
             Limit::Cooldown { gap_ns, extended_by_refusals } => {
-                let limit = Cooldown::new(nanos(gap_ns))?;
+                let limit = Cooldown::try_new(nanos(gap_ns))?;
                 let limit = if extended_by_refusals { limit.extended_by_refusals() } else { limit };
                 Self::Cooldown(limit, limit.fresh())
             }
             Limit::Quota { max, carry, debt } => {
-                let limit = Quota::new(max, carry)?.with_debt(debt)?;
+                let limit = Quota::try_new(max, carry)?.with_debt(debt)?;
                 Self::Quota(limit, limit.fresh(opened(period)), Vec::new())
             }
         })
@@ -271,7 +271,10 @@ impl Expect {
                     .bool("allowed", decision.is_allowed())
                     .number("remaining", decision.remaining())
                     .text_or_null("wait", wait.as_deref())
-                    .number_or_null("reset_ns", u64::try_from(decision.reset().as_nanos()).ok());
+                    .number_or_null(
+                        "reset_ns",
+                        decision.reset().and_then(|it| u64::try_from(it.as_nanos()).ok()),
+                    );
             }
             Self::Given(units) => {
                 object.number("given", *units);
@@ -309,8 +312,7 @@ impl Expect {
                     Some(Wait::After(wait)) => is_whole(wait),
                     _ => true,
                 };
-                let reset = decision.reset();
-                is_whole_wait && (is_whole(reset) || reset == Duration::MAX)
+                is_whole_wait && decision.reset().is_none_or(is_whole)
             }
             _ => true,
         }

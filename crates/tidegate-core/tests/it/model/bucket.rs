@@ -31,7 +31,7 @@ impl BucketPicture {
     }
 
     fn bound(&self) -> BigRational {
-        whole(self.limit.burst()) - whole(self.held)
+        whole(self.limit.capacity()) - whole(self.held)
     }
 
     /// The first nanosecond at which `lack` more tokens have come in.
@@ -49,7 +49,7 @@ impl Picture for BucketPicture {
     type Limit = Bucket;
 
     fn fresh(limit: &Bucket) -> Self {
-        Self { limit: *limit, tokens: whole(limit.burst()), at: 0, held: 0 }
+        Self { limit: *limit, tokens: whole(limit.capacity()), at: 0, held: 0 }
     }
 
     fn apply(&mut self, event: &Event<Bucket>, at: u64) {
@@ -72,7 +72,7 @@ impl Picture for BucketPicture {
             }
             Event::Edit(limit) => {
                 // What is consumed stays consumed: only the bound and the speed change.
-                let grown = whole(limit.burst()) - whole(self.limit.burst());
+                let grown = whole(limit.capacity()) - whole(self.limit.capacity());
                 if limit.rate() == self.limit.rate() {
                     self.tokens += grown;
                 } else {
@@ -89,9 +89,9 @@ impl Picture for BucketPicture {
         let allowed = whole(cost) <= tokens;
         let left = if allowed { &tokens - whole(cost) } else { tokens.clone() };
         let with_held = u128::from(cost) + u128::from(self.held);
-        let wait = if cost > self.limit.burst() {
+        let wait = if cost > self.limit.capacity() {
             Wait::Never
-        } else if with_held > u128::from(self.limit.burst()) {
+        } else if with_held > u128::from(self.limit.capacity()) {
             Wait::Unknown
         } else {
             wait_until(self.after(&(whole(cost) - &tokens), now), now)
@@ -100,7 +100,7 @@ impl Picture for BucketPicture {
             allowed,
             remaining: floor(&left),
             wait: (!allowed).then_some(wait),
-            reset: reset_at(self.after(&(whole(self.limit.burst()) - &left), now), now),
+            reset: reset_at(self.after(&(whole(self.limit.capacity()) - &left), now), now),
         }
     }
 
@@ -119,7 +119,7 @@ impl Picture for BucketPicture {
 /// In any interval of `length` nanoseconds, at most this much: `burst + floor(rate · length)`.
 pub(crate) fn most_in(limit: &Bucket, length: u64) -> BigInt {
     let refilled = BucketPicture::per_ns(limit) * whole(length);
-    BigInt::from(limit.burst()) + BigInt::from(debt(limit)) + refilled.floor().to_integer()
+    BigInt::from(limit.capacity()) + BigInt::from(debt(limit)) + refilled.floor().to_integer()
 }
 
 /// The bound of a debt, which every bucket of the model has.

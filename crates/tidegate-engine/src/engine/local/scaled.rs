@@ -15,12 +15,12 @@ pub(super) fn scaled(limit: &AnyLimit, share: Share) -> AnyLimit {
     match limit {
         AnyLimit::Bucket(bucket) => AnyLimit::Bucket(scaled_bucket(bucket, share)),
         AnyLimit::Window(window) => {
-            let smaller = Window::new(share.of(window.max()), window.per());
+            let smaller = Window::try_new(share.of(window.max()), window.per());
             let smaller = smaller.map(|it| if window.is_aligned() { it.aligned() } else { it });
             AnyLimit::Window(smaller.unwrap_or(*window))
         }
         AnyLimit::Sliding(sliding) => {
-            let smaller = Sliding::new(share.of(sliding.max()), sliding.per(), sliding.parts());
+            let smaller = Sliding::try_new(share.of(sliding.max()), sliding.per(), sliding.parts());
             AnyLimit::Sliding(smaller.unwrap_or(*sliding))
         }
         _ => *limit,
@@ -29,17 +29,17 @@ pub(super) fn scaled(limit: &AnyLimit, share: Share) -> AnyLimit {
 
 /// A booking may overdraw it as far as the whole bucket.
 fn scaled_bucket(bucket: &Bucket, share: Share) -> Bucket {
-    let burst = share.of(bucket.burst());
+    let burst = share.of(bucket.capacity());
     let rates = [exact_rate(bucket.rate(), share), lower_rate(bucket.rate(), share)];
     for rate in rates.into_iter().flatten() {
         for burst in [burst, burst.min(SMALL_BURST)] {
-            if let Ok(smaller) = Bucket::new(rate, burst) {
+            if let Ok(smaller) = Bucket::try_new(rate, burst) {
                 return smaller.with_debt(bucket.debt()).unwrap_or(smaller);
             }
         }
     }
     // Neither happens: one unit per 292 years and a small burst can be represented.
-    Bucket::new(bucket.rate(), 1).unwrap_or(*bucket)
+    Bucket::try_new(bucket.rate(), 1).unwrap_or(*bucket)
 }
 
 /// The share of a rate, exactly; `None` if its numbers are too large.
@@ -48,7 +48,7 @@ fn exact_rate(rate: Rate, share: Share) -> Option<Rate> {
     let divisor = gcd(count, period_ns);
     let count = u64::try_from(count / divisor).ok()?;
     let period_ns = u64::try_from(period_ns / divisor).ok()?;
-    Rate::new(count, Duration::from_nanos(period_ns)).ok()
+    Rate::try_new(count, Duration::from_nanos(period_ns)).ok()
 }
 
 /// A rate with round numbers that is at most the share: a whole number per period, or one unit per a
@@ -57,10 +57,10 @@ fn lower_rate(rate: Rate, share: Share) -> Option<Rate> {
     let (count, period_ns) = parts(rate, share);
     let whole = u128::from(rate.count()) * u128::from(share.millionths()) / MILLION;
     if whole > 0 {
-        return Rate::new(u64::try_from(whole).ok()?, rate.period()).ok();
+        return Rate::try_new(u64::try_from(whole).ok()?, rate.period()).ok();
     }
     let per_unit_ns = u64::try_from(period_ns.div_ceil(count)).unwrap_or(u64::MAX);
-    Rate::one_every(Duration::from_nanos(per_unit_ns.min(LONGEST_NS))).ok()
+    Rate::try_new(1, Duration::from_nanos(per_unit_ns.min(LONGEST_NS))).ok()
 }
 
 /// The share of a rate: so many per so many nanoseconds, below 2^84 both.

@@ -105,7 +105,7 @@ impl Overflow {
         let decided_at = key.charge.limit_request(key.times.now).decided_at;
         let rank = |state: &AnyState| {
             let look = limit.peek(state, 1, decided_at);
-            (look.is_allowed(), look.remaining(), Reverse(look.reset()))
+            (look.is_allowed(), look.remaining(), Reverse(look.reset().unwrap_or(Duration::MAX)))
         };
         let best = if rank(&first) >= rank(&second) { first } else { second };
         (best != fresh).then_some(best)

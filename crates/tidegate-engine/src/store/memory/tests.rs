@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
-use tidegate_core::{Bucket, Rate, Timestamp};
+use tidegate_core::{Bucket, Timestamp};
 use tidegate_policy::policy::{Charging, Mode, Policy};
 use tidegate_table::ManualClock;
 use tidegate_table::table::{Narrow, Tagged};
@@ -73,7 +73,7 @@ fn slots_claimed_for_a_removed_rule_are_free_again() {
     let store = MemoryStore::new(10, WhenFull::Deny).unwrap();
     let times = Times { now: Timestamp::from_secs(1), wall: Timestamp::from_secs(1) };
     store.adopt(&Adoption { version: 1, rules: Vec::new() }, &|| times);
-    let bucket = AnyLimit::Bucket(Bucket::new(Rate::per_second(1).unwrap(), 1).unwrap());
+    let bucket = AnyLimit::Bucket(Bucket::per_second(1));
     let slots = AnyLimit::Slots(5);
     let plan = plan_of(1, &[bucket, slots]);
     let mut decisions = Decisions::new();

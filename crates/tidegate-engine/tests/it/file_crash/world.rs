@@ -229,7 +229,7 @@ impl World {
                 engine.set_override("root", &RuleId::named("round"), given).block().unwrap()
             }
             Op::DropOverride(user) => engine
-                .drop_override("root", &RuleId::named("round"), &of_user(user))
+                .remove_override("root", &RuleId::named("round"), &of_user(user))
                 .block()
                 .unwrap(),
             Op::Replace { max, effective } => {
@@ -240,7 +240,7 @@ impl World {
                 let limit = format!("quota = {{ max = {max}, per = \"round\", carry = 20 }}");
                 engine.replace_rule("root", self.rule("round", &limit, effective)).block().unwrap()
             }
-            _ => engine.drop_overlay("root").block().unwrap(),
+            _ => engine.remove_overlay("root").block().unwrap(),
         }
     }
 

@@ -586,12 +586,12 @@ impl Model {
         self.apply(number);
     }
 
-    pub(super) fn drop_override(&mut self, number: usize, given: &OtherLimit) {
+    pub(super) fn remove_override(&mut self, number: usize, given: &OtherLimit) {
         self.set[number].retain(|it| it.target != given.target);
         self.apply(number);
     }
 
-    pub(super) fn drop_overlay(&mut self) {
+    pub(super) fn remove_overlay(&mut self) {
         for number in 0..self.rules.len() {
             self.over[number] = None;
             self.set[number].clear();

@@ -115,20 +115,18 @@ fn in_policy(limit: &Limit) -> policy::Limit {
     let nanos = Duration::from_nanos;
     match *limit {
         Limit::Bucket { count, per_ns, burst, debt } => {
-            let bucket = Bucket::new(Rate::new(count, nanos(per_ns)).unwrap(), burst).unwrap();
+            let bucket = Bucket::try_new(Rate::new(count, nanos(per_ns)), burst).unwrap();
             policy::Limit::Bucket(bucket.with_debt(tidegate::Debt::up_to(debt)).unwrap())
         }
         Limit::Window { max, per_ns, is_aligned } => {
-            let window = Window::new(max, nanos(per_ns)).unwrap();
+            let window = Window::new(max, nanos(per_ns));
             policy::Limit::Window(if is_aligned { window.aligned() } else { window })
         }
         Limit::Sliding { max, per_ns } => {
-            policy::Limit::Sliding(Sliding::new(max, nanos(per_ns), 10).unwrap())
+            policy::Limit::Sliding(Sliding::new(max, nanos(per_ns), 10))
         }
         // `charge_refused` of the rule extends it.
-        Limit::Cooldown { gap_ns, .. } => {
-            policy::Limit::Cooldown(Cooldown::new(nanos(gap_ns)).unwrap())
-        }
+        Limit::Cooldown { gap_ns, .. } => policy::Limit::Cooldown(Cooldown::new(nanos(gap_ns))),
         Limit::Quota { max, carry, periods, debt } => {
             let carry = match carry {
                 Carry::Nothing => tidegate::Carry::Nothing,
@@ -145,7 +143,7 @@ fn in_policy(limit: &Limit) -> policy::Limit {
                 Debt::UpTo(most) => tidegate::Debt::UpTo(most),
                 Debt::All => tidegate::Debt::All,
             };
-            let quota = Quota::new(max, carry).and_then(|quota| quota.with_debt(debt));
+            let quota = Quota::try_new(max, carry).and_then(|quota| quota.with_debt(debt));
             policy::Limit::Quota(quota.unwrap(), periods)
         }
     }

@@ -8,7 +8,7 @@ use tidegate::durable::FileOptions;
 use tidegate::policy::{Durability, Limit, Policy, Rule, RuleId};
 use tidegate::testing::CrashDisk;
 use tidegate::{
-    Bucket, CheckError, Engine, HoldId, ManualClock, MemoryStore, Rate, Report, Request, Sliding,
+    Bucket, CheckError, Engine, HoldId, ManualClock, MemoryStore, Report, Request, Sliding,
     Timestamp, Wait, WhenFull,
 };
 
@@ -433,15 +433,15 @@ impl Run {
             }
             Act::DropOverride(rule, given) => {
                 let Some((number, given)) = self.override_of(*rule, given) else { return };
-                self.model.drop_override(number, &given);
+                self.model.remove_override(number, &given);
                 let domain = DOMAINS[self.model.rules[number].rule.domain];
                 let rule = &RuleId::named(&format!("r{number}")).in_domain(domain);
                 let key = given.target.conditions();
-                with_engine!(&self.subject, it => it.drop_override("test", rule, &key).block().unwrap());
+                with_engine!(&self.subject, it => it.remove_override("test", rule, &key).block().unwrap());
             }
             Act::DropOverlay => {
-                self.model.drop_overlay();
-                with_engine!(&self.subject, it => it.drop_overlay("test")).block().unwrap();
+                self.model.remove_overlay();
+                with_engine!(&self.subject, it => it.remove_overlay("test")).block().unwrap();
             }
             other => panic!("{other:?} is no edit"),
         }
@@ -497,8 +497,8 @@ fn open(policy: Policy, disk: CrashDisk, clock: &ManualClock) -> Subject {
 
 /// The rules of the file, and two for other keys.
 fn policy(model: &Model) -> Policy {
-    let bucket = Bucket::new(Rate::per_second(100).unwrap(), 100).unwrap();
-    let sliding = Sliding::new(8, Duration::from_millis(100), 10).unwrap();
+    let bucket = Bucket::per_second(100);
+    let sliding = Sliding::new(8, Duration::from_millis(100), 10);
     let others = [
         Rule::builder("narrow", Limit::Bucket(bucket)),
         Rule::builder("wide", Limit::Sliding(sliding)),

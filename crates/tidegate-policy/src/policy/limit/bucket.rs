@@ -38,13 +38,13 @@ fn read(numbers: &mut TableReader<'_, '_>, charging: Charging) -> LimitRead {
         Some(DeValue::Integer(_)) => numbers.integer("debt").map(Debt::up_to),
         _ => read_debt(numbers),
     };
-    let bucket = Bucket::new(rate?, burst.unwrap_or(rate?.count()));
+    let bucket = Bucket::try_new(rate?, burst.unwrap_or(rate?.count()));
     let debt = debt.unwrap_or(charging.default_debt_of_buckets());
     Some(bucket.and_then(|bucket| bucket.with_debt(debt)).map(Limit::Bucket))
 }
 
 pub(super) fn numbers(bucket: &Bucket, charging: Charging) -> Vec<WrittenNumber> {
-    let (rate, burst) = (bucket.rate(), bucket.burst().to_string());
+    let (rate, burst) = (bucket.rate(), bucket.capacity().to_string());
     vec![
         required_number("rate", text(&format_rate(rate))),
         optional_number("burst", burst, rate.count().to_string()),
@@ -53,7 +53,7 @@ pub(super) fn numbers(bucket: &Bucket, charging: Charging) -> Vec<WrittenNumber>
 }
 
 pub(super) fn describe(bucket: &Bucket) -> String {
-    let (rate, burst) = (bucket.rate(), bucket.burst());
+    let (rate, burst) = (bucket.rate(), bucket.capacity());
     let (count, period_ns) = (u128::from(rate.count()), rate.period().as_nanos());
     let pace = match period_ns % count {
         0 => format!("One every {}", format_duration(nanos(period_ns / count))),

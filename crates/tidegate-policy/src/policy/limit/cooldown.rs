@@ -20,7 +20,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 };
 
 fn read(numbers: &mut TableReader<'_, '_>, _: Charging) -> LimitRead {
-    Some(Cooldown::new(numbers.duration("cooldown")?).map(Limit::Cooldown))
+    Some(Cooldown::try_new(numbers.duration("cooldown")?).map(Limit::Cooldown))
 }
 
 pub(super) fn numbers(cooldown: &Cooldown) -> Vec<WrittenNumber> {
@@ -39,6 +39,5 @@ pub(super) fn unwritable(cooldown: &Cooldown) -> Option<&'static str> {
 
 /// A placeholder for a limit that could not be read, in a policy that will not be used.
 pub(super) fn placeholder() -> Cooldown {
-    let gap = Duration::from_secs(1);
-    Cooldown::new(gap).unwrap_or_else(|_| unreachable!("a second is a valid gap"))
+    Cooldown::new(Duration::from_secs(1))
 }

@@ -43,7 +43,7 @@ fn read(numbers: &mut TableReader<'_, '_>, _: Charging) -> LimitRead {
     let hint = "write \"none\" if unused units lapse";
     let carry = read_allowance(numbers, "carry", hint, [Carry::Nothing, Carry::All], Carry::UpTo);
     let periods = numbers.of_rule().parsed("per", read_periods);
-    let quota = Quota::new(max?, carry.unwrap_or(Carry::Nothing));
+    let quota = Quota::try_new(max?, carry.unwrap_or(Carry::Nothing));
     let quota = quota.and_then(|quota| quota.with_debt(debt.unwrap_or(Debt::All)));
     let periods = periods?;
     Some(quota.map(|quota| Limit::Quota(quota, periods)))

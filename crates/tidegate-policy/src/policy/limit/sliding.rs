@@ -28,7 +28,7 @@ static SECTION: Section = Section {
 fn read(numbers: &mut TableReader<'_, '_>, _: Charging) -> LimitRead {
     let (max, per) = (numbers.integer("max"), numbers.duration("per"));
     let parts = numbers.integer("parts").map_or(Ok(Sliding::DEFAULT_PARTS), u32::try_from);
-    Some(Sliding::new(max?, per?, parts.unwrap_or(u32::MAX)).map(Limit::Sliding))
+    Some(Sliding::try_new(max?, per?, parts.unwrap_or(u32::MAX)).map(Limit::Sliding))
 }
 
 pub(super) fn numbers(sliding: &Sliding) -> Vec<WrittenNumber> {

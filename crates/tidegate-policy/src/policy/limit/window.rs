@@ -29,7 +29,7 @@ static SECTION: Section = Section {
 fn read(numbers: &mut TableReader<'_, '_>, _: Charging) -> LimitRead {
     let (max, per) = (numbers.integer("max"), numbers.duration("per"));
     let align = numbers.of_rule().choice("align");
-    let window = Window::new(max?, per?);
+    let window = Window::try_new(max?, per?);
     Some(window.map(|it| Limit::Window(if align.is_some() { it.aligned() } else { it })))
 }
 

@@ -8,7 +8,7 @@ use crate::attributes::Attributes;
 use crate::policy::{Limit, Rule};
 
 fn rule(conditions: &[(&str, &[&str])], group: Option<&str>) -> Rule {
-    let limit = Limit::Cooldown(Cooldown::new(Duration::from_secs(1)).unwrap());
+    let limit = Limit::Cooldown(Cooldown::new(Duration::from_secs(1)));
     let mut rule = Rule::builder("rule", limit);
     for (attribute, patterns) in conditions {
         rule = rule.matching(attribute, patterns.iter().copied());

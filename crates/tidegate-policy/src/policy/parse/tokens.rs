@@ -191,7 +191,7 @@ fn read_limit(table: &mut TableReader<'_, '_>) -> Option<Bucket> {
             (limit.rate("rate")?, limit.integer("burst"))
         }
     };
-    let bucket = Bucket::new(rate, burst.unwrap_or(rate.count()));
+    let bucket = Bucket::try_new(rate, burst.unwrap_or(rate.count()));
     table.or_report_at(span, bucket.map_err(|error| TextError::new(error.to_string())))
 }
 

@@ -28,12 +28,12 @@ fn a_token_has_a_name_a_credential_and_scopes() {
     let [customer, zone] = gateway.attributes() else { panic!("{gateway:?}") };
     assert!(customer.name() == "customer" && customer.allows("acme") && !customer.allows("acm"));
     assert!(zone.allows("a") && zone.allows("b") && !zone.allows("c"));
-    assert_eq!(gateway.limit().map(|it| it.burst()), Some(20));
+    assert_eq!(gateway.limit().map(|it| it.capacity()), Some(20));
     assert_eq!(gateway.until_ns(), Some(1_798_761_600_000_000_000));
     assert_eq!(next.name(), "gateway");
     assert!(next.scopes().contains(Scope::Admin) && next.scopes().contains(Scope::Inspect));
     assert!(!next.scopes().contains(Scope::Check));
-    assert_eq!(ops.limit().map(|it| it.burst()), Some(5));
+    assert_eq!(ops.limit().map(|it| it.capacity()), Some(5));
     assert_eq!(group.credential(), &Credential::Group("gid:7".into()));
     assert_eq!(parse("").unwrap().tokens().len(), 0);
 }

@@ -11,23 +11,20 @@ fn share(millionths: u32) -> Share {
 }
 
 fn bucket(rate: Rate, burst: u64, millionths: u32) -> (Rate, u64) {
-    let limit = AnyLimit::Bucket(Bucket::new(rate, burst).unwrap());
+    let limit = AnyLimit::Bucket(Bucket::try_new(rate, burst).unwrap());
     let AnyLimit::Bucket(bucket) = scaled(&limit, share(millionths)) else { panic!("{limit:?}") };
-    (bucket.rate(), bucket.burst())
+    (bucket.rate(), bucket.capacity())
 }
 
 #[test]
 fn rate_of_a_bucket_is_scaled_exactly_over_a_longer_period() {
     let hour = Duration::from_secs(3_600);
-    let quarter = bucket(Rate::new(1, hour).unwrap(), 1, 250_000);
-    assert_eq!(quarter, (Rate::new(1, 4 * hour).unwrap(), 1));
-    let third = bucket(Rate::per_second(10).unwrap(), 20, 333_333);
-    assert_eq!(third.0, Rate::new(3_333_330, Duration::from_secs(1_000_000)).unwrap());
+    let quarter = bucket(Rate::new(1, hour), 1, 250_000);
+    assert_eq!(quarter, (Rate::new(1, 4 * hour), 1));
+    let third = bucket(Rate::per_second(10), 20, 333_333);
+    assert_eq!(third.0, Rate::new(3_333_330, Duration::from_secs(1_000_000)));
     assert_eq!(third.1, 6);
-    assert_eq!(
-        bucket(Rate::per_second(7).unwrap(), 9, 1_000_000),
-        (Rate::per_second(7).unwrap(), 9)
-    );
+    assert_eq!(bucket(Rate::per_second(7), 9, 1_000_000), (Rate::per_second(7), 9));
 }
 
 /// Whether `a` is at most this share of `b`.
@@ -54,15 +51,15 @@ fn is_no_larger(mut a: (u128, u128), mut b: (u128, u128)) -> bool {
 #[test]
 fn rate_that_cannot_be_exact_is_lower_and_the_bucket_still_works() {
     let rates = [
-        Rate::new(1, Duration::from_secs(86_400)).unwrap(),
-        Rate::new(1, Duration::from_nanos(i64::MAX.unsigned_abs())).unwrap(),
-        Rate::new(999_999_937, Duration::from_nanos(999_999_929)).unwrap(),
-        Rate::new(4_294_967_291, Duration::from_nanos(1)).unwrap(),
-        Rate::per_second(1_000_000_000_000).unwrap(),
+        Rate::new(1, Duration::from_secs(86_400)),
+        Rate::new(1, Duration::from_nanos(i64::MAX.unsigned_abs())),
+        Rate::new(999_999_937, Duration::from_nanos(999_999_929)),
+        Rate::new(4_294_967_291, Duration::from_nanos(1)),
+        Rate::per_second(1_000_000_000_000),
     ];
     for rate in rates {
         for burst in [1, 100, 1 << 31] {
-            if Bucket::new(rate, burst).is_err() {
+            if Bucket::try_new(rate, burst).is_err() {
                 continue;
             }
             for millionths in [1, 3, 249_999, 333_333, 999_999] {
@@ -79,8 +76,8 @@ fn rate_that_cannot_be_exact_is_lower_and_the_bucket_still_works() {
 fn maximum_of_a_window_is_rounded_down_and_at_least_one() {
     let per = Duration::from_secs(60);
     for (max, millionths, expected) in [(10, 250_000, 2), (3, 250_000, 1), (100, 1_000_000, 100)] {
-        let window = Window::new(max, per).unwrap();
-        let expected_window = Window::new(expected, per).unwrap();
+        let window = Window::new(max, per);
+        let expected_window = Window::new(expected, per);
         assert_eq!(
             scaled(&AnyLimit::Window(window), share(millionths)),
             AnyLimit::Window(expected_window)
@@ -90,8 +87,8 @@ fn maximum_of_a_window_is_rounded_down_and_at_least_one() {
             AnyLimit::Window(expected_window.aligned())
         );
         assert_eq!(
-            scaled(&AnyLimit::Sliding(Sliding::new(max, per, 6).unwrap()), share(millionths)),
-            AnyLimit::Sliding(Sliding::new(expected, per, 6).unwrap())
+            scaled(&AnyLimit::Sliding(Sliding::new(max, per, 6)), share(millionths)),
+            AnyLimit::Sliding(Sliding::new(expected, per, 6))
         );
     }
 }

@@ -357,7 +357,7 @@ fn conditions(path: &[&DescriptorNode]) -> impl Iterator<Item = Condition> {
 }
 
 fn window(max: u32, unit: WindowUnit) -> Limit {
-    let window = Window::new(u64::from(max).max(1), unit.length());
+    let window = Window::try_new(u64::from(max).max(1), unit.length());
     Limit::Window(window.unwrap_or_else(|_| unreachable!("32 bits, at most a year")).aligned())
 }
 

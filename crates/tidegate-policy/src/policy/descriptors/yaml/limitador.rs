@@ -91,7 +91,7 @@ fn read_limit(
     let made = || default_name(item, max, seconds);
     let given = given.filter(|name| !name.trim().is_empty()).unwrap_or_else(made);
     let name = names.reserve(&domain, &given, "");
-    let window = Window::new(max.max(1), Duration::from_secs(seconds));
+    let window = Window::try_new(max.max(1), Duration::from_secs(seconds));
     let Ok(window) = window else {
         report.error(item.span.clone(), "the limit is too large");
         return;
