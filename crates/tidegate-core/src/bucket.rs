@@ -121,6 +121,7 @@ impl Bucket {
     /// never too much is admitted, and a unit comes at most 1/256 ns late. An error when the burst
     /// is zero, when a unit takes less than a nanosecond or more than 2^55 of them (417 days), and
     /// when an empty bucket does not fill within 2^95 ticks.
+    #[doc(hidden)]
     pub fn in_common_ticks(rate: Rate, burst: u64) -> Result<Self, LimitError> {
         let (count, period_ns) = (rate.count(), rate.period_ns());
         if count > period_ns {

@@ -1,3 +1,4 @@
+use core::fmt;
 use core::time::Duration;
 
 use crate::Timestamp;
@@ -8,7 +9,7 @@ use crate::Timestamp;
 /// [`remaining`](Self::remaining), [`retry_after`](Self::retry_after) and [`reset`](Self::reset)
 /// divide on demand.
 #[must_use]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Decision {
     pub(crate) outcome: Outcome,
     /// Capacity of the limit, in units of cost.
@@ -237,9 +238,11 @@ impl Decision {
     }
 
     /// The number of words of a decision.
+    #[doc(hidden)]
     pub const WORDS: usize = 12;
 
     /// The decision as words, for stores that cache results.
+    #[doc(hidden)]
     #[must_use]
     pub fn to_words(&self) -> [u64; Self::WORDS] {
         #[allow(clippy::cast_possible_truncation, reason = "each half is kept")]
@@ -269,6 +272,7 @@ impl Decision {
     }
 
     /// The decision with these words. Invalid words give some decision.
+    #[doc(hidden)]
     pub fn from_words(words: [u64; Self::WORDS]) -> Self {
         let whole = |index: usize| u128::from(words[index]) | (u128::from(words[index + 1]) << 64);
         Self {
@@ -303,6 +307,19 @@ impl Decision {
         let nanos = u64::try_from(ticks.div_ceil(u128::from(self.ticks_per_ns))).ok()?;
         let end = self.now.as_nanos().checked_add(nanos)?;
         (end <= Timestamp::MAX.as_nanos()).then_some(nanos)
+    }
+}
+
+/// Shows what a caller asks, not the ticks that answer it.
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decision")
+            .field("is_allowed", &self.is_allowed())
+            .field("limit", &self.limit)
+            .field("remaining", &self.remaining())
+            .field("retry_after", &self.retry_after())
+            .field("reset", &self.reset())
+            .finish()
     }
 }
 

@@ -303,3 +303,19 @@ fn burst_then_steady_rate() {
         .at_ms(1_000, allow())
         .at_ms(1_000, deny_for_ms(1_000));
 }
+
+/// A decision in a log or a failed assertion says what a caller would do with it.
+#[test]
+fn a_decision_shows_what_remains_and_how_long_to_wait() {
+    let limit = Bucket::per_second(1);
+    let mut state = limit.fresh();
+    let shown = |decision| format!("{decision:?}");
+    assert_eq!(
+        shown(limit.check(&mut state, 1, Timestamp::ZERO)),
+        "Decision { is_allowed: true, limit: 1, remaining: 0, retry_after: None, reset: Some(1s) }"
+    );
+    assert_eq!(
+        shown(limit.check(&mut state, 1, Timestamp::ZERO)),
+        "Decision { is_allowed: false, limit: 1, remaining: 0, retry_after: Some(After(1s)), reset: Some(1s) }"
+    );
+}

@@ -81,6 +81,7 @@ pub struct RuleReport<'a> {
 impl Report {
     /// The memory of a report, in bytes, besides its own size: what a program that holds many of
     /// them counts. One over more than three rules needs more.
+    #[doc(hidden)]
     pub const BODY_BYTES: usize = ReportBody::BYTES;
 
     /// Whether the request is allowed. If so it was charged to all rules, else to none.
