@@ -1,10 +1,8 @@
 use core::fmt;
-use core::str::FromStr;
 use core::time::Duration;
 
 use crate::LimitError;
 use crate::error::{LimitErrorKind, constant, nonzero, valid};
-use crate::text::{self, TextProblem};
 use crate::time::period_ns;
 
 mod decimal;
@@ -125,18 +123,6 @@ impl Rate {
     pub(crate) const fn reduced(&self) -> (u64, u64) {
         let divisor = gcd(self.count, self.period_ns);
         (self.count / divisor, self.period_ns / divisor)
-    }
-}
-
-/// As in a policy file: `10/s`, `100 per 15m`, `5/day`.
-impl FromStr for Rate {
-    type Err = LimitError;
-
-    fn from_str(text: &str) -> Result<Self, LimitError> {
-        text::rate(text).map_err(|problem| match problem {
-            TextProblem::Rate(error) => error,
-            _ => LimitError::new("rate", LimitErrorKind::NotRate),
-        })
     }
 }
 

@@ -1,8 +1,9 @@
 //! Durations and rates as people write them: `1h30m`, `15 min`, `100 per 15m`, `5/day`.
 
+use core::str::FromStr;
 use core::time::Duration;
 
-use crate::{LimitError, Rate};
+use crate::{LimitError, LimitErrorKind, Rate};
 
 /// What is wrong with a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,18 @@ pub enum TextProblem<'t> {
     ZeroCount,
     /// There is no such rate.
     Rate(LimitError),
+}
+
+/// As in a policy file: `10/s`, `100 per 15m`, `5/day`.
+impl FromStr for Rate {
+    type Err = LimitError;
+
+    fn from_str(text: &str) -> Result<Self, LimitError> {
+        rate(text).map_err(|problem| match problem {
+            TextProblem::Rate(error) => error,
+            _ => LimitError::new("rate", LimitErrorKind::NotRate),
+        })
+    }
 }
 
 /// The duration in a text: numbers with units, the largest unit first.

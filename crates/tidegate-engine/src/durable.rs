@@ -33,10 +33,11 @@ use crate::engine::Engine;
 use crate::store::{Answer, Outage};
 
 pub use crate::plan::KeyName;
+pub use crate::store::actions::{EntryKind, Transfer};
 pub use crate::store::file::{
-    Booking, CheckReport, EntryKind, FileOptions, FileStore, Filter, KeyNames, KeyNamesBound,
-    Ledger, LedgerEntries, LedgerEntry, OpenError, ReadableTotals, Totals, TotalsBy, Transfer,
-    check, check_on, repair, repair_on,
+    Booking, CheckReport, FileOptions, FileStore, Filter, KeyNames, KeyNamesBound, Ledger,
+    LedgerEntries, LedgerEntry, OpenError, ReadableTotals, Totals, TotalsBy, check, check_on,
+    repair, repair_on,
 };
 pub use tidegate_log::{
     Disk, DiskFile, FileIdentity, Folder, LogCounts, LogError, NamedFile, RepairAction,

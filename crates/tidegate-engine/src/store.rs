@@ -26,6 +26,7 @@ use no_file::FileStore;
 use settlement::SettleCall;
 use shared::{RecordKey, SharedStore};
 
+pub(crate) mod actions;
 pub(crate) mod answer;
 #[cfg(feature = "durable")]
 pub(crate) mod file;

@@ -28,7 +28,7 @@ use recorder::{Recorder, level};
 use snapshot::SnapshotSchedule;
 
 pub use keys::{KeyNames, KeyNamesBound};
-pub use ledger::{Booking, EntryKind, Filter, Ledger, LedgerEntries, LedgerEntry, Transfer};
+pub use ledger::{Booking, Filter, Ledger, LedgerEntries, LedgerEntry};
 pub use options::{FileOptions, OpenError};
 pub use repair::{CheckReport, check, check_on, repair, repair_on};
 pub use totals::{ReadableTotals, Totals, TotalsBy};

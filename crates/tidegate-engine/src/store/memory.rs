@@ -23,15 +23,15 @@ use tidegate_table::table::{
 #[cfg(feature = "durable")]
 pub(crate) use durable::Undo;
 pub(crate) use hold_tables::{
-    CachedResponse, CachedResult, EndKind, Hold, HoldEnd, HoldTables, REMEMBERED_FOR,
+    CachedResponse, CachedResult, Hold, HoldEnd, HoldTables, REMEMBERED_FOR,
 };
-pub(crate) use journal::{
-    ActionKind, Author, JournalBooking, JournalEntry, JournalTransfer, LimitsChange, Sink,
-};
+pub(crate) use journal::{Author, JournalBooking, JournalEntry, LimitsChange, Sink};
 pub(crate) use overflow::{OverflowCell, SharingKey};
 #[cfg(feature = "durable")]
 pub(crate) use state_image::{NoSlotForState, StateImage};
 
+use super::actions::{EntryKind, Transfer};
+use super::settlement::EndKind;
 use super::{Adoption, Decided, Failure, ForgetScope, HoldId, NewHold, Settled};
 use crate::any_limit::AnyLimit;
 use crate::decision::{Decisions, INLINE, Operation};
@@ -202,8 +202,7 @@ impl MemoryStore {
                 return Err(Failure::TooManyHolds(bound));
             }
         }
-        let kind =
-            if plan.act == Operation::Hold { ActionKind::Reserve } else { ActionKind::Check };
+        let kind = if plan.act == Operation::Hold { EntryKind::Reserve } else { EntryKind::Check };
         let mut entry = JournalEntry::new(kind, times.now);
         self.name_keys(&mut entry, plan);
         let with = Some((&mut *tables, &mut entry));
@@ -243,7 +242,7 @@ impl MemoryStore {
         }
         let mut tables = self.tables();
         self.expire_holds(&mut tables, times);
-        let mut entry = JournalEntry::new(ActionKind::Enrol, times.now);
+        let mut entry = JournalEntry::new(EntryKind::Enrol, times.now);
         self.name_keys(&mut entry, plan);
         let with = Some((&mut *tables, &mut entry));
         let Ok(outcome) = self.decide_locked(plan, times, with, &mut Decisions::new()) else {

@@ -10,7 +10,8 @@ use tidegate_policy::policy::{Charging, Durability, RuleId};
 use crate::any_limit::{AnyLimit, AnyState};
 use crate::edits::{Change, Changed};
 use crate::history::StoredState;
-use crate::store::memory::{CachedResponse, CachedResult, EndKind, Hold, HoldEnd};
+use crate::store::memory::{CachedResponse, CachedResult, Hold, HoldEnd};
+use crate::store::settlement::EndKind;
 use crate::store::{HoldId, NewHold};
 use crate::transition::HoldItem;
 pub(in crate::store) use bytes::{ByteReader, ByteWriter, Malformed};
@@ -190,24 +191,14 @@ pub(in crate::store) fn read_item(from: &mut ByteReader<'_>) -> Result<HoldItem,
 
 fn write_end(out: &mut ByteWriter, end: HoldEnd) {
     time(out, end.at);
-    match end.settlement {
-        EndKind::Commit { actual } => {
-            out.byte(1);
-            out.option(actual, ByteWriter::number);
-        }
-        EndKind::Cancel => out.byte(2),
-    }
+    end.settlement.write(out);
     [end.units, end.debt, end.forgiven].into_iter().for_each(|units| out.number(units));
 }
 
 fn read_end(from: &mut ByteReader<'_>) -> Result<HoldEnd, Malformed> {
     Ok(HoldEnd {
         at: read_time(from)?,
-        settlement: match from.byte()? {
-            1 => EndKind::Commit { actual: from.option(ByteReader::number)? },
-            2 => EndKind::Cancel,
-            _ => return Err(Malformed),
-        },
+        settlement: EndKind::read(from)?,
         units: from.number()?,
         debt: from.number()?,
         forgiven: from.number()?,

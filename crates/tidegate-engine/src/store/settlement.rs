@@ -7,7 +7,9 @@ use smallvec::SmallVec;
 use tidegate_core::{Committed, HeldUnits, Timestamp};
 use tidegate_policy::policy::Charging;
 
-use super::memory::{ActionKind, EndKind, Hold, HoldEnd, JournalTransfer, REMEMBERED_FOR};
+use super::actions::{EntryKind, Transfer};
+use super::memory::{Hold, HoldEnd, REMEMBERED_FOR};
+use super::record::{ByteReader, ByteWriter, Malformed};
 use super::{Failure, FreedQueues, HoldId, Settled};
 use crate::any_limit::{AnyLimit, AnyState};
 use crate::decision::INLINE;
@@ -28,6 +30,34 @@ pub(crate) enum Settlement {
     Renew,
     /// Refunds units that it charged; under the same idempotency key only once.
     Refund { units: u64, name: Option<IdempotencyKey> },
+}
+
+/// What ended a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndKind {
+    Commit { actual: Option<u64> },
+    Cancel,
+}
+
+impl EndKind {
+    /// Its form in records.
+    pub(in crate::store) fn write(self, out: &mut ByteWriter) {
+        match self {
+            Self::Commit { actual } => {
+                out.byte(1);
+                out.option(actual, ByteWriter::number);
+            }
+            Self::Cancel => out.byte(2),
+        }
+    }
+
+    pub(in crate::store) fn read(from: &mut ByteReader<'_>) -> Result<Self, Malformed> {
+        match from.byte()? {
+            1 => Ok(Self::Commit { actual: from.option(ByteReader::number)? }),
+            2 => Ok(Self::Cancel),
+            _ => Err(Malformed),
+        }
+    }
 }
 
 /// A settlement as a store is given it.
@@ -66,7 +96,7 @@ pub(crate) enum HoldAfter {
 pub(crate) struct SettledUnits {
     /// The index of the item.
     pub(crate) item: usize,
-    pub(crate) transfer: JournalTransfer,
+    pub(crate) transfer: Transfer,
     pub(crate) units: u64,
 }
 
@@ -93,12 +123,12 @@ impl Settlement {
     }
 
     /// The kind of action that it is in the ledger.
-    pub(crate) const fn kind(self) -> ActionKind {
+    pub(crate) const fn kind(self) -> EntryKind {
         match self {
-            Self::Commit { .. } => ActionKind::Commit,
-            Self::Cancel | Self::Void => ActionKind::Cancel,
-            Self::Renew => ActionKind::Renew,
-            Self::Refund { .. } => ActionKind::Refund,
+            Self::Commit { .. } => EntryKind::Commit,
+            Self::Cancel | Self::Void => EntryKind::Cancel,
+            Self::Renew => EntryKind::Renew,
+            Self::Refund { .. } => EntryKind::Refund,
         }
     }
 
@@ -107,8 +137,8 @@ impl Settlement {
     }
 
     /// How units on hold are booked when `units` of them were charged or returned.
-    fn booked(self, held: u64, units: u64) -> [(JournalTransfer, u64); 3] {
-        use JournalTransfer::{Cancelled, Charged, Committed, Held, Refunded};
+    fn booked(self, held: u64, units: u64) -> [(Transfer, u64); 3] {
+        use Transfer::{Cancelled, Charged, Committed, Held, Refunded};
         match self {
             // A charge beyond the hold is granted at the same time, so that the totals balance.
             Self::Commit { .. } => [
@@ -196,7 +226,7 @@ pub(crate) fn settle(view: &mut View<'_>, hold: &mut Hold, settlement: Settlemen
         if view.history.counts_units(item) {
             let moved = settlement.booked(held, units).into_iter();
             let moved = moved.filter(|(_, units)| *units > 0);
-            let moved = moved.chain([(JournalTransfer::Forgiven, forgiven)]);
+            let moved = moved.chain([(Transfer::Forgiven, forgiven)]);
             bookings.extend(moved.map(|(transfer, units)| SettledUnits {
                 item: index,
                 transfer,

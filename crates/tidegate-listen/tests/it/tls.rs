@@ -241,7 +241,8 @@ async fn a_handshake_is_bounded_in_time_and_holds_bytes_of_the_budget_until_it_e
     let mut slow = TcpStream::connect(server.address).await.unwrap();
     slow.write_all(CLIENT_HELLO_START).await.unwrap();
     assert_eq!(rest_of(&mut silent).await.unwrap(), "");
-    assert_eq!(rest_of(&mut slow).await.unwrap(), "");
+    // A reset, where the time was over before what was sent had been read.
+    assert_eq!(rest_of(&mut slow).await.unwrap_or_default(), "");
     assert_eq!(server.tls.count(HandshakeOutcome::TimedOut), 2);
 }
 

@@ -13,7 +13,8 @@ use super::options::OpenError;
 use crate::edits::Change;
 use crate::plan::KeyName;
 use crate::store::HoldId;
-use crate::store::memory::{ActionKind, Author, JournalTransfer as Account};
+use crate::store::actions::{EntryKind, Transfer};
+use crate::store::memory::Author;
 use crate::store::record::{ActionsRecord, KeyedAction, Record, RoundRecord};
 
 /// The ledger of a store, for reading.
@@ -71,49 +72,6 @@ pub struct LedgerEntry {
     pub bookings: Vec<Booking>,
 }
 
-/// The kind of an entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum EntryKind {
-    /// A request was checked and charged.
-    Check,
-    /// A reservation was made.
-    Reserve,
-    /// A reservation was committed.
-    Commit,
-    /// A reservation was cancelled.
-    Cancel,
-    /// A reservation expired.
-    Expire,
-    /// A reservation was extended.
-    Renew,
-    /// A charge was refunded.
-    Refund,
-    /// The state of a key was dropped.
-    Forget,
-    /// Keys became known, and were charged nothing.
-    Enrol,
-    /// A round of the domain was closed.
-    RoundClosed {
-        /// How many were closed by then.
-        closed: u64,
-    },
-    /// The policy was edited.
-    Edited(Box<Change>),
-    /// A note of the host.
-    Note,
-    /// The names of keys were erased.
-    Erased {
-        /// How many.
-        keys: u64,
-    },
-    /// A repair has given up entries that could not be read. Its time is that of the entry before.
-    Lost {
-        /// Their bytes.
-        bytes: u64,
-    },
-}
-
 /// Units of a key that moved from one account to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -124,27 +82,6 @@ pub struct Booking {
     pub booking: Transfer,
     /// How many.
     pub units: u64,
-}
-
-/// From which account to which units moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Transfer {
-    /// Granted, and charged at once.
-    Charged,
-    /// Granted, and held.
-    Held,
-    /// Held, and now charged.
-    Committed,
-    /// Held, and released.
-    Cancelled,
-    /// Held, and released by expiry.
-    Expired,
-    /// Charged, and refunded.
-    Refunded,
-    /// Neither granted nor charged: the part of a commit's cost that the limit forgave. No total
-    /// contains it.
-    Forgiven,
 }
 
 /// A filter of entries: those that meet all of its conditions.
@@ -339,14 +276,13 @@ impl LedgerEntries {
         let of_items = items
             .find_map(|item| self.keys.get(&item.hash))
             .map(|key| Box::from(key.rule.domain()));
-        for KeyedAction { kind, at, hold, note, author, bookings } in acts.acts {
-            let what = what_of(kind);
+        for KeyedAction { kind: what, at, hold, note, author, bookings } in acts.acts {
             let unknown = || Arc::new(KeyName::default());
             let bookings: Vec<Booking> = bookings
                 .into_iter()
-                .map(|(key, entry, units)| Booking {
+                .map(|(key, booking, units)| Booking {
                     key: self.keys.get(&key).cloned().unwrap_or_else(unknown),
-                    booking: entry.into(),
+                    booking,
                     units,
                 })
                 .collect();
@@ -382,36 +318,7 @@ impl LedgerEntries {
     }
 }
 
-impl From<Account> for Transfer {
-    fn from(account: Account) -> Self {
-        match account {
-            Account::Charged => Self::Charged,
-            Account::Held => Self::Held,
-            Account::Committed => Self::Committed,
-            Account::Cancelled => Self::Cancelled,
-            Account::Expired => Self::Expired,
-            Account::Refunded => Self::Refunded,
-            Account::Forgiven => Self::Forgiven,
-        }
-    }
-}
-
 /// Whether only the length of a note is left.
 fn is_erased(note: &str) -> bool {
     !note.is_empty() && note.bytes().all(|byte| byte == 0)
-}
-
-/// The kind of its entry.
-const fn what_of(kind: ActionKind) -> EntryKind {
-    match kind {
-        ActionKind::Check => EntryKind::Check,
-        ActionKind::Reserve => EntryKind::Reserve,
-        ActionKind::Commit => EntryKind::Commit,
-        ActionKind::Cancel => EntryKind::Cancel,
-        ActionKind::Expire => EntryKind::Expire,
-        ActionKind::Renew => EntryKind::Renew,
-        ActionKind::Refund => EntryKind::Refund,
-        ActionKind::Forget => EntryKind::Forget,
-        ActionKind::Enrol => EntryKind::Enrol,
-    }
 }

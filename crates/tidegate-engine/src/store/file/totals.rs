@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use tidegate_log::LogReader;
 
-use super::ledger::{Filter, Ledger, Transfer};
+use super::ledger::{Filter, Ledger};
 use super::options::OpenError;
 use crate::mixing::Mixing;
 use crate::plan::KeyName;
+use crate::store::actions::Transfer;
 use crate::store::record::{KeyRecord, Record};
 
 /// Totals of bookings: `granted` is always `committed + refunded + held + expired`, from the

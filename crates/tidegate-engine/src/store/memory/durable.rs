@@ -6,7 +6,7 @@ use tidegate_policy::policy::Durability;
 
 use super::state_image::remove_key;
 use super::{
-    ActionKind, Author, Hold, HoldId, HoldItem, HoldTables, JournalEntry, MemoryStore, Several,
+    Author, EntryKind, Hold, HoldId, HoldItem, HoldTables, JournalEntry, MemoryStore, Several,
     Sink, StateImage, Width,
 };
 use crate::periods::Times;
@@ -47,7 +47,7 @@ impl MemoryStore {
             let _ = self.settle_as(hold, Settlement::Void, Author::Engine, Some(UNDONE), times);
         }
         let mut tables = self.tables();
-        let mut entry = JournalEntry::new(ActionKind::Refund, times.now);
+        let mut entry = JournalEntry::new(EntryKind::Refund, times.now);
         (entry.author, entry.note) = (Author::Engine, Some(UNDONE.into()));
         self.refund_items(&mut tables, &undo.items, times, &mut entry);
         if let Some(name) = undo.name {
@@ -69,7 +69,7 @@ impl MemoryStore {
             let _ = self.settle_as(hold, Settlement::Cancel, Author::Host, None, times);
         }
         let mut tables = self.tables();
-        let mut entry = JournalEntry::new(ActionKind::Forget, times.now);
+        let mut entry = JournalEntry::new(EntryKind::Forget, times.now);
         entry.note(Durability::Fsync);
         let (names, settled) = tables.forget_state(hash);
         entry.names.extend(names);

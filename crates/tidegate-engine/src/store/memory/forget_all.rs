@@ -9,7 +9,7 @@ use tidegate_table::table::SlotTable;
 
 use super::slot::SlotLine;
 use super::{
-    ActionKind, ForgetScope, HoldItem, HoldTables, JournalEntry, MemoryStore, Several, Width,
+    EntryKind, ForgetScope, HoldItem, HoldTables, JournalEntry, MemoryStore, Several, Width,
 };
 use crate::any_limit::AnyLimit;
 use crate::periods::Times;
@@ -105,7 +105,7 @@ impl MemoryStore {
 }
 
 fn journal_entry(scope: ForgetScope<'_>, times: Times) -> JournalEntry {
-    let mut entry = JournalEntry::new(ActionKind::Forget, times.now);
+    let mut entry = JournalEntry::new(EntryKind::Forget, times.now);
     entry.note = scope.note.map(Into::into);
     entry
 }

@@ -14,6 +14,7 @@ use super::overflow::Overflow;
 use crate::decision::INLINE;
 use crate::mixing::Mixing;
 use crate::plan::IdempotencyKey;
+use crate::store::settlement::EndKind;
 use crate::store::{Failure, HoldBound, HoldId, NewHold};
 use crate::transition::HoldItem;
 
@@ -66,13 +67,6 @@ pub(crate) struct HoldEnd {
     pub(crate) debt: u64,
     /// What was not charged.
     pub(crate) forgiven: u64,
-}
-
-/// What ended a hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EndKind {
-    Commit { actual: Option<u64> },
-    Cancel,
 }
 
 /// The idempotency key belongs to another request.

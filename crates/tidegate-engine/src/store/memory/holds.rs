@@ -10,9 +10,9 @@ use tidegate_table::table::{KeyLocation, WideLine};
 use super::locked::line_of_key;
 use super::slot::{AnyLine, AnyLocked, SlotLine};
 use super::{
-    ActionKind, Author, BodyMismatch, CachedResponse, Charge, EndKind, Failure, Hold, HoldId,
-    HoldItem, HoldTables, JournalBooking, JournalEntry, JournalTransfer, MemoryStore, NewHold,
-    Plan, Settled, Settlement, Several, Width,
+    Author, BodyMismatch, CachedResponse, Charge, EndKind, EntryKind, Failure, Hold, HoldId,
+    HoldItem, HoldTables, JournalBooking, JournalEntry, MemoryStore, NewHold, Plan, Settled,
+    Settlement, Several, Transfer, Width,
 };
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
 use crate::history::{History, StoredState};
@@ -42,7 +42,7 @@ impl MemoryStore {
         let HoldFor { length, domain, owner } = hold;
         let fence = tables.next_fence(now);
         let expires = now.saturating_add(length);
-        if items.is_empty() && name.is_none() && entry.kind == ActionKind::Reserve {
+        if items.is_empty() && name.is_none() && entry.kind == EntryKind::Reserve {
             // No rule limits it: its id is all there is to know. A lease can be renewed.
             return NewHold { id: HoldId::unlimited(fence, expires), expires, fence };
         }
@@ -138,7 +138,7 @@ impl MemoryStore {
         let mut expired = false;
         while let Some((id, hold)) = tables.next_expired(times.now) {
             let at = times.at(hold.expires);
-            let mut entry = JournalEntry::new(ActionKind::Expire, at.now);
+            let mut entry = JournalEntry::new(EntryKind::Expire, at.now);
             self.note_hold(&mut entry, id, &hold.items);
             entry.names.extend(hold.name);
             self.change(tables, &hold.items, at, &mut entry, |view, entry| {
@@ -146,7 +146,7 @@ impl MemoryStore {
                     transition::expire_item(view, index, item);
                     let units = if view.history.counts_units(item) { item.units } else { 0 };
                     let booking =
-                        JournalBooking { hash: item.hash, entry: JournalTransfer::Expired, units };
+                        JournalBooking { hash: item.hash, entry: Transfer::Expired, units };
                     entry.book(self.durable(item.durability), booking);
                 }
             });
@@ -298,7 +298,7 @@ impl MemoryStore {
         }
         let items: Several<HoldItem> =
             plan.charges.iter().map(|charge| HoldItem::new(plan, charge, charge.tag)).collect();
-        let mut entry = JournalEntry::new(ActionKind::Refund, times.now);
+        let mut entry = JournalEntry::new(EntryKind::Refund, times.now);
         entry.note = plan.note.map(Into::into);
         let units = self.refund_items(&mut tables, &items, times, &mut entry);
         let hashes = plan.charges.iter().map(|charge| charge.hash);
@@ -318,7 +318,7 @@ impl MemoryStore {
         let most = self.change(tables, items, times, entry, |view, entry| {
             let refund = |(index, item): (usize, &HoldItem)| {
                 let units = transition::refund(view, index, item);
-                let transfer = JournalTransfer::Refunded;
+                let transfer = Transfer::Refunded;
                 let booking = JournalBooking { hash: item.hash, entry: transfer, units };
                 entry.book(self.durable(item.durability), booking);
                 units
@@ -338,7 +338,7 @@ impl MemoryStore {
             durability: self.durability(charge),
         };
         let keys: Several<KeyToChange> = plan.charges.iter().map(key).collect();
-        let mut entry = JournalEntry::new(ActionKind::Forget, times.now);
+        let mut entry = JournalEntry::new(EntryKind::Forget, times.now);
         entry.note = plan.note.map(Into::into);
         let forget = |view: &mut View<'_>, _: &mut JournalEntry| {
             let forget = |(index, charge): (usize, &Charge)| {

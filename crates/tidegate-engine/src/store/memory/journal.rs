@@ -21,6 +21,7 @@ use crate::decision::INLINE;
 use crate::history::RuleHistory;
 use crate::plan::{Charge, KeyName};
 use crate::store::HoldId;
+use crate::store::actions::{EntryKind, Transfer};
 
 /// Records changes.
 pub(crate) trait Sink: fmt::Debug + Send + Sync {
@@ -40,7 +41,7 @@ pub(crate) type LimitsChange = (Option<Arc<RuleHistory>>, Arc<RuleHistory>);
 /// One action, and everything that it has changed.
 #[derive(Clone, Debug)]
 pub(crate) struct JournalEntry {
-    pub(crate) kind: ActionKind,
+    pub(crate) kind: EntryKind,
     pub(crate) at: Timestamp,
     pub(crate) hold: Option<HoldId>,
     pub(crate) note: Option<Box<str>>,
@@ -68,49 +69,16 @@ pub(crate) enum Author {
     Engine,
 }
 
-/// The kind of an action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ActionKind {
-    Check,
-    Reserve,
-    Commit,
-    Cancel,
-    Expire,
-    Renew,
-    Refund,
-    Forget,
-    Enrol,
-}
-
 /// Units of a key that moved from one account to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct JournalBooking {
     pub(crate) hash: u64,
-    pub(crate) entry: JournalTransfer,
+    pub(crate) entry: Transfer,
     pub(crate) units: u64,
 }
 
-/// From which account to which.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum JournalTransfer {
-    /// Granted and charged at once.
-    Charged,
-    /// Granted and held.
-    Held,
-    /// Held, and now charged.
-    Committed,
-    /// Held, and released.
-    Cancelled,
-    /// Held, and released by expiry.
-    Expired,
-    /// Charged, and refunded.
-    Refunded,
-    /// Neither granted nor charged: a commit's cost beyond what the limit charges.
-    Forgiven,
-}
-
 impl JournalEntry {
-    pub(crate) fn new(kind: ActionKind, at: Timestamp) -> Self {
+    pub(crate) fn new(kind: EntryKind, at: Timestamp) -> Self {
         Self {
             kind,
             at,

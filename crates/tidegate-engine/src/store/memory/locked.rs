@@ -8,8 +8,9 @@ use tidegate_policy::policy::{Condition, Durability};
 use tidegate_table::locks::read;
 use tidegate_table::table::{KeyLocation, WhenFull, find, read_header};
 
+use super::Transfer;
 use super::hold_tables::HoldTables;
-use super::journal::{JournalBooking, JournalEntry, JournalTransfer};
+use super::journal::{JournalBooking, JournalEntry};
 use super::overflow::SharingKey;
 use super::slot::{AnyLine, AnyLocked, SlotLine};
 use super::{
@@ -135,7 +136,7 @@ impl MemoryStore {
             if let (Some((_, entry)), StateLocation::Slot { .. }) = (with.as_mut(), spots[index]) {
                 self.book(entry, plan.act, charge, outcome.units[index]);
                 if let Some(Booking { forgiven, .. }) = decisions.booking_of(index) {
-                    let transfer = JournalTransfer::Forgiven;
+                    let transfer = Transfer::Forgiven;
                     let booking =
                         JournalBooking { hash: charge.hash, entry: transfer, units: *forgiven };
                     entry.book(self.durability(charge), booking);
@@ -186,8 +187,8 @@ impl MemoryStore {
     /// Records a booking, if the limit counts units.
     fn book(&self, entry: &mut JournalEntry, act: Operation, charge: &Charge, units: u64) {
         let transfer = match act {
-            Operation::Charge => JournalTransfer::Charged,
-            Operation::Hold => JournalTransfer::Held,
+            Operation::Charge => Transfer::Charged,
+            Operation::Hold => Transfer::Held,
             Operation::Look | Operation::Measure | Operation::Enrol => return,
         };
         if charge.limit.counts_units() {

@@ -10,10 +10,8 @@ use super::{
 };
 use crate::plan::KeyName;
 use crate::store::HoldId;
-use crate::store::memory::{
-    ActionKind, Author, CachedResult, Hold, JournalBooking, JournalEntry, JournalTransfer,
-    StateImage,
-};
+use crate::store::actions::{EntryKind, KINDS, TRANSFERS, Transfer};
+use crate::store::memory::{Author, CachedResult, Hold, JournalBooking, JournalEntry, StateImage};
 
 mod overlay;
 pub(in crate::store) mod skim;
@@ -72,13 +70,13 @@ pub(in crate::store) struct ActionsRecord {
 /// An action, with numbers for keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) struct KeyedAction {
-    pub(in crate::store) kind: ActionKind,
+    pub(in crate::store) kind: EntryKind,
     pub(in crate::store) at: Timestamp,
     pub(in crate::store) hold: Option<HoldId>,
     pub(in crate::store) note: Option<Box<str>>,
     pub(in crate::store) author: Author,
     /// Key, transfer, units.
-    pub(in crate::store) bookings: Vec<(u64, JournalTransfer, u64)>,
+    pub(in crate::store) bookings: Vec<(u64, Transfer, u64)>,
 }
 
 /// A round that was closed.
@@ -330,7 +328,7 @@ impl KeyedAction {
         let keyed =
             |booking: &JournalBooking| Some((number(booking.hash)?, booking.entry, booking.units));
         let bookings = bookings.iter().filter_map(keyed).collect();
-        let (kind, at, hold, author) = (*kind, *at, *hold, *author);
+        let (kind, at, hold, author) = (kind.clone(), *at, *hold, *author);
         Self { kind, at, hold, note: note.clone(), author, bookings }
     }
 
@@ -346,7 +344,7 @@ impl KeyedAction {
         self.note.iter().for_each(|note| out.text(note));
         out.list(self.bookings.iter(), |out, (key, entry, units)| {
             out.number(*key);
-            out.byte(ENTRIES.iter().position(|it| it == entry).map_or(0, small));
+            out.byte(TRANSFERS.iter().position(|it| it == entry).map_or(0, small));
             out.number(*units);
         });
     }
@@ -354,7 +352,7 @@ impl KeyedAction {
     fn read(from: &mut ByteReader<'_>) -> Result<Self, Malformed> {
         let mut author = Author::Host;
         Ok(Self {
-            kind: *KINDS.get(usize::from(from.byte()?)).ok_or(Malformed)?,
+            kind: KINDS.get(usize::from(from.byte()?)).cloned().ok_or(Malformed)?,
             at: read_time(from)?,
             hold: from.option(read_pair)?.map(HoldId),
             note: match from.byte()? {
@@ -369,7 +367,7 @@ impl KeyedAction {
             author,
             bookings: from.list(|from| {
                 let key = from.number()?;
-                let entry = *ENTRIES.get(usize::from(from.byte()?)).ok_or(Malformed)?;
+                let entry = *TRANSFERS.get(usize::from(from.byte()?)).ok_or(Malformed)?;
                 Ok((key, entry, from.number()?))
             })?,
         })
@@ -431,27 +429,3 @@ pub(in crate::store) fn read_image(
 fn small(index: usize) -> u8 {
     u8::try_from(index).unwrap_or(u8::MAX)
 }
-
-/// By their numbers in a record.
-const KINDS: [ActionKind; 9] = [
-    ActionKind::Check,
-    ActionKind::Reserve,
-    ActionKind::Commit,
-    ActionKind::Cancel,
-    ActionKind::Expire,
-    ActionKind::Renew,
-    ActionKind::Refund,
-    ActionKind::Forget,
-    ActionKind::Enrol,
-];
-
-/// By their numbers in a record.
-const ENTRIES: [JournalTransfer; 7] = [
-    JournalTransfer::Charged,
-    JournalTransfer::Held,
-    JournalTransfer::Committed,
-    JournalTransfer::Cancelled,
-    JournalTransfer::Expired,
-    JournalTransfer::Refunded,
-    JournalTransfer::Forgiven,
-];

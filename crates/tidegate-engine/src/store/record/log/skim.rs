@@ -2,7 +2,7 @@
 
 use tidegate_core::Timestamp;
 
-use super::{ByteReader, ENTRIES, KINDS, Malformed, read_pair, read_time};
+use super::{ByteReader, KINDS, Malformed, TRANSFERS, read_pair, read_time};
 
 /// The first byte of a record of actions.
 pub(in crate::store) const ACTS: u8 = 4;
@@ -57,7 +57,7 @@ pub(in crate::store) fn skim_action(from: &mut ByteReader<'_>) -> Result<Timesta
     }
     for _ in 0..from.count()? {
         from.number()?;
-        if usize::from(from.byte()?) >= ENTRIES.len() {
+        if usize::from(from.byte()?) >= TRANSFERS.len() {
             return Err(Malformed);
         }
         from.number()?;
