@@ -7,6 +7,7 @@
 
 mod agreement;
 mod common_ticks;
+mod decisions;
 mod edits;
 mod extremes;
 mod intervals;
