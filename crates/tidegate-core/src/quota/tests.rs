@@ -142,7 +142,7 @@ fn refund_of_a_charge_returns_what_is_still_owed() {
 /// In a later period nothing of what others have used is returned.
 #[test]
 fn refund_of_a_part_of_a_charge_takes_debt_first() {
-    let limit = Quota::new(10, Carry::Nothing).unwrap();
+    let limit = Quota::new(10, Carry::Nothing);
     let mut state = limit.fresh(period(0));
     let committed = overdraw(&limit, &mut state, (1, 27));
     let mut charge = QuotaCharge::new(state, &committed);

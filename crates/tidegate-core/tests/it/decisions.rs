@@ -11,7 +11,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Three units in five nanoseconds, of which a nanosecond has three ticks; ten at once.
 fn bucket() -> Bucket {
-    Bucket::new(Rate::new(3, Duration::from_nanos(5)).unwrap(), 10).unwrap()
+    Bucket::of(Rate::new(3, Duration::from_nanos(5))).burst(10)
 }
 
 /// The decision with these numbers: outcome, limit, room, what is lacking and what was spent.
@@ -65,7 +65,7 @@ fn slots_are_free_or_the_wait_is_unknown() {
         let found = (decision.verdict(), decision.remaining());
         assert_eq!(found, (verdict, remaining), "{cost} beside {taken}");
         let is_used = taken > 0 || cost == 1;
-        let reset = if is_used { Duration::MAX } else { Duration::ZERO };
+        let reset = (!is_used).then_some(Duration::ZERO);
         assert_eq!((decision.limit(), decision.reset()), (3, reset), "{cost} beside {taken}");
         assert_eq!((decision.span(), decision.decided_at()), (None, now));
     }
@@ -78,15 +78,15 @@ fn span_is_the_time_in_which_the_capacity_returns() {
         assert_eq!(decision.decided_at(), now);
         decision.span()
     };
-    let (window, sliding) = (Window::new(5, SECOND).unwrap(), Sliding::new(5, SECOND, 4).unwrap());
-    let cooldown = Cooldown::new(SECOND).unwrap();
+    let (window, sliding) = (Window::new(5, SECOND), Sliding::new(5, SECOND, 4));
+    let cooldown = Cooldown::new(SECOND);
     // Fifty thirds of a nanosecond.
     let of_bucket = span(bucket().check(&mut bucket().fresh(), 1, now));
     assert_eq!(of_bucket, Some(Duration::from_nanos(17)));
     assert_eq!(span(window.check(&mut window.fresh(), 1, now)), Some(SECOND));
     assert_eq!(span(sliding.check(&mut sliding.fresh(), 1, now)), Some(SECOND));
     assert_eq!(span(cooldown.check(&mut cooldown.fresh(), 1, now)), Some(SECOND));
-    let (quota, period) = (Quota::new(5, Carry::Nothing).unwrap(), Period { index: 0, ends: None });
+    let (quota, period) = (Quota::new(5, Carry::Nothing), Period { index: 0, ends: None });
     assert_eq!(span(quota.check(&mut quota.fresh(period), 1, period, now)), None);
 }
 

@@ -288,7 +288,8 @@ fn wait_beyond_the_end_of_the_clock_is_never() {
 /// What a state cannot express is not charged: all that is charged is used, also at the end of the clock.
 #[test]
 fn unbounded_debt_is_as_much_as_a_state_expresses() {
-    let limit = Bucket::new(rate(1, LONGEST), 1).and_then(|it| it.with_debt(Debt::All)).unwrap();
+    let limit =
+        Bucket::try_new(rate(1, LONGEST), 1).and_then(|it| it.with_debt(Debt::All)).unwrap();
     for (at, charged) in [(0, 1 << 33), (END, (1 << 33) - 1)] {
         let (mut state, now) = (limit.fresh(), Timestamp::from_nanos(at));
         assert_eq!(limit.count(&mut state, u64::MAX, now), charged, "at {at}");

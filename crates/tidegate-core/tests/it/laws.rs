@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_core::{Algorithm, Bucket, Cooldown, Rate, Sliding, Timestamp, Wait, Window};
+use tidegate_core::{Algorithm, Bucket, Cooldown, Sliding, Timestamp, Wait, Window};
 
 use crate::model::summary;
 use crate::strategies::{self, Amount, Move, Op, Step, Subject};
@@ -121,9 +121,9 @@ refunds_for!(
 #[test]
 fn refund_of_a_charge_returns_what_still_counts_of_it() {
     let second = Duration::from_secs(1);
-    returns_what_counts(Bucket::new(Rate::per_second(10).unwrap(), 10).unwrap());
-    returns_what_counts(Window::new(10, second).unwrap());
-    returns_what_counts(Sliding::new(10, second, 10).unwrap());
+    returns_what_counts(Bucket::per_second(10));
+    returns_what_counts(Window::new(10, second));
+    returns_what_counts(Sliding::new(10, second, 10));
 }
 
 fn returns_what_counts<A: Algorithm>(limit: A) {
@@ -141,10 +141,10 @@ fn returns_what_counts<A: Algorithm>(limit: A) {
 #[test]
 fn refund_and_hold_of_nothing_change_nothing() {
     let second = Duration::from_secs(1);
-    stays_as_it_is(Bucket::new(Rate::per_second(10).unwrap(), 10).unwrap());
-    stays_as_it_is(Window::new(10, second).unwrap());
-    stays_as_it_is(Sliding::new(10, second, 10).unwrap());
-    stays_as_it_is(Cooldown::new(second).unwrap());
+    stays_as_it_is(Bucket::per_second(10));
+    stays_as_it_is(Window::new(10, second));
+    stays_as_it_is(Sliding::new(10, second, 10));
+    stays_as_it_is(Cooldown::new(second));
 }
 
 fn stays_as_it_is<A: Algorithm>(limit: A) {

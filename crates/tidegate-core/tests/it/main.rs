@@ -19,6 +19,7 @@ mod quotas;
 mod script;
 mod stories;
 mod strategies;
+mod text;
 mod traffic;
 mod vectors;
 mod walk;
