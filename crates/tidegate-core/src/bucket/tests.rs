@@ -73,12 +73,64 @@ fn successor_counts_in_ticks_that_divide_the_old_ones() {
     assert_eq!(edited.ticks, Ticks { per_ns: 70, per_unit: 9_000 });
     assert_eq!(thirds.succeeding(&edited).ticks, Ticks { per_ns: 27, per_unit: 9_000 });
     assert_eq!(edited, sevenths, "equal, whatever the ticks");
+    assert_ne!(edited, thirds);
     // Too fine for the state: its own ticks, and the carried level is rounded up.
     let long = bucket(1, (1 << 61) - 1, 4);
     assert_eq!(long.succeeding(&thirds).ticks, long.ticks);
     let odd = BucketState { full_at_ticks: 1, held: 0 };
     let carried = long.carry_over(&thirds, &odd, at(0)).full_at_ticks;
     assert_eq!(carried, ((1_u128 << 61) - 1).div_ceil(1_000));
+}
+
+#[test]
+fn a_level_is_taken_over_if_it_can_be_expressed() {
+    let (long, short) = (bucket(1, 1_000, 5), bucket(1, 1, 5));
+    for (full_at_ticks, now, fits) in [
+        (0, 0, true),
+        (1 << 86, 0, true),
+        (1 << 94, 0, false),
+        (1 << 94, u64::MAX, false),
+        // A thousand times the level, and the time, are just as much as a state can hold.
+        ((1 << 96) / 1_000, 0, true),
+        ((1 << 96) / 1_000 + 335, 335, true),
+        ((1 << 96) / 1_000 + 336, 336, false),
+        ((1 << 96) / 1_000 + 1, 0, false),
+    ] {
+        let state = BucketState { full_at_ticks, held: 0 };
+        assert_eq!(long.can_take_over(&short, &state, at(now)), fits, "{full_at_ticks} at {now}");
+        assert!(short.can_take_over(&short, &state, at(now)));
+    }
+    // In the same ticks a state stays as it is.
+    let state = BucketState { full_at_ticks: 0, held: u64::MAX };
+    let day = bucket(1, 86_400_000_000_000, 5);
+    assert!(day.can_take_over(&day, &state, at(0)) && !day.can_take_over(&short, &state, at(0)));
+}
+
+#[test]
+fn another_bucket_refills_at_its_own_rate() {
+    let (slow, fast) = (bucket(1, 10, 5), bucket(1, 4, 5));
+    let mut state = slow.fresh();
+    assert!(slow.check(&mut state, 5, at(100)).is_allowed());
+    // 50 ns from full; in 8 ns the other one returns two units, which take 20 ns here.
+    for (to, full_at_ticks) in [(100, 150), (108, 138), (109, 137), (120, 120), (200, 200)] {
+        let refilled = slow.refilled_by(&fast, &state, at(100), at(to));
+        assert_eq!(refilled, BucketState { full_at_ticks, held: 0 }, "from 100 to {to}");
+    }
+    let held = BucketState { held: 2, ..state };
+    let refilled = slow.refilled_by(&fast, &held, at(100), at(200));
+    assert_eq!(refilled, BucketState { full_at_ticks: 200, held: 2 });
+}
+
+#[test]
+fn overdrawn_is_what_was_charged_above_the_burst() {
+    let limit = bucket(1, 10, 10).with_debt(Debt::UpTo(5)).unwrap();
+    let mut state = limit.fresh();
+    assert_eq!(limit.count(&mut state, 10, at(0)), 10);
+    assert_eq!(limit.overdrawn(&state, at(0)), 0);
+    assert_eq!(limit.count(&mut state, 10, at(0)), 5);
+    for (now, units) in [(0, 5), (1, 5), (10, 4), (49, 1), (50, 0), (1_000, 0)] {
+        assert_eq!(limit.overdrawn(&state, at(now)), units, "at {now}");
+    }
 }
 
 #[test]
@@ -93,6 +145,25 @@ fn scale_up_rounds_up_and_saturates() {
         (1 << 95, u64::MAX, 1, u128::MAX),
     ] {
         assert_eq!(scale_up(value, multiplier, divisor), scaled, "{value}·{multiplier}/{divisor}");
+    }
+}
+
+#[test]
+fn scale_down_rounds_down_and_saturates() {
+    for (value, multiplier, divisor, scaled) in [
+        (0, 7, 3, 0),
+        (2, 1, 3, 0),
+        (5, 1, 3, 1),
+        (10, 7, 5, 14),
+        (14, 7, 5, 19),
+        (1 << 95, u64::MAX, u64::MAX, 1 << 95),
+        (1 << 95, u64::MAX, 1, u128::MAX),
+    ] {
+        assert_eq!(
+            scale_down(value, multiplier, divisor),
+            scaled,
+            "{value}·{multiplier}/{divisor}"
+        );
     }
 }
 
@@ -123,5 +194,18 @@ fn a_charge_of_one_unit_decides_as_a_check_does() {
         // The end of the clock.
         let last = charge(state.full_at_ticks, Timestamp::MAX);
         assert!(last.is_some_and(|ticks| ticks < 1 << 96));
+    }
+}
+
+/// A level of more bits than a word has.
+#[test]
+fn a_charge_of_one_long_unit_decides_as_a_check_does() {
+    let limit = bucket(1, 1 << 62, 10);
+    let mut state = limit.fresh();
+    for count in 1..=12 {
+        let charged =
+            charge_unit(|word| limit.unit_words()[word], state.full_at_ticks, Timestamp::ZERO);
+        assert_eq!(limit.check(&mut state, 1, Timestamp::ZERO).is_allowed(), count <= 10);
+        assert_eq!(charged, (count <= 10).then_some(state.full_at_ticks), "{count}");
     }
 }

@@ -29,6 +29,16 @@ fn gap_counts_from_the_latest_admission_or_extending_denial() {
 }
 
 #[test]
+fn a_cooldown_is_used_while_the_gap_lasts() {
+    let limit = Cooldown::new(Duration::from_nanos(10));
+    let (mut state, at) = (limit.fresh(), Timestamp::from_nanos);
+    assert_eq!(limit.used(&state, at(3)), 0);
+    assert!(limit.check(&mut state, 5, at(3)).is_allowed());
+    let used = [3, 12, 13].map(|now| limit.used(&state, at(now)));
+    assert_eq!(used, [1, 1, 0]);
+}
+
+#[test]
 fn peek_reports_the_gap_and_does_not_extend_it() {
     let limit = Cooldown::new(Duration::from_nanos(10)).extended_by_refusals();
     let mut state = limit.fresh();

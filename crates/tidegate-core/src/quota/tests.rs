@@ -104,13 +104,14 @@ fn debt_is_reported_until_it_is_paid() {
     let limit = Quota::new(10, Carry::UpTo(5));
     let mut state = limit.fresh(period(0));
     assert_eq!(overdraw(&limit, &mut state, (1, 27)).debt, 17);
-    // (period, is a look allowed, remaining, limit, seconds to reset)
-    for (index, is_allowed, remaining, most, reset) in [
-        (0, false, 0, 10, None),
-        (1, false, 0, 10, None),
-        (2, true, 3, 10, Some(3)),
-        (3, true, 13, 13, Some(0)),
+    // (period, is a look allowed, used, remaining, limit, seconds to reset)
+    for (index, is_allowed, used, remaining, most, reset) in [
+        (0, false, 27, 0, 10, None),
+        (1, false, 17, 0, 10, None),
+        (2, true, 7, 3, 10, Some(3)),
+        (3, true, 0, 13, 13, Some(0)),
     ] {
+        assert_eq!(limit.used(&state, period(index)), used, "{index}");
         let look = limit.peek(&state, 0, period(index), Timestamp::ZERO);
         assert_eq!((look.is_allowed(), look.remaining()), (is_allowed, remaining), "{index}");
         assert_eq!(look.limit(), most, "{index}");
@@ -132,6 +133,27 @@ fn refund_of_a_charge_returns_what_is_still_owed() {
         let given = limit.refund_charge(&mut state, &mut charge, u64::MAX, now);
         assert_eq!(given, refunded, "{later} later");
         assert_eq!(limit.refund_charge(&mut state, &mut charge, u64::MAX, now), 0);
+        let before = state;
+        assert_eq!(limit.refund_charge(&mut state, &mut charge, 1, period(later + 1)), 0);
+        assert_eq!(state, before, "not even the period");
+    }
+}
+
+/// In a later period nothing of what others have used is returned.
+#[test]
+fn refund_of_a_part_of_a_charge_takes_debt_first() {
+    let limit = Quota::new(10, Carry::Nothing);
+    let mut state = limit.fresh(period(0));
+    let committed = overdraw(&limit, &mut state, (1, 27));
+    let mut charge = QuotaCharge::new(state, &committed);
+    assert_eq!(limit.refund_charge(&mut state, &mut charge, 1, period(0)), 1);
+    assert_eq!((state.used, state.debt), (10, 16));
+    assert_eq!(limit.refund(&mut state, 11, period(1)), 11);
+    assert!(limit.check(&mut state, 3, period(1), Timestamp::ZERO).is_allowed());
+    for (units, refunded, debt, left) in [(2, 2, 3, 14), (u64::MAX, 3, 0, 11)] {
+        assert_eq!(limit.refund_charge(&mut state, &mut charge, units, period(1)), refunded);
+        assert_eq!((state.used, state.debt), (3, debt));
+        assert_eq!((charge.units, charge.debt, charge.state.debt), (left, left, left));
     }
 }
 

@@ -34,6 +34,12 @@ fn decimal_rate_is_the_exact_fraction() {
 }
 
 #[test]
+fn rate_reads_as_a_count_per_period() {
+    assert_eq!(Rate::per_minute(600).to_string(), "600 per 60s");
+    assert_eq!(Rate::one_every(Duration::from_millis(1_500)).to_string(), "1 per 1.5s");
+}
+
+#[test]
 fn rate_rejects_text_that_is_not_a_decimal_number() {
     let texts = [
         "", " ", ".", "e5", "1e", "1e+", "1e5.0", "-1", "+1", "1 ", " 1", "1,5", "1_000", "0x10",
@@ -73,6 +79,18 @@ fn rate_that_does_not_fit_is_an_error_and_not_rounded() {
         let is_reported =
             matches!(problem, LimitErrorKind::NotExact { .. } | LimitErrorKind::AboveMax { .. });
         assert!(is_reported, "{text}: {problem:?}");
+    }
+}
+
+#[test]
+fn rate_with_too_many_digits_is_too_fine_or_too_large() {
+    for text in ["0.123456789012345678901", "123456789012345678901e-22"] {
+        let problem = Rate::per_second_decimal(text).unwrap_err().problem();
+        assert!(matches!(problem, LimitErrorKind::NotExact { .. }), "{text}: {problem:?}");
+    }
+    for text in ["123456789012345678901", "123456789012345678901e1"] {
+        let problem = Rate::per_second_decimal(text).unwrap_err().problem();
+        assert!(matches!(problem, LimitErrorKind::AboveMax { .. }), "{text}: {problem:?}");
     }
 }
 

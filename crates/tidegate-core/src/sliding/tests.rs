@@ -57,6 +57,18 @@ fn log_keeps_eight_units_and_then_counts() {
 }
 
 #[test]
+fn a_logged_unit_is_counted_in_the_part_of_its_nanosecond() {
+    let limit = sliding(20, 40, 4);
+    for (first, second) in [(0, 10), (9, 19), (5, 10), (9, 10)] {
+        let mut state = limit.fresh();
+        for (now, cost) in [(first, 4), (second, 4), (25, 1)] {
+            assert!(limit.check(&mut state, cost, at(now)).is_allowed());
+        }
+        assert_eq!(counts(&state), Some((2, vec![1, 4, 4, 0, 0])), "{first} and {second}");
+    }
+}
+
+#[test]
 fn waits_until_enough_has_left() {
     let after = |nanos| Some(Wait::After(Duration::from_nanos(nanos)));
     let log = sliding(3, 40, 4);
@@ -116,6 +128,9 @@ fn new_grid_takes_counts_at_their_last_moment() {
         let carried = new.carry_over(&old, &state, at(27));
         assert_eq!(counts(&carried), Some(expected), "{parts} parts of {per_ns}");
     }
+    // Where nothing was charged lately, the newest part is that of the last charge.
+    let carried = sliding(20, 40, 8).carry_over(&old, &old.current(&state, at(37)), at(37));
+    assert_eq!(counts(&carried), Some((5, vec![2, 0, 4, 0, 6])));
 }
 
 #[test]

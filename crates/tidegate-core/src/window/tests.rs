@@ -22,6 +22,7 @@ fn window_ends_one_length_after_the_first_charge_or_on_the_grid() {
         let mut state = limit.fresh();
         assert!(limit.check(&mut state, 1, at(now)).is_allowed());
         assert_eq!(state, WindowState { ends_ns, used: 1, held: 0 }, "opened at {now}");
+        assert_eq!(limit.end_of_window_at(at(now)), ends_ns);
     }
 }
 
@@ -53,6 +54,22 @@ fn states_after_each_step() {
     assert_eq!(after(&|state| assert_eq!(limit.refund(state, 9, at(210)), 0)), (210, 3, 4));
     assert_eq!(after(&|state| limit.cancel(state, 9, at(210))), (210, 3, 0));
     assert_eq!(after(&|state| assert_eq!(limit.refund(state, 3, at(209)), 3)), (0, 0, 0));
+}
+
+#[test]
+fn a_window_is_idle_when_it_has_ended_and_nothing_is_held() {
+    for (ends_ns, used, held, is_idle) in [
+        (0, 0, 0, true),
+        (105, 4, 0, false),
+        (101, 4, 0, false),
+        (100, 4, 0, true),
+        (105, 0, 0, true),
+        (105, 0, 1, false),
+        (100, 4, 1, false),
+    ] {
+        let state = WindowState { ends_ns, used, held };
+        assert_eq!(window().is_idle(&state, at(100)), is_idle, "{state:?}");
+    }
 }
 
 #[test]

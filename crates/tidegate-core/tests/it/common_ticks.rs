@@ -127,6 +127,19 @@ proptest! {
     }
 }
 
+/// The ticks of ten years do not fit a word.
+#[test]
+fn units_of_a_long_period_are_as_late() {
+    let ten_years_ns = 315_576_000_000_000_000;
+    for (count, wait_ns) in [(1_000, 315_576_000_000_000), (11, 28_688_727_272_727_273)] {
+        let limit = common(count, ten_years_ns, 1);
+        let mut state = limit.fresh();
+        assert!(limit.check(&mut state, 1, Timestamp::ZERO).is_allowed());
+        let denied = limit.check(&mut state, 1, Timestamp::ZERO);
+        assert_eq!(denied.retry_after(), Some(Wait::After(Duration::from_nanos(wait_ns))));
+    }
+}
+
 #[test]
 fn numbers_that_do_not_fit_are_errors_that_name_the_field() {
     let error = |count, period_ns, burst| {

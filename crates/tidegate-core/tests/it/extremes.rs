@@ -285,6 +285,18 @@ fn wait_beyond_the_end_of_the_clock_is_never() {
     assert_eq!(cooldown.check(&mut state, 1, end).retry_after(), Some(Wait::Never));
 }
 
+/// What a state cannot express is not charged: all that is charged is used, also at the end of the clock.
+#[test]
+fn unbounded_debt_is_as_much_as_a_state_expresses() {
+    let limit =
+        Bucket::try_new(rate(1, LONGEST), 1).and_then(|it| it.with_debt(Debt::All)).unwrap();
+    for (at, charged) in [(0, 1 << 33), (END, (1 << 33) - 1)] {
+        let (mut state, now) = (limit.fresh(), Timestamp::from_nanos(at));
+        assert_eq!(limit.count(&mut state, u64::MAX, now), charged, "at {at}");
+        assert_eq!(limit.used(&state, now), charged, "at {at}");
+    }
+}
+
 /// The last of a century's units, to the nanosecond.
 #[test]
 fn century_is_exact_to_the_nanosecond() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_core::{Algorithm, Timestamp, Wait, Window};
+use tidegate_core::{Algorithm, Bucket, Cooldown, Sliding, Timestamp, Wait, Window};
 
 use crate::model::summary;
 use crate::strategies::{self, Amount, Move, Op, Step, Subject};
@@ -116,6 +116,49 @@ refunds_for!(
     sliding_refund_leaves_no_more_than_without_the_charge: sliding,
     cooldown_refund_leaves_no_more_than_without_the_charge: cooldown
 );
+
+/// In parts, and each unit once, whatever others have charged since.
+#[test]
+fn refund_of_a_charge_returns_what_still_counts_of_it() {
+    let second = Duration::from_secs(1);
+    returns_what_counts(Bucket::per_second(10));
+    returns_what_counts(Window::new(10, second));
+    returns_what_counts(Sliding::new(10, second, 10));
+}
+
+fn returns_what_counts<A: Algorithm>(limit: A) {
+    let (mut state, now) = (limit.fresh(), Timestamp::ZERO);
+    assert!(limit.check(&mut state, 4, now).is_allowed());
+    let mut charge = state;
+    assert!(limit.check(&mut state, 3, now).is_allowed());
+    for (units, given, used) in [(0, 0, 7), (3, 3, 4), (5, 1, 3), (1, 0, 3)] {
+        let refunded = limit.refund_charge(&mut state, &mut charge, units, now);
+        assert_eq!((refunded, limit.used(&state, now)), (given, used), "{units} of {limit:?}");
+    }
+}
+
+/// Not even the time: a clock that steps back finds the state as it was.
+#[test]
+fn refund_and_hold_of_nothing_change_nothing() {
+    let second = Duration::from_secs(1);
+    stays_as_it_is(Bucket::per_second(10));
+    stays_as_it_is(Window::new(10, second));
+    stays_as_it_is(Sliding::new(10, second, 10));
+    stays_as_it_is(Cooldown::new(second));
+}
+
+fn stays_as_it_is<A: Algorithm>(limit: A) {
+    let mut state = limit.fresh();
+    assert!(limit.check(&mut state, 4, Timestamp::from_secs(1)).is_allowed());
+    let before = state;
+    for (units, secs) in [(0, 1), (0, 9), (4, 9)] {
+        let now = Timestamp::from_secs(secs);
+        assert_eq!(limit.refund(&mut state, units, now), 0, "{units} of {limit:?}");
+        assert_eq!(limit.refund_charge(&mut state, &mut { before }, units, now), 0);
+        assert!(limit.hold(&mut state, 0, Timestamp::from_secs(9)).is_allowed());
+        assert_eq!(state, before, "{units} of {limit:?} after {secs} s");
+    }
+}
 
 /// The decision of a store without room: denied for an unknown time.
 #[test]

@@ -7,6 +7,7 @@
 
 mod agreement;
 mod common_ticks;
+mod decisions;
 mod edits;
 mod extremes;
 mod intervals;
@@ -18,6 +19,7 @@ mod quotas;
 mod script;
 mod stories;
 mod strategies;
+mod text;
 mod traffic;
 mod vectors;
 mod walk;
