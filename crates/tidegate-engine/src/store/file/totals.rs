@@ -140,7 +140,7 @@ impl<'a> Summing<'a> {
             Record::Acts(acts) => {
                 let acts = acts.acts.into_iter().filter(|act| self.filter.is_in_time(act.at));
                 for (key, transfer, units) in acts.flat_map(|act| act.bookings) {
-                    self.add(key, transfer.into(), units);
+                    self.add(key, transfer, units);
                 }
             }
             _ => {}
