@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate::policy::Policy;
 use tidegate::{
-    Bucket, Clock, Engine, KeyedHash, Limiter, MonotonicClock, Rate, Request,
+    Bucket, Clock, StoreEngine, KeyedHash, Limiter, MonotonicClock, Rate, Request,
     Timestamp,
 };
 
@@ -194,11 +194,11 @@ const THREE_RULES: &str = r#"
     bucket = { rate = "1/d", burst = 1000000000 }
 "#;
 
-type StillEngine = Engine;
+type StillEngine = StoreEngine;
 
 fn engine(policy: &str) -> StillEngine {
     let policy = Policy::from_toml(policy).expect("the policy is valid");
-    let Ok(engine) = Engine::builder(policy).clock(STILL).build() else {
+    let Ok(engine) = StoreEngine::builder(policy).clock(STILL).build() else {
         panic!("an empty store is small");
     };
     engine
@@ -216,7 +216,7 @@ fn denied(engine: &StillEngine, request: &Request<'_>) -> bool {
 
 #[inline(never)]
 fn committed(engine: &StillEngine, request: &Request<'_>) -> bool {
-    let held = engine.reserve(request).block().ok().and_then(|report| report.hold());
+    let held = engine.hold(request).block().ok().and_then(|report| report.hold());
     held.is_some_and(|id| engine.commit(id, None).block().is_ok())
 }
 

@@ -18,7 +18,7 @@ use std::time::Instant;
 use rusqlite::Connection;
 use tidegate::durable::{Disk, DiskFile, FileIdentity, FileOptions, FileStore, Folder, NamedFile};
 use tidegate::policy::Policy;
-use tidegate::{Engine, MemoryStore, Request, SystemClock, WhenFull};
+use tidegate::{MemoryStore, Request, StoreEngine, SystemClock, WhenFull};
 
 const HELP: &str = "\
 Measures the file store, in a folder of the current directory that is removed at the end.
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
 }
 
 /// Makes decisions by so many callers, so many each, and returns how long each has waited.
-type Callers = fn(&Engine, &Arc<Syncs>, usize) -> Vec<Wait>;
+type Callers = fn(&StoreEngine, &Arc<Syncs>, usize) -> Vec<Wait>;
 
 /// How long a decision has waited.
 #[derive(Clone, Copy)]
@@ -227,7 +227,7 @@ impl Grouped {
         let syncs = Arc::clone(&disk.syncs);
         let store = FileOptions::default().open_on(Arc::new(disk)).expect("a new store");
         let clock = SystemClock::no_earlier_than(store.last_time());
-        let engine = Engine::builder(Policy::from_toml(POLICY).expect("valid"))
+        let engine = StoreEngine::builder(Policy::from_toml(POLICY).expect("valid"))
             .store(store)
             .clock(clock)
             .build()
@@ -378,7 +378,7 @@ fn cpu_seconds() -> f64 {
     ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
-fn by_threads(engine: &Engine, syncs: &Arc<Syncs>, each: usize) -> Vec<Wait> {
+fn by_threads(engine: &StoreEngine, syncs: &Arc<Syncs>, each: usize) -> Vec<Wait> {
     thread::scope(|scope| {
         let callers: Vec<_> = (0..CALLERS)
             .map(|caller| {
@@ -404,7 +404,7 @@ fn by_threads(engine: &Engine, syncs: &Arc<Syncs>, each: usize) -> Vec<Wait> {
 /// A caller as a task: whose decisions it makes, and how many fsyncs had ended when it was woken.
 struct TaskCaller<'a> {
     user: String,
-    engine: &'a Engine,
+    engine: &'a StoreEngine,
     syncs: &'a Arc<Syncs>,
     woken_at: Arc<AtomicU64>,
 }
@@ -425,7 +425,7 @@ impl Wake for TaskWaker {
     }
 }
 
-fn by_tasks(engine: &Engine, syncs: &Arc<Syncs>, each: usize) -> Vec<Wait> {
+fn by_tasks(engine: &StoreEngine, syncs: &Arc<Syncs>, each: usize) -> Vec<Wait> {
     thread::scope(|scope| {
         let half = |first: usize| {
             scope.spawn(move || {
@@ -586,10 +586,10 @@ fn open_once(folder: &Path, keys: usize) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn open_large(folder: &Path, keys: usize) -> Engine {
+fn open_large(folder: &Path, keys: usize) -> StoreEngine {
     let store = FileOptions::default().max_keys(2 * keys).open(folder).expect("a store");
     let clock = SystemClock::no_earlier_than(store.last_time());
-    Engine::builder(Policy::from_toml(POLICY).expect("valid"))
+    StoreEngine::builder(Policy::from_toml(POLICY).expect("valid"))
         .store(store)
         .clock(clock)
         .build()
@@ -618,13 +618,13 @@ fn fill(folder: &Path, keys: usize) -> ! {
 /// Rules without durability, on either store.
 fn in_memory(folder: &Path, rounds: usize, results: &mut Results) {
     let policy = || Policy::from_toml(IN_MEMORY).expect("valid");
-    let memory = Engine::builder(policy())
+    let memory = StoreEngine::builder(policy())
         .store(MemoryStore::new(1 << 20, WhenFull::Share).expect("memory"))
         .clock(SystemClock::new())
         .build()
         .expect("there is memory");
     let on_disk =
-        Engine::builder(policy()).folder(folder.join("passing")).build().expect("a new store");
+        StoreEngine::builder(policy()).folder(folder.join("passing")).build().expect("a new store");
     let [mut in_memory, mut on_file] = [Vec::new(), Vec::new()];
     for _ in 0..rounds {
         in_memory.push(nanoseconds(|request| {

@@ -11,7 +11,7 @@ use governor::clock::DefaultClock;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 use tidegate::policy::Policy;
-use tidegate::{Bucket, Engine, Limiter, PreparedDomain, Request};
+use tidegate::{Bucket, Domain, Edit, Limiter, Request, StoreEngine};
 
 const HELP: &str = "\
 Measures the engine, the bare limiter and governor: medians of interleaved rounds.
@@ -76,8 +76,8 @@ struct Line {
 struct Paths {
     governor: RateLimiter<String, DashMapStateStore<String>, DefaultClock>,
     limiter: Limiter<String>,
-    engines: Vec<(&'static str, Engine)>,
-    prepared: PreparedDomain,
+    engines: Vec<(&'static str, StoreEngine)>,
+    prepared: Domain,
     key: String,
 }
 
@@ -105,7 +105,7 @@ impl Paths {
         Self {
             governor: RateLimiter::dashmap(Quota::per_second(most)),
             limiter: Limiter::new(limit),
-            prepared: engines[0].1.domain("default"),
+            prepared: engines[0].1.domain("default").expect("it has rules"),
             engines,
             key: KEY.into(),
         }
@@ -118,9 +118,9 @@ impl Paths {
         Some(match path {
             "governor" => Box::new(|| self.governor.check_key(black_box(&self.key)).is_ok()),
             "limiter" => Box::new(|| self.limiter.check(black_box(KEY)).is_allowed()),
-            "prepared" => {
-                Box::new(|| allowed(self.prepared.check(&self.prepared.request(black_box(&FEW)))))
-            }
+            "prepared" => Box::new(|| {
+                allowed(self.engines[0].1.check(&self.prepared.request(black_box(&FEW))))
+            }),
             "one" => {
                 let engine = &self.engines[0].1;
                 Box::new(|| allowed(engine.check(&Request::new("default", black_box(&FEW)))))
@@ -172,8 +172,8 @@ fn batches(rounds: usize) -> Vec<Line> {
 
 /// Requests of many keys, in no order, by one rule and by three.
 struct Batches {
-    one: Engine,
-    three: Engine,
+    one: StoreEngine,
+    three: StoreEngine,
     keys: Vec<String>,
 }
 
@@ -237,8 +237,8 @@ fn allowed(result: tidegate::Answer<Result<tidegate::Report, tidegate::CheckErro
     black_box(result.block().is_ok_and(|report| report.is_allowed()))
 }
 
-fn engine(policy: &str) -> Engine {
-    Engine::new(Policy::from_toml(policy).expect("a valid policy"))
+fn engine(policy: &str) -> StoreEngine {
+    StoreEngine::new(Policy::from_toml(policy).expect("a valid policy"))
 }
 
 /// How rules differ.
@@ -322,7 +322,7 @@ fn swapping(rounds: usize) -> Line {
         });
         Policy::from_toml(&rules.collect::<String>()).expect("a valid policy")
     };
-    let engine = Engine::new(policy(1_000_000));
+    let engine = StoreEngine::new(policy(1_000_000));
     let mut ratios: Vec<f64> = (0..rounds)
         .map(|_| {
             let quiet = tail(&engine);
@@ -332,7 +332,7 @@ fn swapping(rounds: usize) -> Line {
                     let mut rate = 1_000_000;
                     while !stop.load(Ordering::Relaxed) {
                         rate += 1;
-                        let edited = engine.replace_policy("bench", policy(rate)).block();
+                        let edited = engine.edit("bench", Edit::policy(policy(rate))).block();
                         black_box(edited).expect("an edit in memory");
                         std::thread::park_timeout(Duration::from_millis(5));
                     }
@@ -351,7 +351,7 @@ fn swapping(rounds: usize) -> Line {
 }
 
 /// The 99.9th percentile of single decisions, in nanoseconds.
-fn tail(engine: &Engine) -> f64 {
+fn tail(engine: &StoreEngine) -> f64 {
     let names: Vec<String> = (0..100).map(|n| format!("p{n}")).collect();
     let mut took: Vec<u128> = (0..1_000_000)
         .map(|n| {

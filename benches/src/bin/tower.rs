@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use http::{Request, Response};
 use tidegate::policy::Policy;
-use tidegate::{Bucket, Engine, Limiter};
+use tidegate::{Bucket, Limiter, StoreEngine};
 use tidegate_tower::{ClientIp, Dialect, LimitLayer, Peer, PolicyLayer};
 use tower::{Layer, Service};
 
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
 fn measured(keys: u32, rounds: usize) -> Vec<f64> {
     let limit = Bucket::per_second(1_000_000_000);
     let limiter: Arc<Limiter<IpAddr>> = Arc::new(Limiter::new(limit));
-    let engine = Engine::new(
+    let engine = StoreEngine::new(
         Policy::from_toml(
             "[[rule]]\nname = \"one\"\nkey = [\"ip\"]\n\
              bucket = { rate = \"1000000000/s\", burst = 1000000000 }\n",

@@ -4,7 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use tidegate::policy::{EngineSettings, Policy};
-use tidegate::{CheckError, Engine, Explanation, ManualClock, Request, Timestamp, Wait, WaitError};
+use tidegate::{
+    CheckError, Explanation, ManualClock, Request, StoreEngine, Timestamp, Wait, WaitError,
+};
 use tidegate_server::explanation::DecisionSummary;
 
 use crate::io::Io;
@@ -21,7 +23,7 @@ pub(crate) fn note_enforced(policy: &Policy, io: &mut Io<'_>) -> io::Result<()> 
 /// A fresh engine and its clock. Every key is enforced, so that decisions are reproducible.
 #[derive(Debug)]
 pub(crate) struct Simulator {
-    engine: Engine,
+    engine: StoreEngine,
     clock: ManualClock,
 }
 
@@ -29,7 +31,7 @@ impl Simulator {
     pub(crate) fn new(policy: Policy, now: Timestamp) -> Self {
         let clock = ManualClock::new(now);
         Self {
-            engine: Engine::builder(policy.enforced_for_all())
+            engine: StoreEngine::builder(policy.enforced_for_all())
                 .clock(clock.clone())
                 .build()
                 .expect("an empty store takes a few kilobytes"),

@@ -29,7 +29,7 @@
 //! unless their rule sets another durability, everything else is in memory unless its rule sets
 //! one.
 
-use crate::engine::Engine;
+use crate::engine::StoreEngine;
 use crate::store::{Answer, Outage};
 
 pub use crate::plan::KeyName;
@@ -44,7 +44,7 @@ pub use tidegate_log::{
 };
 
 /// What only a store on disk has.
-impl Engine {
+impl StoreEngine {
     /// The store on disk, if the engine has one: the counts of its log, and whether its disk works.
     #[must_use]
     pub fn file_store(&self) -> Option<&FileStore> {

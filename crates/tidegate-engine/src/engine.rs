@@ -11,13 +11,15 @@ use tidegate_table::waiting::WaitQueues;
 
 pub use builder::{EngineBuildError, EngineBuilder};
 pub use change::{EditError, Edited, NoSuchRule};
-pub use domain::PreparedDomain;
+pub use domain::{Domain, NoSuchDomain};
 pub use error::{CheckError, SettleError};
 pub use explain::{Applies, Explanation, RuleExplanation};
+pub use in_memory::Engine;
 pub use keys::Enrolment;
 pub use lease::{Lease, WaitError, Waiting};
 pub use options::{Commit, Note, Refund};
 pub use report::{Report, RuleReport};
+pub use reservation::{NotHeld, Reservation};
 pub use rule_keys::RuleKey;
 pub use settle::CommitReport;
 pub use tally::{BookingTally, RuleTally};
@@ -32,7 +34,6 @@ use crate::store::{Answer, Store};
 use change::Changes;
 use current_rules::CurrentRules;
 use decide::{Verb, When};
-use domain::DomainName;
 use local::LocalTable;
 
 mod batch;
@@ -43,6 +44,7 @@ mod decide;
 mod domain;
 mod error;
 mod explain;
+mod in_memory;
 mod keys;
 mod lease;
 mod local;
@@ -52,6 +54,7 @@ mod plain;
 mod plain_key;
 mod planning;
 mod report;
+mod reservation;
 mod rule_keys;
 mod ruleset;
 mod settle;
@@ -61,39 +64,34 @@ mod tickets;
 mod usage;
 mod waits;
 
-/// A policy at work: decides requests by its rules, all of them at once.
+/// A policy at work, as an [`Engine`], with its states in a folder or on a server: verbs return an
+/// [`Answer`], which may have to wait for the disk or the network.
+///
+/// Await an answer under any runtime, or [block](Answer::block) on it.
 ///
 /// ```
-/// use tidegate::policy::{Policy, RuleId};
-/// use tidegate::{Engine, Request};
+/// # #[cfg(feature = "durable")] {
+/// # let folder = std::env::temp_dir().join(format!("tidegate-store-{}", std::process::id()));
+/// use tidegate::policy::Policy;
+/// use tidegate::{Engine, Request, StoreEngine};
 ///
 /// let policy = Policy::from_toml(r#"
 ///     [[rule]]
-///     name   = "per-user"
-///     key    = ["user"]
-///     window = { max = 2, per = "10s" }
-///
-///     [[rule]]
-///     name   = "all-users"
-///     window = { max = 3, per = "10s" }
+///     name  = "calls"
+///     key   = ["user"]
+///     quota = { max = 2, per = "day" }
 /// "#)?;
-/// let engine = Engine::new(policy);
-///
-/// let ada = Request::new("default", &[("user", "ada")]);
-/// assert!(engine.check(&ada).block()?.is_allowed());
-/// assert!(engine.check(&ada).block()?.is_allowed());
-/// let denied = engine.check(&ada).block()?;
-/// assert_eq!(denied.rule().map(RuleId::name), Some("per-user"));
-///
-/// // The denied request charged neither rule.
-/// let bob = Request::new("default", &[("user", "bob")]);
-/// assert!(engine.check(&bob).block()?.is_allowed());
+/// let engine: StoreEngine = Engine::builder(policy).folder(&folder).build()?;
+/// assert!(engine.check(&Request::new("default", &[("user", "ada")]))?.is_allowed());
+/// # drop(engine);
+/// # std::fs::remove_dir_all(&folder)?;
+/// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// Clones are handles of the same engine.
 #[derive(Clone)]
-pub struct Engine {
+pub struct StoreEngine {
     shared: Arc<EngineInner>,
     /// The time of this handle's operations; `None`: the clock's.
     given: Option<Timestamp>,
@@ -113,9 +111,8 @@ struct EngineInner {
     finisher: Finisher,
 }
 
-impl Engine {
-    /// An engine with an in-memory store and the system's clock: the short form of
-    /// [`builder`](Self::builder).
+impl StoreEngine {
+    /// An engine with its states in memory and the system's clock: [`Engine::new`] as a store's.
     ///
     /// # Panics
     ///
@@ -126,28 +123,8 @@ impl Engine {
     }
 }
 
-impl Engine {
-    /// A handle whose verbs decide at a given time, which is also the time of day.
-    ///
-    /// ```
-    /// use tidegate::policy::Policy;
-    /// use tidegate::{Engine, Request, Timestamp};
-    ///
-    /// let engine = Engine::new(Policy::from_toml(r#"
-    ///     [[rule]]
-    ///     name     = "once-a-minute"
-    ///     key      = ["user"]
-    ///     cooldown = "60s"
-    /// "#)?);
-    /// let ada = Request::new("default", &[("user", "ada")]);
-    /// assert!(engine.at(Timestamp::from_secs(1_000)).check(&ada).block()?.is_allowed());
-    /// assert!(!engine.at(Timestamp::from_secs(1_059)).check(&ada).block()?.is_allowed());
-    /// assert!(engine.at(Timestamp::from_secs(1_060)).check(&ada).block()?.is_allowed());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// Waits ([`Engine::acquire`], [`Engine::ready`]) follow the engine's clock alone. Times of
-    /// both kinds may be mixed when they come from the same clock.
+impl StoreEngine {
+    /// A handle whose verbs decide at a given time: see [`Engine::at`].
     #[inline]
     #[must_use]
     pub fn at(&self, now: Timestamp) -> Self {
@@ -161,14 +138,18 @@ impl Engine {
 }
 
 /// Decisions.
-impl Engine {
+impl StoreEngine {
     /// Charges the request to every rule that applies: to all of them, or, if one of them denies
     /// it, to none.
     ///
     /// A cost of 0 is a peek and changes nothing.
     #[inline]
     pub fn check(&self, request: &Request<'_>) -> Answer<Result<Report, CheckError>> {
-        self.check_in(&DomainName::of(std::slice::from_ref(request)), request)
+        let mut report = Report::new(&self.shared.rules);
+        if self.decide_plain(&mut report, request, self.given) {
+            return Answer::Ready(Ok(report));
+        }
+        self.decide_planned(report, std::slice::from_ref(request), Verb::Check, self.when())
     }
 
     /// Decides several requests of one domain in one decision: all are charged, or none.
@@ -192,11 +173,9 @@ impl Engine {
         self.decide(std::slice::from_ref(request), Verb::Peek, self.when())
     }
 
-    /// Holds the cost of a request at every rule that applies, or at none.
-    ///
-    /// [Commit](Self::commit) or [cancel](Self::cancel) the [hold](Report::hold);
-    /// it expires after the shortest `reserve_for` of the rules.
-    pub fn reserve(&self, request: &Request<'_>) -> Answer<Result<Report, CheckError>> {
+    /// [Reserves](Self::reserve) without a guard, for programs that settle the [hold](Report::hold) by
+    /// its id: they [commit](Self::commit) or [cancel](Self::cancel) it.
+    pub fn hold(&self, request: &Request<'_>) -> Answer<Result<Report, CheckError>> {
         self.decide(std::slice::from_ref(request), Verb::Reserve, self.when())
     }
 
@@ -257,7 +236,7 @@ impl Engine {
 }
 
 #[cfg(feature = "durable")]
-impl Engine {
+impl StoreEngine {
     pub(crate) fn store(&self) -> &Store {
         &self.shared.store
     }
@@ -267,9 +246,9 @@ impl Engine {
     }
 }
 
-impl fmt::Debug for Engine {
+impl fmt::Debug for StoreEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine")
+        f.debug_struct("StoreEngine")
             .field("rules", &self.shared.rules.load().rules.len())
             .field("keys", &self.shared.store.len())
             .finish_non_exhaustive()

@@ -75,7 +75,7 @@ impl FromStr for HoldId {
 ///     bucket = { rate = "1/s", burst = 10 }
 /// "#)?);
 /// let (billing, search) = (Owner::new("billing"), Owner::new("search"));
-/// let hold = engine.reserve(&Request::new("default", &[]).owner(billing)).block()?.hold();
+/// let hold = engine.reserve(&Request::new("default", &[]).owner(billing))?.into_report().hold();
 /// let hold = hold.expect("allowed");
 /// assert!(billing.owns(hold) && !search.owns(hold));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -33,12 +33,12 @@ mod store;
 pub mod testing;
 mod transition;
 
-pub use edits::{Ban, Change, Changed, Overlay};
+pub use edits::{Ban, Change, Changed, Edit, Overlay};
 pub use engine::{
-    Applies, BookingTally, CheckError, Commit, CommitReport, EditError, Edited, Engine,
-    EngineBuildError, EngineBuilder, Enrolment, Explanation, Lease, NoSuchRule, Note,
-    PreparedDomain, Refund, Report, RuleExplanation, RuleKey, RuleReport, RuleTally, RuleUsage,
-    SettleError, WaitError, Waiting,
+    Applies, BookingTally, CheckError, Commit, CommitReport, Domain, EditError, Edited, Engine,
+    EngineBuildError, EngineBuilder, Enrolment, Explanation, Lease, NoSuchDomain, NoSuchRule,
+    NotHeld, Note, Refund, Report, Reservation, RuleExplanation, RuleKey, RuleReport, RuleTally,
+    RuleUsage, SettleError, StoreEngine, WaitError, Waiting,
 };
 pub use hold_id::{HoldId, HoldIdError, Owner};
 pub use plan::KeyName;

@@ -1,5 +1,6 @@
 use tidegate_policy::Attributes;
 
+use crate::engine::Domain;
 use crate::hold_id::Owner;
 use crate::request_limit::RequestLimit;
 
@@ -7,6 +8,8 @@ use crate::request_limit::RequestLimit;
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub(crate) domain: &'a str,
+    /// The domain of an engine, if it was looked up.
+    pub(crate) prepared: Option<&'a Domain>,
     pub(crate) attributes: Attributes<'a>,
     pub(crate) cost: u64,
     pub(crate) idempotency_key: Option<&'a str>,
@@ -34,6 +37,7 @@ impl<'a> Request<'a> {
     pub const fn with_attributes(domain: &'a str, attributes: Attributes<'a>) -> Self {
         Self {
             domain,
+            prepared: None,
             attributes,
             cost: 1,
             idempotency_key: None,
@@ -90,8 +94,8 @@ impl<'a> Request<'a> {
     /// let engine = Engine::new(policy.with_request_limits());
     /// let limit = RequestLimit::new(1, WindowUnit::Year);
     /// let request = Request::new("edge", &[("user", "ada")]).request_limit(&limit);
-    /// assert!(engine.check(&request).block()?.is_allowed());
-    /// assert!(!engine.check(&request).block()?.is_allowed());
+    /// assert!(engine.check(&request)?.is_allowed());
+    /// assert!(!engine.check(&request)?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]

@@ -11,6 +11,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
+use crate::Edit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use tidegate_core::Timestamp;
 use tidegate_policy::policy::{Override, Policy, RuleId};
 use tidegate_table::ManualClock;
 
-use crate::{CheckError, Engine, HoldId, Report, Request, Store};
+use crate::{CheckError, HoldId, Report, Request, Store, StoreEngine};
 
 pub use dice::Dice;
 #[cfg(feature = "durable")]
@@ -128,7 +129,7 @@ const BOB: Attributes<'static> = &[("user", "bob")];
 
 /// An engine with short methods for tests.
 struct TestEngine {
-    engine: Engine,
+    engine: StoreEngine,
     clock: ManualClock,
 }
 
@@ -140,7 +141,7 @@ impl TestEngine {
     fn starting(make: Make<'_>, policy: &str, now: Timestamp) -> Self {
         let clock = ManualClock::new(now);
         let engine =
-            Engine::builder(read(policy)).store(make()).clock(clock.clone()).build().unwrap();
+            StoreEngine::builder(read(policy)).store(make()).clock(clock.clone()).build().unwrap();
         Self { engine, clock }
     }
 
@@ -180,7 +181,7 @@ impl TestEngine {
     }
 
     fn reserve(&self, attributes: Attributes<'_>, cost: u64) -> Report {
-        self.engine.reserve(&Request::new("default", attributes).cost(cost)).block().unwrap()
+        self.engine.hold(&Request::new("default", attributes).cost(cost)).block().unwrap()
     }
 
     fn hold(&self, attributes: Attributes<'_>, cost: u64) -> HoldId {
@@ -201,7 +202,7 @@ impl TestEngine {
     }
 
     fn edit(&self, policy: &str) {
-        self.engine.replace_policy("test", read(policy)).block().unwrap();
+        self.engine.edit("test", Edit::policy(read(policy))).block().unwrap();
     }
 
     /// Sets an override of the rule `r`, written as in a policy file.
@@ -209,7 +210,10 @@ impl TestEngine {
         let policy =
             format!("[[rule]]\nname = \"r\"\nkey = [\"user\"]\n{algorithm}\noverride = [{given}]");
         let given = read(&policy).rules()[0].overrides()[0].clone();
-        self.engine.set_override("test", &RuleId::named("r"), given.clone()).block().unwrap();
+        self.engine
+            .edit("test", Edit::set_override(&RuleId::named("r"), given.clone()))
+            .block()
+            .unwrap();
         given
     }
 }

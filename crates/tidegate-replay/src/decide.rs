@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use tidegate::policy::{Charging, Policy};
 use tidegate::{
-    CheckError, Engine, EngineBuildError, Explanation, ManualClock, Request, Timestamp,
+    CheckError, EngineBuildError, Explanation, ManualClock, Request, StoreEngine, Timestamp,
 };
 
 use crate::attributes::AttributePlan;
@@ -24,7 +24,7 @@ pub struct ReplayOptions {
 /// A policy at work on a log.
 #[derive(Debug)]
 pub struct Replay {
-    engine: Engine,
+    engine: StoreEngine,
     options: ReplayOptions,
     requests: RequestMaker,
     counts: Counts,
@@ -89,7 +89,7 @@ impl Replay {
         bounds.max_keys = options.max_keys;
         let clock = ManualClock::new(Timestamp::ZERO);
         Ok(Self {
-            engine: Engine::builder(policy).bounds(bounds).clock(clock).build()?,
+            engine: StoreEngine::builder(policy).bounds(bounds).clock(clock).build()?,
             options,
             requests,
             counts,

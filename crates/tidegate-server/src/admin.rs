@@ -4,6 +4,7 @@
 //! local socket alike. An edit is in force at once, and in the audit log with its actor.
 
 use std::sync::Arc;
+use tidegate::{Edit, Overlay};
 
 use serde_json::{Value, json};
 use tidegate::policy::Scope;
@@ -268,9 +269,9 @@ impl PolicyEdit {
             PolicyEdit::DropOverride => edits::remove_override(daemon, actor, payload),
             PolicyEdit::Ban => edits::ban(daemon, actor, payload),
             PolicyEdit::Unban => edits::unban(daemon, actor, payload),
-            PolicyEdit::DropAll => {
-                Ok(json!({ "changes": daemon.engine.remove_overlay(actor).block()?.len() }))
-            }
+            PolicyEdit::DropAll => Ok(
+                json!({ "changes": daemon.engine.edit(actor, Edit::overlay(Overlay::default())).block()?.len() }),
+            ),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use tidegate::policy::RuleId;
-use tidegate::{Change, Changed, Engine, Timestamp};
+use tidegate::{Change, Changed, StoreEngine, Timestamp};
 use tidegate_proto::times::time_text;
 
 /// The last changes, numbered upwards from 1: edits of the policy, resets of keys, ends of rounds.
@@ -46,7 +46,7 @@ pub(crate) enum AuditAction {
 
 impl AuditTrail {
     /// A log of the engine's stored edits and of every edit from now on.
-    pub(crate) fn of(engine: &Engine) -> Arc<Self> {
+    pub(crate) fn of(engine: &StoreEngine) -> Arc<Self> {
         let audit = Arc::new(Self::default());
         for change in engine.changes_since(0) {
             audit.push(change.at, &change.actor, AuditAction::Edit(Box::new(change.clone())));

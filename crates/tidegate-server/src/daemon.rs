@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::Serialize;
 use tidegate::policy::ServerSettings;
-use tidegate::{Clock, Engine, MonotonicClock, Report, Request, Timestamp};
+use tidegate::{Clock, MonotonicClock, Report, Request, StoreEngine, Timestamp};
 use tidegate_listen::ShutdownSignal;
 
 use crate::access::{AccessControl, SessionTimes, Sessions};
@@ -27,7 +27,7 @@ use crate::traffic::Traffic;
 /// The state that all protocols share.
 #[derive(Debug)]
 pub(crate) struct Daemon {
-    pub(crate) engine: Engine,
+    pub(crate) engine: StoreEngine,
     pub(crate) settings: Arc<Settings>,
     /// Which clients may do what.
     pub(crate) access: Arc<AccessControl>,
@@ -93,7 +93,7 @@ impl Readiness {
 
 impl Daemon {
     /// Without tokens and TLS.
-    pub(crate) fn new(engine: Engine, settings: Settings) -> Self {
+    pub(crate) fn new(engine: StoreEngine, settings: Settings) -> Self {
         let metrics = Metrics::new(settings.hides_keys);
         metrics.know_domains(&engine.policy());
         Self {
@@ -262,7 +262,7 @@ mod tests {
     async fn a_daemon_that_is_stopping_is_not_ready() {
         let policy = "[[rule]]\nname = 'r'\ncooldown = '1s'\n";
         let policy = Policy::from_toml(policy).unwrap();
-        let engine = tidegate::Engine::new(policy.clone());
+        let engine = tidegate::StoreEngine::new(policy.clone());
         let daemon = Daemon::new(engine, Settings::on_free_ports(Parsed::from_code(policy)));
         let stop = ShutdownTrigger::new();
         let signal = stop.signal();

@@ -1,13 +1,16 @@
 //! Opens the store that the settings name.
 
 use tidegate::policy::Policy;
-use tidegate::{Engine, EngineBuildError};
+use tidegate::{EngineBuildError, StoreEngine};
 
 use crate::settings::Settings;
 
 /// Opens the store, and makes an engine on it.
-pub(crate) fn open_store(policy: Policy, settings: &Settings) -> Result<Engine, EngineBuildError> {
-    let builder = Engine::builder(policy);
+pub(crate) fn open_store(
+    policy: Policy,
+    settings: &Settings,
+) -> Result<StoreEngine, EngineBuildError> {
+    let builder = StoreEngine::builder(policy);
     match &settings.redis {
         Some(redis) => {
             let bounds = settings.policy.settings().bounds();

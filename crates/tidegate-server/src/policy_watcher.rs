@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::policy::{Diagnostic, Parsed, Policy, PolicyFile, Rule};
-use tidegate::{Engine, Timestamp};
+use tidegate::{Edit, StoreEngine, Timestamp};
 use tokio::task::spawn_blocking;
 
 use crate::load::{self, LoadError};
@@ -29,7 +29,7 @@ mod tests;
 /// What a reload reads and changes.
 #[derive(Clone, Debug)]
 pub(crate) struct ReloadTarget {
-    pub(crate) engine: Engine,
+    pub(crate) engine: StoreEngine,
     /// The settings that the daemon was started with.
     pub(crate) settings: Arc<Settings>,
     pub(crate) reload: Arc<Reload>,
@@ -198,7 +198,7 @@ impl PendingReload {
                 return failed(target, &error, true);
             }
             // This thread may block: a store writes what has changed.
-            let replace = || target.engine.replace_policy("file", policy).block();
+            let replace = || target.engine.edit("file", Edit::policy(policy)).block();
             match target.reload.replace(server, replace) {
                 Ok(changes) => {
                     tracing::info!(%file, changes = changes.len(), "policy reloaded");

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tidegate::durable::FileStore;
 use tidegate::policy::Policy;
-use tidegate::{Clock, Engine, SystemClock, Timestamp};
+use tidegate::{Clock, StoreEngine, SystemClock, Timestamp};
 
 use tidegate::redis::{DurabilityError, Redis};
 use tidegate_listen::ShutdownSignal;
 
 /// Watches the store until the daemon stops.
-pub(crate) async fn store_health(engine: Engine, mut shutdown: ShutdownSignal) {
+pub(crate) async fn store_health(engine: StoreEngine, mut shutdown: ShutdownSignal) {
     let Some(store) = engine.file_store() else { return };
     let mut ticks = tokio::time::interval(CHECK_EVERY);
     let (mut is_failing, mut outages) = (false, 0);
@@ -60,7 +60,7 @@ pub(crate) async fn check_durability(
 
 /// Logs when a shared store does not provide the durability that the rules in force set, and when it
 /// does again, until the daemon stops.
-pub(crate) async fn shared_store(redis: Redis, engine: Engine, mut shutdown: ShutdownSignal) {
+pub(crate) async fn shared_store(redis: Redis, engine: StoreEngine, mut shutdown: ShutdownSignal) {
     let mut ticks = tokio::time::interval(CHECK_EVERY);
     let mut last: Option<String> = None;
     loop {
@@ -82,7 +82,7 @@ pub(crate) async fn shared_store(redis: Redis, engine: Engine, mut shutdown: Shu
 
 /// Takes over the rules that other daemons put into force in a shared store, also while there are no
 /// requests, and warns if they are not those of this daemon's policy file.
-pub(crate) async fn shared_policy(engine: Engine, file: Policy, mut shutdown: ShutdownSignal) {
+pub(crate) async fn shared_policy(engine: StoreEngine, file: Policy, mut shutdown: ShutdownSignal) {
     if !engine.is_shared() {
         return;
     }
@@ -107,7 +107,7 @@ pub(crate) async fn shared_policy(engine: Engine, file: Policy, mut shutdown: Sh
 }
 
 /// Warns about idempotency keys that are dropped before their time, until the daemon stops.
-pub(crate) async fn idempotency_keys(engine: Engine, mut shutdown: ShutdownSignal) {
+pub(crate) async fn idempotency_keys(engine: StoreEngine, mut shutdown: ShutdownSignal) {
     let mut ticks = tokio::time::interval(WARN_EVERY);
     let mut before = engine.evicted_idempotency_keys();
     loop {

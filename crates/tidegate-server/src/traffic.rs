@@ -1,7 +1,7 @@
 //! What the daemon remembers of its traffic: a sample of requests by key, recent denials, and counts
 //! over time. All of it is bounded, whatever the traffic is.
 
-use tidegate::{Engine, Report, Request};
+use tidegate::{Report, Request, StoreEngine};
 
 use crate::body::DecisionId;
 use crate::listener::Listener;
@@ -43,7 +43,7 @@ impl Traffic {
     /// decides.
     pub(crate) fn observe(
         &self,
-        engine: &Engine,
+        engine: &StoreEngine,
         id: DecisionId,
         listener: Listener,
         requests: &[Request<'_>],

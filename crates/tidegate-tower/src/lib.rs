@@ -52,7 +52,7 @@ pub use gate::{Gate, GateFuture};
 pub use limit::LimitLayer;
 pub use options::Outcome;
 pub use peer::Peer;
-pub use policy::{PolicyLayer, Settle, UnknownDomain, Unsettled};
+pub use policy::{PolicyLayer, Settle, Unsettled};
 #[cfg(feature = "proxy-protocol")]
 pub use proxy_listener::{ProxyListener, ProxyStream};
 pub use source::{

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::response;
 use tidegate::policy::{Condition, KeyPart, Limit, Missing, Mode, Rule};
-use tidegate::{Cooldown, Engine, Limiter};
+use tidegate::{Cooldown, Limiter, NoSuchDomain, StoreEngine};
 use tidegate_proto::headers::Dialect;
 use tower_layer::Layer;
 
@@ -23,7 +23,7 @@ pub use hold::Unsettled;
 mod decider;
 mod hold;
 
-/// A domain of an [`Engine`] in front of a service: all rules that match a request make one
+/// A domain of an [`Engine`](tidegate::Engine) in front of a service: all rules that match a request make one
 /// decision.
 ///
 /// ```
@@ -50,35 +50,14 @@ mod hold;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Requests are [checked](Engine::check), unless they are [settled later](Self::settle) or acquire
+/// Requests are [checked](StoreEngine::check), unless they are [settled later](Self::settle) or acquire
 /// [slots](Self::slots).
 #[derive(Clone)]
 pub struct PolicyLayer {
-    engine: Engine,
+    engine: StoreEngine,
     settings: PolicySettings,
     options: GateOptions,
 }
-
-/// The policy has no rule in the domain of a layer, which would limit nothing.
-#[derive(Clone, PartialEq, Eq)]
-pub struct UnknownDomain {
-    domain: Box<str>,
-    known: Vec<Box<str>>,
-}
-
-impl fmt::Display for UnknownDomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the policy has no rule in the domain `{}`; its domains are: ", self.domain)?;
-        match &*self.known {
-            [] => f.write_str("none"),
-            known => f.write_str(&known.join(", ")),
-        }
-    }
-}
-
-tidegate::debug_as_displayed!(UnknownDomain);
-
-impl std::error::Error for UnknownDomain {}
 
 /// How the engine is called.
 #[derive(Clone)]
@@ -190,7 +169,7 @@ pub enum Settle {
 
 impl EngineDecider {
     /// Decides by an engine, which from now on rejects edits that do not fit the settings.
-    fn new(engine: Engine, settings: PolicySettings) -> Self {
+    fn new(engine: StoreEngine, settings: PolicySettings) -> Self {
         let settings = Arc::new(settings);
         let warn = |settings: &PolicySettings, reasons: &[String]| {
             for reason in reasons {
@@ -210,13 +189,9 @@ impl PolicyLayer {
     /// Once it is around a service, the engine rejects edits that would make it fail: those that remove
     /// the domain, need an attribute which the layer does not supply, or bring slots to a layer without
     /// [slots](Self::slots).
-    pub fn new(engine: Engine, domain: &str) -> Result<Self, UnknownDomain> {
-        let policy = engine.policy();
-        let known: BTreeSet<&str> = policy.rules().iter().map(Rule::domain).collect();
-        if !known.contains(domain) {
-            let known = known.into_iter().map(Box::from).collect();
-            return Err(UnknownDomain { domain: domain.into(), known });
-        }
+    pub fn new(engine: impl Into<StoreEngine>, domain: &str) -> Result<Self, NoSuchDomain> {
+        let engine = engine.into();
+        engine.domain(domain)?;
         let domain: Arc<str> = domain.into();
         let second = Cooldown::new(Duration::from_secs(1));
         let settings = PolicySettings {
@@ -342,7 +317,7 @@ impl PolicyLayer {
         self
     }
 
-    /// Acquires a [slot](Engine::acquire) for every request, and waits in a fair queue if none is
+    /// Acquires a [slot](StoreEngine::acquire) for every request, and waits in a fair queue if none is
     /// free. `max_wait` limits the wait; `None` uses the rule's.
     ///
     /// The slot is released when the response's body has been sent or dropped, and the handler has

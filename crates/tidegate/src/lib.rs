@@ -62,10 +62,10 @@
 //! let clock = ManualClock::default();
 //! let engine = Engine::builder(policy).clock(clock.clone()).build()?;
 //! let request = Request::new("default", &[("user", "ada")]);
-//! assert!(engine.check(&request).block()?.is_allowed());
-//! assert!(!engine.check(&request).block()?.is_allowed());
+//! assert!(engine.check(&request)?.is_allowed());
+//! assert!(!engine.check(&request)?.is_allowed());
 //! clock.advance(Duration::from_secs(60));
-//! assert!(engine.check(&request).block()?.is_allowed());
+//! assert!(engine.check(&request)?.is_allowed());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -87,7 +87,7 @@
 //!     domain = "api"
 //!     bucket = { rate = "1000/s", burst = 1000 }
 //! "#)?);
-//! let report = engine.check(&Request::new("api", &[("user", "ada")]).cost(21)).block()?;
+//! let report = engine.check(&Request::new("api", &[("user", "ada")]).cost(21))?;
 //! assert_eq!(report.rule().map(RuleId::name), Some("user"));
 //! assert_eq!(report.rules().nth(1).map(|rule| rule.decision.remaining()), Some(1000));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -106,11 +106,11 @@
 //!     quota = { max = 100000, per = "day" }
 //! "#)?);
 //! let request = Request::new("default", &[("team", "search")]);
-//! let report = engine.reserve(&request.cost(4000)).block()?;
-//! let hold = report.hold().expect("there is enough");
+//! let mut held = engine.reserve(&request.cost(4000))?;
 //! // … the call took 1 234 tokens …
-//! engine.commit(hold, Some(1234)).block()?;
-//! assert_eq!(engine.peek(&request).block()?.remaining(), Some(98_766));
+//! held.add_used(1234);
+//! held.commit().block()?;
+//! assert_eq!(engine.peek(&request)?.remaining(), Some(98_766));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -145,26 +145,26 @@
 //! #     window = { max = 2, per = "1h" }
 //! # "#)?);
 //! let request = Request::new("default", &[("user", "ada")]).idempotency_key("order 17");
-//! assert!(engine.check(&request).block()?.is_allowed());
-//! assert!(engine.check(&request).block()?.is_allowed());
-//! assert_eq!(engine.peek(&request).block()?.remaining(), Some(1));
+//! assert!(engine.check(&request)?.is_allowed());
+//! assert!(engine.check(&request)?.is_allowed());
+//! assert_eq!(engine.peek(&request)?.remaining(), Some(1));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! ## 8. Change a limit while running
 //!
 //! ```
-//! # use tidegate::policy::Policy;
-//! # use tidegate::{Engine, Request};
+//! use tidegate::policy::Policy;
+//! use tidegate::{Edit, Engine, Request};
 //! let policy = |max| Policy::from_toml(&format!(
 //!     "[[rule]]\nname = \"searches\"\nkey = [\"user\"]\nwindow = {{ max = {max}, per = \"1h\" }}"
 //! ));
 //! let engine = Engine::new(policy(2)?);
 //! let request = Request::new("default", &[("user", "ada")]);
-//! assert!(engine.check(&request).block()?.is_allowed());
-//! let changes = engine.replace_policy("ops", policy(3)?).block()?;
+//! assert!(engine.check(&request)?.is_allowed());
+//! let changes = engine.edit("ops", Edit::policy(policy(3)?))?;
 //! assert_eq!(changes.len(), 1);
-//! assert_eq!(engine.peek(&request).block()?.remaining(), Some(2)); // the charge stays
+//! assert_eq!(engine.peek(&request)?.remaining(), Some(2)); // the charge stays
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -181,7 +181,7 @@
 //! #     window = { max = 2, per = "1h" }
 //! # "#)?);
 //! let request = Request::new("default", &[("user", "ada"), ("path", "/home")]);
-//! let explanation = engine.explain(&request).block()?.to_string();
+//! let explanation = engine.explain(&request)?.to_string();
 //! assert!(explanation.contains("searches: does not match: path is \"/home\""));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -199,8 +199,8 @@
 //!     mode   = "shadow"
 //! "#)?);
 //! let request = Request::new("default", &[("user", "ada")]);
-//! assert!(engine.check(&request).block()?.is_allowed());
-//! let report = engine.check(&request).block()?;
+//! assert!(engine.check(&request)?.is_allowed());
+//! let report = engine.check(&request)?;
 //! assert!(report.is_allowed());
 //! let shadow = report.rules().next().expect("one rule");
 //! assert!(shadow.mode == Mode::Shadow && !shadow.decision.is_allowed());
@@ -257,10 +257,11 @@ pub use tidegate_engine::testing;
 #[cfg(feature = "engine")]
 pub use tidegate_engine::{
     Answer, AnswerFuture, Applies, Ban, BookingTally, Change, Changed, CheckError, Commit,
-    CommitReport, EditError, Edited, Engine, EngineBuildError, EngineBuilder, Enrolment,
-    Explanation, HoldBound, HoldId, HoldIdError, KeyName, Lease, MemoryStore, NoSuchRule, Note,
-    Outage, Overlay, Owner, PreparedDomain, Refund, Report, Request, RequestLimit, RuleExplanation,
-    RuleKey, RuleReport, RuleTally, RuleUsage, SettleError, Store, WaitError, Waiting, shared,
+    CommitReport, Domain, Edit, EditError, Edited, Engine, EngineBuildError, EngineBuilder,
+    Enrolment, Explanation, HoldBound, HoldId, HoldIdError, KeyName, Lease, MemoryStore,
+    NoSuchDomain, NoSuchRule, Note, Outage, Overlay, Owner, Refund, Report, Request, RequestLimit,
+    RuleExplanation, RuleKey, RuleReport, RuleTally, RuleUsage, SettleError, Store, StoreEngine,
+    WaitError, Waiting, shared,
 };
 #[cfg(feature = "engine")]
 pub use tidegate_policy::{

@@ -1,5 +1,5 @@
 use tidegate::policy::Policy;
-use tidegate::{CheckError, Clock, Engine, Request, Wait};
+use tidegate::{CheckError, Clock, Request, StoreEngine, Wait};
 
 /// The domain of the policy.
 pub(crate) const DOMAIN: &str = "ipc";
@@ -11,7 +11,7 @@ pub(crate) const ATTRIBUTES: [&str; 2] = ["user", "type"];
 #[derive(Debug)]
 pub struct RequestLimiter {
     /// `None`: limiting is disabled.
-    engine: Option<Engine>,
+    engine: Option<StoreEngine>,
 }
 
 /// The outcome for a request.
@@ -39,7 +39,7 @@ impl RequestLimiter {
     pub fn new(policy: Policy, clock: impl Clock + Send + Sync + 'static) -> Self {
         Self {
             engine: Some(
-                Engine::builder(policy)
+                StoreEngine::builder(policy)
                     .clock(clock)
                     .build()
                     .expect("an empty store takes a few kilobytes"),
@@ -69,7 +69,7 @@ impl RequestLimiter {
     /// The number of keys in the table.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.engine.as_ref().map_or(0, Engine::len)
+        self.engine.as_ref().map_or(0, StoreEngine::len)
     }
 
     /// Whether the table has no key.
@@ -81,6 +81,6 @@ impl RequestLimiter {
     /// The bytes of the table.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.engine.as_ref().map_or(0, Engine::bytes)
+        self.engine.as_ref().map_or(0, StoreEngine::bytes)
     }
 }

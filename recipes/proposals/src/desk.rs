@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tidegate::durable::{Filter, LedgerEntry, OpenError};
-use tidegate::{Answer, Clock, Commit, Engine, Report, SettleError};
+use tidegate::{Answer, Clock, Commit, Report, SettleError, StoreEngine};
 use tidegate_listen::Warnings;
 use tokio::sync::{oneshot, watch};
 
@@ -36,7 +36,7 @@ pub struct Desk {
 }
 
 struct Parts {
-    engine: Engine,
+    engine: StoreEngine,
     clock: SharedClock,
     governors: RwLock<Governors>,
     limits: Limits,

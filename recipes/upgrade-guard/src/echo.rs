@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::ws::{CloseCode, CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::response::Response;
 use axum::routing::any;
-use tidegate::Engine;
+use tidegate::StoreEngine;
 use tidegate::policy::{Limit, Policy, PolicyErrors, Rule, Slots};
 use tidegate_tower::{Admission, Permit, PolicyLayer};
 use tokio::sync::watch;
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 pub fn echo(max_sockets: u32, stopping: watch::Receiver<bool>) -> Result<Router, PolicyErrors> {
     let slots = Slots::new(max_sockets.into()).queue(0).expires(FOR_EVER);
     let rule = Rule::builder("sockets", Limit::Slots(slots)).build();
-    let sockets = Engine::new(Policy::new([rule.expect("there is no pattern")])?);
+    let sockets = StoreEngine::new(Policy::new([rule.expect("there is no pattern")])?);
     let detail = format!("all {max_sockets} sockets are open; try again later");
     let no_wait = PolicyLayer::new(sockets, "default")
         .expect("the domain of the rule above")

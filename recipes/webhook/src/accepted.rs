@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use axum::body::Bytes;
-use tidegate::Engine;
+use tidegate::StoreEngine;
 use tidegate::durable::{EntryKind, Filter, LedgerEntry, OpenError};
 
 use crate::limits::DOMAIN;
@@ -57,10 +57,10 @@ impl fmt::Display for MessageId {
 
 /// The ledger of a webhook whose counts are on disk.
 #[derive(Clone)]
-pub(crate) struct AcceptedLedger(Engine);
+pub(crate) struct AcceptedLedger(StoreEngine);
 
 impl AcceptedLedger {
-    pub(crate) fn new(engine: Engine) -> Self {
+    pub(crate) fn new(engine: StoreEngine) -> Self {
         Self(engine)
     }
 
@@ -73,7 +73,7 @@ impl AcceptedLedger {
 }
 
 /// The accepted messages of a ledger that are open, in the order in which they were accepted.
-pub fn open_messages(engine: &Engine) -> Result<Vec<AcceptedMessage>, OpenError> {
+pub fn open_messages(engine: &StoreEngine) -> Result<Vec<AcceptedMessage>, OpenError> {
     // A disk that accepts no writes can still be read.
     let ledger = match (engine.ledger(), engine.file_store()) {
         (Ok(ledger), _) => ledger,

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Command;
-use tidegate::Engine;
+use tidegate::StoreEngine;
 use tidegate_listen::{ListenSocket, log, terminated};
 use tidegate_webhook::{
     MessageLimiter, PATH, Settings, Storage, VARIABLES, Webhook, opened, serve,
@@ -45,7 +45,8 @@ fn start() -> Result<(), Box<dyn Error>> {
                 "RATE_LIMIT_STORE is memory: the end of the process loses the counts, and accepted \
                  messages that were not dispatched"
             );
-            run(&settings, Webhook::new(&settings, MessageLimiter::new(Engine::new(policy)))?).await
+            run(&settings, Webhook::new(&settings, MessageLimiter::new(StoreEngine::new(policy)))?)
+                .await
         }),
         Storage::InFolder(path) => {
             let engine =

@@ -1,6 +1,8 @@
 use std::fmt;
 
-use tidegate::{CheckError, Commit, CommitReport, Engine, HoldId, Report, Request, SettleError};
+use tidegate::{
+    CheckError, Commit, CommitReport, HoldId, Report, Request, SettleError, StoreEngine,
+};
 
 use crate::limits::{DENIALS, DOMAIN, USER};
 use crate::update::Message;
@@ -31,7 +33,7 @@ use crate::update::Message;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct MessageLimiter {
-    engine: Engine,
+    engine: StoreEngine,
 }
 
 /// The result of a check.
@@ -70,7 +72,7 @@ pub enum Claimed {
 impl MessageLimiter {
     /// A limiter with an engine whose policy is that of [`Limits`](crate::Limits).
     #[must_use]
-    pub fn new(engine: Engine) -> Self {
+    pub fn new(engine: StoreEngine) -> Self {
         Self { engine }
     }
 
@@ -83,7 +85,7 @@ impl MessageLimiter {
         let name = format!("{user}:{}", message.update_id);
         let attributes = [(USER, user.as_str())];
         let request = Request::new(DOMAIN, &attributes).idempotency_key(&name);
-        checked(message, self.engine.reserve(&request).await)
+        checked(message, self.engine.hold(&request).await)
     }
 
     /// Commits the hold of a message, and returns whether this is the first claim.
@@ -146,7 +148,7 @@ impl MessageLimiter {
     pub async fn is_first_denial(&self, message: &Message) -> bool {
         let name = format!("{}:{}", message.user, message.update_id);
         let request = Request::new(DENIALS, &[]).idempotency_key(&name);
-        match self.engine.reserve(&request).await {
+        match self.engine.hold(&request).await {
             Ok(report) => match report.hold() {
                 // Its name is kept for a day, as long as Telegram resends updates.
                 Some(hold) => !self.commit(hold, "").await.is_ok_and(|done| done.is_repeat),
@@ -157,7 +159,7 @@ impl MessageLimiter {
     }
 
     /// The engine.
-    pub fn engine(&self) -> &Engine {
+    pub fn engine(&self) -> &StoreEngine {
         &self.engine
     }
 }

@@ -14,7 +14,7 @@ use hyper::Request;
 use hyper_util::client::legacy;
 use serde_json::{Value, json};
 use tidegate::policy::{Limit, Policy, Rule, Slots};
-use tidegate::{Engine, Lease};
+use tidegate::{Lease, StoreEngine};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
@@ -25,7 +25,7 @@ use crate::client::Client;
 pub(crate) struct Outbox {
     callee: CallTarget,
     client: Client,
-    slots: Engine,
+    slots: StoreEngine,
     /// Memory for the bodies of calls, in KiB.
     room: Arc<Semaphore>,
     longest: Duration,
@@ -207,7 +207,7 @@ impl Outbox {
 }
 
 /// Two limits: all calls, queued or in progress, and calls in progress.
-fn call_limits(calls: u64, all: u64) -> Engine {
+fn call_limits(calls: u64, all: u64) -> StoreEngine {
     let queue = usize::try_from(all).unwrap_or(usize::MAX);
     let room = Slots::new(all).queue(0).expires(FOR_EVER);
     let turns = Slots::new(calls).queue(queue).expires(FOR_EVER);
@@ -216,7 +216,7 @@ fn call_limits(calls: u64, all: u64) -> Engine {
         Rule::builder(CALLS, Limit::Slots(turns)).domain(CALLS),
     ]
     .map(|rule| rule.build().expect("there is no pattern"));
-    Engine::new(Policy::new(rules).expect("these rules are valid"))
+    StoreEngine::new(Policy::new(rules).expect("these rules are valid"))
 }
 
 /// An error with all its causes.

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use tidegate::durable::FileOptions;
 use tidegate::policy::{Durability, Policy};
-use tidegate::{Engine, EngineBuildError};
+use tidegate::{EngineBuildError, StoreEngine};
 
 /// Where counts are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,9 +29,9 @@ impl Storage {
 /// Everything is handed to the operating system before the result is returned, so it survives the
 /// end of the process, but perhaps not a loss of power. That includes messages of unlimited users:
 /// they are not counted, but none is dispatched twice.
-pub fn opened(policy: Policy, folder: &Path) -> Result<Engine, EngineBuildError> {
+pub fn opened(policy: Policy, folder: &Path) -> Result<StoreEngine, EngineBuildError> {
     let store = FileOptions::default().least_durability(Durability::Flush).open(folder)?;
-    Engine::builder(policy).store(store).build()
+    StoreEngine::builder(policy).store(store).build()
 }
 
 #[cfg(test)]

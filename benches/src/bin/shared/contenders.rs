@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use tidegate::policy::Policy;
 use tidegate::redis::Redis;
-use tidegate::{Engine, Request};
+use tidegate::{Request, StoreEngine};
 use tokio::runtime::Runtime;
 
 use crate::load::{Amount, Measured, Shape, run};
@@ -76,7 +76,7 @@ impl Script {
 #[derive(Clone)]
 pub struct Ours {
     pub redis: Redis,
-    pub engine: Engine,
+    pub engine: StoreEngine,
 }
 
 impl Ours {
@@ -95,7 +95,7 @@ impl Ours {
         };
         let policy = Policy::from_toml(&(0..limits).map(rule).collect::<String>());
         let policy = policy.expect("a valid policy");
-        let engine = Engine::builder(policy)
+        let engine = StoreEngine::builder(policy)
             .store(redis.store())
             .clock(redis.clock())
             .build()

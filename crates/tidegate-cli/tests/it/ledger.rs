@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::durable::FileOptions;
 use tidegate::policy::Policy;
-use tidegate::{Commit, Engine, ManualClock, Request, Timestamp};
+use tidegate::{Commit, ManualClock, Request, StoreEngine, Timestamp};
 
 use crate::run::{self, Ended};
 
@@ -25,9 +25,9 @@ fn store(name: &str) -> std::path::PathBuf {
     let store = FileOptions::default().open(&folder.join("state")).unwrap();
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
     let engine =
-        Engine::builder(policy.unwrap()).store(store).clock(clock.clone()).build().unwrap();
+        StoreEngine::builder(policy.unwrap()).store(store).clock(clock.clone()).build().unwrap();
     let ada = Request::new("default", &[("user", "ada")]);
-    let hold = engine.reserve(&ada.cost(5).note("draft\n\u{1b}[31m")).block().unwrap().hold();
+    let hold = engine.hold(&ada.cost(5).note("draft\n\u{1b}[31m")).block().unwrap().hold();
     clock.advance(Duration::from_secs(60));
     engine.commit(hold.unwrap(), Commit::actual(3).note("shorter")).block().unwrap();
     let bob = Request::new("default", &[("user", "bob")]);

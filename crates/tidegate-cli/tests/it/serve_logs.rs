@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tidegate::durable::FileOptions;
 use tidegate::policy::Policy;
-use tidegate::{Clock as _, Engine, ManualClock, Request, SystemClock, Timestamp};
+use tidegate::{Clock as _, ManualClock, Request, StoreEngine, SystemClock, Timestamp};
 use tidegate_proto::ipc::encode_text;
 
 use crate::serve::{Daemon, Folder, address};
@@ -181,7 +181,8 @@ fn store_written_at(at: Timestamp, folder: &Folder) -> String {
     let path = folder.path("store");
     let store = FileOptions::default().open(path.as_ref()).unwrap();
     let policy = Policy::from_toml(policy).unwrap();
-    let engine = Engine::builder(policy).store(store).clock(ManualClock::new(at)).build().unwrap();
+    let engine =
+        StoreEngine::builder(policy).store(store).clock(ManualClock::new(at)).build().unwrap();
     assert!(engine.check(&Request::new("default", &[])).block().unwrap().is_allowed());
     format!("file:{path}")
 }

@@ -102,6 +102,10 @@ impl Overlay {
         self.overrides.retain(|(of_rule, given)| (of_rule, given.key()) != (rule, key));
     }
 
+    pub(crate) fn remove_ban(&mut self, domain: &str, conditions: &[Condition]) {
+        self.bans.retain(|ban| (&*ban.domain, &*ban.conditions) != (domain, conditions));
+    }
+
     /// Rules that replace rules of the policy, or are added to them.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().map(|rule| &**rule)

@@ -28,8 +28,9 @@ impl Overlay {
     /// )?);
     /// let ip = |ip| Condition::new("ip", [ip]);
     /// let friend = Override::new(vec![ip("192.0.2.7")?], Grant::Unlimited);
-    /// engine.set_override("ada", &RuleId::named("search"), friend).block()?;
-    /// engine.ban("ada", Ban::new("default", vec![ip("198.51.100.0/24")?]).reason("abuse")).block()?;
+    /// engine.edit("ada", Edit::set_override(&RuleId::named("search"), friend))?;
+    /// let abuser = Ban::new("default", vec![ip("198.51.100.0/24")?]).reason("abuse");
+    /// engine.edit("ada", Edit::ban(abuser))?;
     ///
     /// let saved = engine.overlay().to_toml();
     /// assert_eq!(saved, r#"[[override]]
@@ -57,7 +58,7 @@ impl Overlay {
     /// The edits of a TOML text, or all errors in it.
     ///
     /// A text without edits is valid. Rules are checked as in a policy; whether an override fits
-    /// its rule is checked when the overlay [is put into force](crate::Engine::replace_overlay).
+    /// its rule is checked when the overlay [is put into force](super::Edit::overlay).
     pub fn from_toml(text: &str) -> Result<Self, PolicyErrors> {
         let OverlayEdits { rules, overrides, bans } =
             overlay::parse("overlay.toml", text.as_bytes())?;

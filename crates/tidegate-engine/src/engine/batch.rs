@@ -4,17 +4,16 @@
 use std::array;
 
 use super::decide::{Verb, When};
-use super::domain::DomainName;
 use super::plain::{PlainRequest, decide_list};
 use super::report::Report;
 use super::ruleset::Ruleset;
-use super::{CheckError, Engine};
+use super::{CheckError, StoreEngine};
 use crate::periods::Times;
 use crate::plan::ChargeList;
 use crate::request::Request;
 use crate::store::Answer;
 
-impl Engine {
+impl StoreEngine {
     /// Decides requests independently, in their order.
     pub(super) fn check_each(
         &self,
@@ -40,8 +39,7 @@ impl Engine {
         // A request that is not plain has an empty list.
         let mut lists: [ChargeList; BATCH] = array::from_fn(|_| array::from_fn(|_| None));
         for (list, request) in lists.iter_mut().zip(batch) {
-            let find = DomainName::of(std::slice::from_ref(request));
-            let plain = PlainRequest::new(self, &rules, &find, request, Some(times));
+            let plain = PlainRequest::new(self, &rules, request, Some(times));
             if plain.is_some_and(|mut plain| !plain.plan(list)) {
                 list.fill(None);
             }
@@ -62,7 +60,6 @@ impl Engine {
         times: Times,
     ) -> Answer<Result<Report, CheckError>> {
         let requests = std::slice::from_ref(request);
-        let find = &DomainName::of(requests);
         let mut report = Report::new(&self.shared.rules);
         let parts = report.body.plain_parts();
         // An edit may have come since it was planned.
@@ -71,13 +68,13 @@ impl Engine {
         match table.zip(parts).map(|(table, parts)| decide_list(table, parts, list, times)) {
             Some(Ok(is_allowed)) => {
                 if !is_allowed {
-                    self.correct_wait(&mut report, find, requests, Verb::Check, when, times);
+                    self.correct_wait(&mut report, requests, Verb::Check, when, times);
                 }
                 Answer::Ready(Ok(report))
             }
             _ => {
                 report.body.decisions.clear();
-                self.decide_planned(report, find, requests, Verb::Check, when)
+                self.decide_planned(report, requests, Verb::Check, when)
             }
         }
     }

@@ -1,6 +1,7 @@
 //! How an engine is put together: policy, store and clock.
 
 use std::fmt;
+use std::marker::PhantomData;
 #[cfg(feature = "durable")]
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -14,15 +15,15 @@ use tidegate_table::waiting::WaitQueues;
 use super::change::Changes;
 use super::current_rules::CurrentRules;
 use super::ruleset::{Ruleset, RulesetEdit, RulesetSource};
-use super::{Engine, EngineInner};
+use super::{Engine, EngineInner, StoreEngine};
 use crate::engine_clock::EngineClock;
 use crate::periods::Times;
 #[cfg(feature = "durable")]
 use crate::store::file::{FileOptions, OpenError};
 use crate::store::{MemoryStore, Store, StoredEdits};
 
-/// Builds an [`Engine`]: chooses its store and its clock. By default states are in memory, and the
-/// clock is the system's.
+/// Builds an [`Engine`], or with another store a [`StoreEngine`]: chooses its bounds and its clock. By
+/// default states are in memory, and the clock is the system's.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,18 +39,19 @@ use crate::store::{MemoryStore, Store, StoredEdits};
 /// let clock = ManualClock::default();
 /// let engine = Engine::builder(policy).clock(clock.clone()).build()?;
 /// let request = Request::new("default", &[("user", "ada")]);
-/// assert!(engine.check(&request).block()?.is_allowed());
+/// assert!(engine.check(&request)?.is_allowed());
 /// clock.advance(Duration::from_secs(60));
-/// assert!(engine.check(&request).block()?.is_allowed());
+/// assert!(engine.check(&request)?.is_allowed());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
-pub struct EngineBuilder {
+pub struct EngineBuilder<E = Engine> {
     policy: Policy,
     bounds: StoreBounds,
     store: ChosenStore,
     /// Made from the last time that the store knows; by default the store's own.
     clock: Option<MakeClock>,
+    engine: PhantomData<fn() -> E>,
 }
 
 enum ChosenStore {
@@ -93,15 +95,20 @@ impl From<OpenError> for EngineBuildError {
     }
 }
 
-impl Engine {
-    /// An engine with another store, another clock or other bounds.
-    pub fn builder(policy: Policy) -> EngineBuilder {
-        let bounds = policy.settings().bounds();
-        EngineBuilder { policy, bounds, store: ChosenStore::Memory, clock: None }
+impl StoreEngine {
+    /// An engine with a store, for example in a [folder](EngineBuilder::folder); without one its states
+    /// are in memory.
+    pub fn builder(policy: Policy) -> EngineBuilder<Self> {
+        EngineBuilder::new(policy)
     }
 }
 
-impl EngineBuilder {
+impl<E> EngineBuilder<E> {
+    pub(super) fn new(policy: Policy) -> Self {
+        let bounds = policy.settings().bounds();
+        Self { policy, bounds, store: ChosenStore::Memory, clock: None, engine: PhantomData }
+    }
+
     /// How much the store keeps at most; by default what the policy's `[server]` table sets.
     ///
     /// It counts for the stores that the builder makes. A [given store](Self::store) has bounds of its
@@ -111,8 +118,13 @@ impl EngineBuilder {
     }
 
     /// This store. Its capacity for keys, and what happens beyond it, are its own settings.
-    pub fn store(self, store: impl Into<Store>) -> Self {
-        Self { store: ChosenStore::Given(Box::new(store.into())), ..self }
+    pub fn store(self, store: impl Into<Store>) -> EngineBuilder<StoreEngine> {
+        self.over(ChosenStore::Given(Box::new(store.into())))
+    }
+
+    fn over(self, store: ChosenStore) -> EngineBuilder<StoreEngine> {
+        let Self { policy, bounds, clock, .. } = self;
+        EngineBuilder { policy, bounds, store, clock, engine: PhantomData }
     }
 
     /// States in a folder, which continue from what is stored there.
@@ -120,18 +132,15 @@ impl EngineBuilder {
     /// For other options of the store, [open](FileOptions::open) it and [give](Self::store) it to the
     /// builder.
     #[cfg(feature = "durable")]
-    pub fn folder(self, path: impl Into<PathBuf>) -> Self {
-        Self { store: ChosenStore::Folder(path.into()), ..self }
+    pub fn folder(self, path: impl Into<PathBuf>) -> EngineBuilder<StoreEngine> {
+        self.over(ChosenStore::Folder(path.into()))
     }
 
     /// States in a folder, or in memory if there is none: for programs that choose when they
     /// start.
     #[cfg(feature = "durable")]
-    pub fn folder_or_memory(self, path: Option<&Path>) -> Self {
-        match path {
-            Some(path) => self.folder(path),
-            None => Self { store: ChosenStore::Memory, ..self },
-        }
+    pub fn folder_or_memory(self, path: Option<&Path>) -> EngineBuilder<StoreEngine> {
+        self.over(path.map_or(ChosenStore::Memory, |path| ChosenStore::Folder(path.into())))
     }
 
     /// Another clock than that of the store. One with states of an earlier run needs a clock that
@@ -153,10 +162,8 @@ impl EngineBuilder {
         Self { clock: Some(make), ..self }
     }
 
-    /// The engine, or why there is no store for it. With a [given store](Self::store) it cannot
-    /// fail.
-    pub fn build(self) -> Result<Engine, EngineBuildError> {
-        let Self { policy, bounds, store, clock } = self;
+    fn store_engine(self) -> Result<StoreEngine, EngineBuildError> {
+        let Self { policy, bounds, store, clock, .. } = self;
         let store = match store {
             ChosenStore::Memory => {
                 MemoryStore::with_bounds(bounds).ok_or(EngineBuildError::NoMemory)?.into()
@@ -169,7 +176,22 @@ impl EngineBuilder {
             Some(make) => make(store.last_time()),
             None => store.default_clock(),
         };
-        Ok(Engine { shared: Arc::new(EngineInner::new(policy, store, clock)), given: None })
+        Ok(StoreEngine { shared: Arc::new(EngineInner::new(policy, store, clock)), given: None })
+    }
+}
+
+impl EngineBuilder {
+    /// The engine; an error if there is no memory for an empty table.
+    pub fn build(self) -> Result<Engine, EngineBuildError> {
+        self.store_engine().map(Engine::over)
+    }
+}
+
+impl EngineBuilder<StoreEngine> {
+    /// The engine, or why there is no store for it. With a [given store](Self::store) it cannot
+    /// fail.
+    pub fn build(self) -> Result<StoreEngine, EngineBuildError> {
+        self.store_engine()
     }
 }
 
@@ -205,7 +227,7 @@ impl EngineInner {
     }
 }
 
-impl fmt::Debug for EngineBuilder {
+impl<E> fmt::Debug for EngineBuilder<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EngineBuilder")
             .field("rules", &self.policy.rules().len())

@@ -5,12 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidegate_core::Timestamp;
-use tidegate_policy::policy::{Condition, Effective, Override, Policy, PolicyErrors, Rule, RuleId};
+use tidegate_policy::policy::{Effective, Override, Policy, PolicyErrors, Rule, RuleId};
 use tidegate_table::locks::lock;
 
 use super::ruleset::{Ruleset, RulesetEdit, RulesetSource};
-use super::{Engine, EngineInner};
-use crate::edits::{Ban, Change, ChangeLog, Changed, Overlay, field_changes};
+use super::{EngineInner, StoreEngine};
+use crate::edits::{Ban, Change, ChangeLog, Changed, Edit, EditKind, Overlay, field_changes};
 use crate::store::{Answer, Outage};
 
 /// The error of an edit that names a rule which does not exist.
@@ -51,153 +51,37 @@ pub(super) struct Changes {
 }
 
 /// Edits at run time.
-///
-/// Each is atomic: a decision is made by the rules before it or after it. No decision waits for an
-/// edit. Edits keep what was consumed.
-impl Engine {
-    /// Puts another policy into force, and returns what has changed.
+impl StoreEngine {
+    /// Edits the rules in force, and returns what has changed, with the name of who did it.
     ///
-    /// Edits that were made over the old one stay, over the new one.
-    pub fn replace_policy(&self, actor: &str, policy: Policy) -> Edited {
-        let is_shared = self.is_shared();
-        self.edit(actor, None, move |rules| {
-            let in_force = rules.policy.settings().revision();
-            if is_shared
-                && let Some(in_force) = in_force.filter(|_| policy.settings().revision() < in_force)
+    /// An edit is atomic: a decision is made by the rules before it or after it. No decision waits
+    /// for an edit.
+    pub fn edit(&self, actor: &str, edit: Edit) -> Edited {
+        match &edit.kind {
+            EditKind::SetOverride(rule, given)
+                if edit.effective.is_some() && self.is_waiting(rule, given) =>
             {
-                return Err(EditError::OlderRevision { in_force });
-            }
-            Ok((policy.clone().in_place_of(&rules.policy), rules.overlay.clone()))
-        })
-    }
-
-    /// Puts a rule into force over the policy's rule of that name, or as a new one.
-    ///
-    /// It stays when the policy is replaced, until the overlay is [removed](Self::remove_overlay).
-    pub fn replace_rule(&self, actor: &str, rule: Rule) -> Edited {
-        let rule = Arc::new(rule);
-        self.edit(actor, None, move |rules| {
-            let mut overlay = rules.overlay.clone();
-            overlay.rules.retain(|it| it.id() != rule.id());
-            overlay.rules.push(Arc::clone(&rule));
-            Policy::new(overlay.over(rules.policy.rules()))?;
-            Ok((Arc::clone(&rules.policy), overlay))
-        })
-    }
-
-    /// Sets another limit for some keys of a rule, before all other overrides of the rule.
-    ///
-    /// An override for the same keys is replaced. It counts from when the rule's edits count: see
-    /// [`Rule::effective`].
-    pub fn set_override(&self, actor: &str, rule: &RuleId, given: Override) -> Edited {
-        self.set_override_from(actor, rule, given, None)
-    }
-
-    /// [`set_override`](Self::set_override), which counts at once whatever the rule says.
-    pub fn set_override_now(&self, actor: &str, rule: &RuleId, given: Override) -> Edited {
-        let rules = self.shared.rules.load();
-        let is_set = |it: &(RuleId, Override)| (&it.0, &it.1) == (rule, &given);
-        let waits = |it: &Rule| it.effective() == Effective::Next;
-        let is_waiting =
-            rules.overlay.overrides.iter().any(is_set) && rules.must_have(rule).is_ok_and(waits);
-        drop(rules);
-        if !is_waiting {
-            return self.set_override_from(actor, rule, given, Some(Effective::Now));
-        }
-        // The same again is no edit, and goes on waiting.
-        let removed = self.remove_override_now(actor, rule, given.key());
-        let (engine, actor): (Self, Box<str>) = (self.clone(), actor.into());
-        let rule = rule.clone();
-        removed.then(move |made| match made {
-            Err(error) => Answer::Ready(Err(error)),
-            Ok(mut made) => {
-                let now = Some(Effective::Now);
-                let set = engine.set_override_from(&actor, &rule, given, now);
-                set.map(|set| {
-                    made.extend(set?);
-                    Ok(made)
+                // The same again is no edit, and goes on waiting.
+                let removed = self.edit(actor, Edit::remove_override(rule, given.key()).now());
+                let (engine, actor): (Self, Box<str>) = (self.clone(), actor.into());
+                removed.then(move |made| match made {
+                    Err(error) => Answer::Ready(Err(error)),
+                    Ok(mut made) => engine.make_edit(&actor, edit).map(|set| {
+                        made.extend(set?);
+                        Ok(made)
+                    }),
                 })
             }
-        })
+            _ => self.make_edit(actor, edit),
+        }
     }
 
-    fn set_override_from(
-        &self,
-        actor: &str,
-        rule: &RuleId,
-        given: Override,
-        effective: Option<Effective>,
-    ) -> Edited {
-        let rule = rule.clone();
-        self.edit(actor, effective, move |rules| {
-            let overridden = rules.must_have(&rule)?.clone();
-            Policy::new([overridden.with_overrides(vec![given.clone()])])?;
-            let mut overlay = rules.overlay.clone();
-            overlay.remove_override(&rule, given.key());
-            overlay.overrides.insert(0, (rule.clone(), given.clone()));
-            Ok((Arc::clone(&rules.policy), overlay))
-        })
-    }
-
-    /// Removes an override that was [set](Self::set_override) at run time. It counts until the
-    /// rule's edits count: see [`Rule::effective`].
-    pub fn remove_override(&self, actor: &str, rule: &RuleId, key: &[Condition]) -> Edited {
-        self.remove_override_from(actor, rule, key, None)
-    }
-
-    /// [`remove_override`](Self::remove_override) at once, whatever the rule says.
-    pub fn remove_override_now(&self, actor: &str, rule: &RuleId, key: &[Condition]) -> Edited {
-        self.remove_override_from(actor, rule, key, Some(Effective::Now))
-    }
-
-    fn remove_override_from(
-        &self,
-        actor: &str,
-        rule: &RuleId,
-        key: &[Condition],
-        effective: Option<Effective>,
-    ) -> Edited {
-        let (rule, key) = (rule.clone(), key.to_vec());
-        self.edit(actor, effective, move |rules| {
-            rules.must_have(&rule)?;
-            let mut overlay = rules.overlay.clone();
-            overlay.remove_override(&rule, &key);
-            Ok((Arc::clone(&rules.policy), overlay))
-        })
-    }
-
-    /// Bans requests of a domain: they are denied whatever the limits are.
-    ///
-    /// A ban with the same conditions is replaced.
-    pub fn ban(&self, actor: &str, ban: Ban) -> Edited {
-        self.edit(actor, None, move |rules| {
-            let mut overlay = rules.overlay.clone();
-            overlay
-                .bans
-                .retain(|it| (&it.domain, &it.conditions) != (&ban.domain, &ban.conditions));
-            overlay.bans.push(ban.clone());
-            Ok((Arc::clone(&rules.policy), overlay))
-        })
-    }
-
-    /// Removes a ban.
-    pub fn unban(&self, actor: &str, domain: &str, banned: &[Condition]) -> Edited {
-        let (domain, banned): (Box<str>, _) = (domain.into(), banned.to_vec());
-        self.edit(actor, None, move |rules| {
-            let mut overlay = rules.overlay.clone();
-            overlay.bans.retain(|it| (&it.domain, &it.conditions) != (&domain, &banned));
-            Ok((Arc::clone(&rules.policy), overlay))
-        })
-    }
-
-    /// Removes all edits, so that the policy alone is in force.
-    pub fn remove_overlay(&self, actor: &str) -> Edited {
-        self.replace_overlay(actor, Overlay::default())
-    }
-
-    /// Replaces all edits, for example by an overlay that was saved before a restart.
-    pub fn replace_overlay(&self, actor: &str, overlay: Overlay) -> Edited {
-        self.edit(actor, None, move |rules| Ok((Arc::clone(&rules.policy), overlay.clone())))
+    /// Whether an override is set that does not count yet.
+    fn is_waiting(&self, rule: &RuleId, given: &Override) -> bool {
+        let rules = self.shared.rules.load();
+        let is_set = |it: &(RuleId, Override)| (&it.0, &it.1) == (rule, given);
+        let waits = |it: &Rule| it.effective() == Effective::Next;
+        rules.overlay.overrides.iter().any(is_set) && rules.must_have(rule).is_ok_and(waits)
     }
 
     /// The edits that are in force over the policy.
@@ -261,31 +145,21 @@ impl Engine {
 
     /// Makes new rules of the old ones and puts them into force: now, or where the rules are
     /// shared, later.
-    fn edit(
-        &self,
-        actor: &str,
-        effective: Option<Effective>,
-        change: impl Fn(&Ruleset) -> Result<(Arc<Policy>, Overlay), EditError> + Send + Sync + 'static,
-    ) -> Edited {
+    fn make_edit(&self, actor: &str, edit: Edit) -> Edited {
         match self.shared.store.shared() {
-            None => Answer::Ready(self.edit_now(actor, effective, change)),
-            Some(store) => self.edit_shared(store, actor.into(), effective, change),
+            None => Answer::Ready(self.edit_now(actor, edit)),
+            Some(store) => self.edit_shared(store, actor.into(), edit),
         }
     }
 
-    fn edit_now(
-        &self,
-        actor: &str,
-        effective: Option<Effective>,
-        change: impl Fn(&Ruleset) -> Result<(Arc<Policy>, Overlay), EditError>,
-    ) -> Result<Vec<Change>, EditError> {
+    fn edit_now(&self, actor: &str, edit: Edit) -> Result<Vec<Change>, EditError> {
         let EngineInner { rules, store, changes, .. } = &*self.shared;
         let mut changes = lock(changes);
         let old = rules.load_full();
-        let (policy, overlay) = change(&old)?;
+        let (policy, overlay) = edit.of(&old)?;
         let read = || self.read_times();
         let times = read();
-        let edit = RulesetEdit { times, effective };
+        let edit = RulesetEdit { times, effective: edit.effective };
         let source = RulesetSource {
             history: store.history(),
             hash: store.hash(),
@@ -392,7 +266,7 @@ pub enum EditError {
         /// The revision in force.
         in_force: u64,
     },
-    /// The application that uses the engine cannot work with it, as [`Engine::require`] says.
+    /// The application that uses the engine cannot work with it, as [`StoreEngine::require`] says.
     Unfit {
         /// Why, in one sentence or several.
         reason: Box<str>,
@@ -440,6 +314,52 @@ impl From<PolicyErrors> for EditError {
 impl From<Outage> for EditError {
     fn from(outage: Outage) -> Self {
         Self::Outage(outage)
+    }
+}
+
+impl Edit {
+    /// The policy and what lies over it, after the edit of these rules.
+    pub(super) fn of(&self, rules: &Ruleset) -> Result<(Arc<Policy>, Overlay), EditError> {
+        let mut overlay = rules.overlay.clone();
+        match &self.kind {
+            EditKind::Policy(policy) => {
+                let policy = Policy::clone(policy).in_place_of(&rules.policy);
+                return Ok((policy, overlay));
+            }
+            EditKind::Rule(rule) => {
+                overlay.rules.retain(|it| it.id() != rule.id());
+                overlay.rules.push(Arc::clone(rule));
+                Policy::new(overlay.over(rules.policy.rules()))?;
+            }
+            EditKind::SetOverride(rule, given) => {
+                let overridden = rules.must_have(rule)?.clone();
+                Policy::new([overridden.with_overrides(vec![given.clone()])])?;
+                overlay.remove_override(rule, given.key());
+                overlay.overrides.insert(0, (rule.clone(), given.clone()));
+            }
+            EditKind::RemoveOverride(rule, key) => {
+                rules.must_have(rule)?;
+                overlay.remove_override(rule, key);
+            }
+            EditKind::Ban(ban) => {
+                overlay.remove_ban(&ban.domain, &ban.conditions);
+                overlay.bans.push(ban.clone());
+            }
+            EditKind::Unban { domain, conditions } => overlay.remove_ban(domain, conditions),
+            EditKind::Overlay(given) => overlay = given.clone(),
+        }
+        Ok((Arc::clone(&rules.policy), overlay))
+    }
+
+    /// Rejects a policy that is older than the one in force, which other engines share.
+    pub(super) fn check_revision(&self, in_force: &Policy) -> Result<(), EditError> {
+        let EditKind::Policy(policy) = &self.kind else { return Ok(()) };
+        match in_force.settings().revision() {
+            Some(in_force) if policy.settings().revision() < Some(in_force) => {
+                Err(EditError::OlderRevision { in_force })
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -9,12 +9,11 @@ use tidegate_policy::policy::Charging;
 use tidegate_table::clock::Clock;
 
 use super::current_rules::GuardedRules;
-use super::domain::{DomainName, FindDomain};
 use super::local::LocalFallback;
 use super::planning::{Planned, PlannedKeys};
 use super::report::{EarlyDenialReport, EvaluatedRule, Report, ReportBody};
-use super::ruleset::{Domain, Ruleset};
-use super::{CheckError, Engine};
+use super::ruleset::{CompiledDomain, Ruleset};
+use super::{CheckError, StoreEngine};
 use crate::decision::Operation;
 use crate::hold_id::Owner;
 use crate::periods::Times;
@@ -64,7 +63,7 @@ impl When {
 }
 
 /// The path of every decision.
-impl Engine {
+impl StoreEngine {
     #[inline]
     pub(super) fn begin(&self, now: Option<Timestamp>) -> (GuardedRules, Times) {
         let rules = self.shared.rules.load();
@@ -114,7 +113,7 @@ impl Engine {
     ) -> Result<Planned<'r>, CheckError> {
         let mut planned = Planned::new(rules, Operation::Charge).keeping_keys(true);
         planned.plan.note = request.note;
-        let domain = rules.domain(request.domain);
+        let domain = self.domain_of(rules, std::slice::from_ref(request));
         let hash = self.shared.store.hash();
         planned.add(rules, domain, std::slice::from_ref(request), hash, times)?;
         Ok(planned)
@@ -131,46 +130,19 @@ impl Engine {
         verb: Verb,
         when: When,
     ) -> Answer<Result<Report, CheckError>> {
-        self.decide_in(&DomainName::of(requests), requests, verb, when)
+        self.decide_planned(Report::new(&self.shared.rules), requests, verb, when)
     }
 
-    /// Decides requests in the domain that `find` finds.
-    pub(super) fn decide_in(
-        &self,
-        find: &impl FindDomain,
-        requests: &[Request<'_>],
-        verb: Verb,
-        when: When,
-    ) -> Answer<Result<Report, CheckError>> {
-        self.decide_planned(Report::new(&self.shared.rules), find, requests, verb, when)
-    }
-
-    /// Charges one request in the domain that `find` finds.
-    #[inline]
-    pub(super) fn check_in(
-        &self,
-        find: &impl FindDomain,
-        request: &Request<'_>,
-    ) -> Answer<Result<Report, CheckError>> {
-        let mut report = Report::new(&self.shared.rules);
-        if self.decide_plain(&mut report, find, request, self.given) {
-            return Answer::Ready(Ok(report));
-        }
-        let requests = std::slice::from_ref(request);
-        self.decide_planned(report, find, requests, Verb::Check, self.when())
-    }
-
-    /// Decides requests in the domain that `find` finds, by a plan.
+    /// Decides requests by a plan.
     #[inline(never)]
     pub(super) fn decide_planned(
         &self,
         report: Report,
-        find: &dyn FindDomain,
         requests: &[Request<'_>],
         verb: Verb,
         when: When,
     ) -> Answer<Result<Report, CheckError>> {
-        self.decide_early(report, find, requests, verb, when).then(|decided| match decided {
+        self.decide_early(report, requests, verb, when).then(|decided| match decided {
             Ok(report) => report.when_durable(),
             Err(error) => Answer::Ready(Err(error)),
         })
@@ -180,12 +152,11 @@ impl Engine {
     pub(super) fn decide_early(
         &self,
         mut report: Report,
-        find: &dyn FindDomain,
         requests: &[Request<'_>],
         verb: Verb,
         when: When,
     ) -> Answer<Result<Report, CheckError>> {
-        match self.decide_into(&mut report, find, requests, verb, when) {
+        match self.decide_into(&mut report, requests, verb, when) {
             Ok(None) => Answer::Ready(Ok(report)),
             Err(error) => Answer::Ready(Err(error)),
             Ok(Some(pending)) => {
@@ -198,7 +169,6 @@ impl Engine {
     pub(super) fn decide_into(
         &self,
         report: &mut Report,
-        find: &dyn FindDomain,
         requests: &[Request<'_>],
         verb: Verb,
         when: When,
@@ -209,7 +179,7 @@ impl Engine {
             let ReportBody { hits, local, ticket, .. } = body;
             let rules: &Ruleset = guard.get_or_insert_with(|| self.shared.rules.load());
             let times = self.times_when(rules, when);
-            let domain = find.number(rules).map(|number| &rules.domains[number]);
+            let domain = self.domain_of(rules, requests);
             let names = PlannedKeys { rules, requests, hash: self.shared.store.hash(), times };
             let keeps_keys = verb.holds() || self.shared.store.has_log();
             let mut planned = Planned::new(rules, verb.act()).keeping_keys(keeps_keys);
@@ -222,7 +192,7 @@ impl Engine {
                     EarlyDenialReport::new(rules, domain, denial, planned.denied, times.wall);
                 drop(planned);
                 report.deny(denial);
-                return self.denied_early(report, find, requests, verb, when, times);
+                return self.denied_early(report, requests, verb, when, times);
             }
             evaluated.clear();
             evaluated.extend(planned.plan.charges.iter().map(EvaluatedRule::from));
@@ -259,7 +229,7 @@ impl Engine {
                 report.body.wait_for(self.wake_on_outage(durable));
             }
             if !report.body.is_allowed && !report.body.is_repeat {
-                self.correct_wait(report, find, requests, verb, when, times);
+                self.correct_wait(report, requests, verb, when, times);
             }
             return Ok(None);
         }
@@ -269,7 +239,6 @@ impl Engine {
     fn denied_early(
         &self,
         report: &mut Report,
-        find: &dyn FindDomain,
         requests: &[Request<'_>],
         verb: Verb,
         when: When,
@@ -278,7 +247,7 @@ impl Engine {
         if self.is_shared() {
             return self.if_in_force(report, times);
         }
-        self.correct_wait(report, find, requests, verb, when, times);
+        self.correct_wait(report, requests, verb, when, times);
         Ok(None)
     }
 
@@ -299,7 +268,7 @@ impl Engine {
     pub(super) fn plan_verb<'r>(
         &self,
         rules: &'r Ruleset,
-        domain: Option<&'r Domain>,
+        domain: Option<&'r CompiledDomain>,
         requests: &'r [Request<'r>],
         verb: Verb,
         times: Times,

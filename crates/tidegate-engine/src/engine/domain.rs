@@ -1,58 +1,108 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::error::CheckError;
-use super::report::Report;
-use super::ruleset::Ruleset;
-use super::{Engine, Verb};
+use super::StoreEngine;
+use super::ruleset::{CompiledDomain, Ruleset};
 use crate::request::Request;
-use crate::store::Answer;
 
 /// A domain of an engine, for frequent requests: it is looked up once per policy.
 ///
-/// It follows changes of the policy, also when the domain is added or removed.
-pub struct PreparedDomain {
-    engine: Engine,
+/// It follows changes of the policy, also when the domain is removed and added again.
+pub struct Domain {
+    engine: StoreEngine,
     name: Box<str>,
     /// The version of the rules that the domain was looked up in, and the domain's number in them;
     /// the lower half is one more than the number, or 0 where there is no such domain.
     found: AtomicU64,
 }
 
-impl Engine {
-    /// A domain for frequent requests.
-    #[must_use]
-    pub fn domain(&self, name: &str) -> PreparedDomain {
-        PreparedDomain { engine: self.clone(), name: name.into(), found: AtomicU64::new(0) }
+/// The policy has no rule in a domain, which would limit nothing.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NoSuchDomain {
+    domain: Box<str>,
+    known: Vec<Box<str>>,
+}
+
+impl fmt::Display for NoSuchDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the policy has no rule in the domain `{}`; its domains are: ", self.domain)?;
+        match &*self.known {
+            [] => f.write_str("none"),
+            known => f.write_str(&known.join(", ")),
+        }
     }
 }
 
-impl PreparedDomain {
+tidegate_core::debug_as_displayed!(NoSuchDomain);
+
+impl std::error::Error for NoSuchDomain {}
+
+impl StoreEngine {
+    /// A domain for frequent requests; an error if the policy has no rule in it.
+    ///
+    /// ```
+    /// use tidegate::Engine;
+    /// use tidegate::policy::Policy;
+    ///
+    /// let engine = Engine::new(Policy::from_toml(r#"
+    ///     [[rule]]
+    ///     name   = "searches"
+    ///     domain = "api"
+    ///     key    = ["user"]
+    ///     bucket = { rate = "10/s", burst = 20 }
+    /// "#)?);
+    /// let api = engine.domain("api")?;
+    /// assert!(engine.check(&api.request(&[("user", "ada")]))?.is_allowed());
+    /// assert!(engine.domain("apis").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn domain(&self, name: &str) -> Result<Domain, NoSuchDomain> {
+        let rules = self.shared.rules.load();
+        let has_rules = |domain: &&CompiledDomain| !domain.rules.is_empty();
+        let known = || rules.domains.iter().filter(has_rules).map(CompiledDomain::name);
+        if !known().any(|known| known == name) {
+            let known = known().map(Box::from).collect();
+            return Err(NoSuchDomain { domain: name.into(), known });
+        }
+        Ok(Domain { engine: self.clone(), name: name.into(), found: AtomicU64::new(0) })
+    }
+
+    /// The number of a request's domain.
+    #[inline(always)]
+    pub(super) fn domain_number(&self, rules: &Ruleset, request: &Request<'_>) -> Option<usize> {
+        match request.prepared {
+            Some(domain) if std::ptr::eq(&*domain.engine.shared, &*self.shared) => {
+                domain.number(rules)
+            }
+            _ => rules.domain_number(request.domain),
+        }
+    }
+
+    /// The domain of requests that are all of one. Without any there is nothing to decide.
+    pub(super) fn domain_of<'r>(
+        &self,
+        rules: &'r Ruleset,
+        requests: &[Request<'_>],
+    ) -> Option<&'r CompiledDomain> {
+        let number = requests.first().and_then(|request| self.domain_number(rules, request));
+        number.map(|number| &rules.domains[number])
+    }
+}
+
+impl Domain {
     /// A request of one unit in this domain.
     #[must_use]
     pub fn request<'a>(&'a self, attributes: &'a [(&'a str, &'a str)]) -> Request<'a> {
-        Request::new(&self.name, attributes)
+        Request { prepared: Some(self), ..Request::new(&self.name, attributes) }
     }
 
-    /// [`Engine::check`] of a request in this domain, whatever domain it names.
-    #[inline]
-    pub fn check(&self, request: &Request<'_>) -> Answer<Result<Report, CheckError>> {
-        self.engine.check_in(self, request)
-    }
-
-    /// [`Engine::peek`] of a request in this domain.
-    pub fn peek(&self, request: &Request<'_>) -> Answer<Result<Report, CheckError>> {
-        self.engine.decide_in(self, std::slice::from_ref(request), Verb::Peek, self.engine.when())
-    }
-
-    /// [`Engine::reserve`] of a request in this domain.
-    pub fn reserve(&self, request: &Request<'_>) -> Answer<Result<Report, CheckError>> {
-        self.engine.decide_in(
-            self,
-            std::slice::from_ref(request),
-            Verb::Reserve,
-            self.engine.when(),
-        )
+    #[inline(always)]
+    fn number(&self, rules: &Ruleset) -> Option<usize> {
+        let found = self.found.load(Ordering::Relaxed);
+        if found >> 32 == rules.version & LOW {
+            return usize::try_from(found & LOW).ok()?.checked_sub(1);
+        }
+        self.find(rules)
     }
 
     #[cold]
@@ -66,44 +116,9 @@ impl PreparedDomain {
     }
 }
 
-/// Finds the number of a domain in a set of rules.
-pub(super) trait FindDomain {
-    fn number(&self, rules: &Ruleset) -> Option<usize>;
-}
-
-/// A domain by its name.
-pub(super) struct DomainName<'a>(&'a str);
-
-impl<'a> DomainName<'a> {
-    /// The domain of requests that are all of one. Without any there is nothing to decide, in
-    /// whatever domain.
-    #[inline(always)]
-    pub(super) fn of(requests: &[Request<'a>]) -> Self {
-        Self(requests.first().map_or("", |request| request.domain))
-    }
-}
-
-impl FindDomain for DomainName<'_> {
-    #[inline(always)]
-    fn number(&self, rules: &Ruleset) -> Option<usize> {
-        rules.domain_number(self.0)
-    }
-}
-
-impl FindDomain for PreparedDomain {
-    #[inline(always)]
-    fn number(&self, rules: &Ruleset) -> Option<usize> {
-        let found = self.found.load(Ordering::Relaxed);
-        if found >> 32 == rules.version & LOW {
-            return usize::try_from(found & LOW).ok()?.checked_sub(1);
-        }
-        self.find(rules)
-    }
-}
-
-impl fmt::Debug for PreparedDomain {
+impl fmt::Debug for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PreparedDomain").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Domain").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

@@ -9,7 +9,7 @@ use super::owned_requests::OwnedRequests;
 use super::planning::Charged;
 use super::report::{Report, describe_wait};
 use super::ruleset::{CompiledRule, Ruleset};
-use super::{Engine, Verb};
+use super::{StoreEngine, Verb};
 use crate::request::Request;
 use crate::store::Answer;
 
@@ -90,7 +90,7 @@ pub enum Applies {
     },
 }
 
-impl Engine {
+impl StoreEngine {
     /// Why the request would be decided as it would be. Changes nothing.
     pub fn explain(&self, request: &Request<'_>) -> Answer<Result<Explanation, CheckError>> {
         let (requests, now) = (std::slice::from_ref(request), self.given);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::report::EarlyDenialReport;
 use super::ruleset::Ruleset;
 use super::shared::Planning;
-use super::{CheckError, Engine, Note};
+use super::{CheckError, Note, StoreEngine};
 use crate::decision::Operation;
 use crate::periods::Times;
 use crate::request::Request;
@@ -25,7 +25,7 @@ pub struct Enrolment {
 }
 
 /// Keys and rounds.
-impl Engine {
+impl StoreEngine {
     /// Makes a request's keys known to the quotas that carry unused units over, and charges nothing.
     ///
     /// Such a quota adds up what a key leaves unused from its first request on. A key that is
@@ -45,10 +45,10 @@ impl Engine {
     ///     quota = { max = 2, per = "round", carry = "all" }
     /// "#)?);
     /// let ada = Request::new("default", &[("governor", "ada")]);
-    /// assert_eq!(engine.enrol(&ada).block()?.enrolled, 1);
-    /// engine.close_round("default", None).block()?;
-    /// assert_eq!(engine.peek(&ada).block()?.remaining(), Some(4));
-    /// assert_eq!(engine.enrol(&ada).block()?.known, 1);
+    /// assert_eq!(engine.enrol(&ada)?.enrolled, 1);
+    /// engine.close_round("default");
+    /// assert_eq!(engine.peek(&ada)?.remaining(), Some(4));
+    /// assert_eq!(engine.enrol(&ada)?.known, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -136,10 +136,10 @@ impl Engine {
     ///     cooldown = "1d"
     /// "#)?);
     /// let ada = Request::new("default", &[("user", "ada")]);
-    /// assert!(engine.check(&ada).block()?.is_allowed());
-    /// assert!(!engine.check(&ada).block()?.is_allowed());
-    /// assert_eq!(engine.forget_all(None).block()?, 1);
-    /// assert!(engine.check(&ada).block()?.is_allowed());
+    /// assert!(engine.check(&ada)?.is_allowed());
+    /// assert!(!engine.check(&ada)?.is_allowed());
+    /// assert_eq!(engine.forget_all(), 1);
+    /// assert!(engine.check(&ada)?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn forget_all<'n>(&self, note: impl Into<Note<'n>>) -> Answer<Result<u64, Outage>> {

@@ -3,23 +3,21 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tidegate_core::{Timestamp, Wait};
 use tidegate_policy::policy::Mode;
 use tidegate_table::clock::Clock;
-use tidegate_table::locks::lock;
 use tidegate_table::waiting::{self, Attempt, AttemptTurn, Attempts, QueueError, Tried};
 
-use super::domain::DomainName;
 use super::error::{CheckError, SettleError};
 use super::local::LocalFallback;
 use super::report::{Report, TicketEnd};
+use super::reservation::Held;
 use super::ruleset::Ruleset;
 use super::tickets::{QueueTicket, TicketAttempt, rank_of};
-use super::{Engine, Verb, When};
+use super::{StoreEngine, Verb, When};
 use crate::any_limit::AnyLimit;
 use crate::periods::Times;
 use crate::request::Request;
@@ -33,12 +31,7 @@ use crate::store::{Answer, HoldId, Outage, TicketOutcome, block_on};
 /// [renews](Self::renew) it.
 #[must_use = "dropping a lease releases its slot"]
 pub struct Lease {
-    engine: Engine,
-    report: Report,
-    id: HoldId,
-    /// Its end, once it was renewed.
-    renewed: Arc<Mutex<Option<Timestamp>>>,
-    is_kept: bool,
+    held: Held,
 }
 
 /// Why a waiter got nothing.
@@ -72,7 +65,7 @@ tidegate_core::debug_as_displayed!(WaitError);
 
 impl std::error::Error for WaitError {}
 
-impl Engine {
+impl StoreEngine {
     /// A slot, as soon as one is free. Waiters are served in the order in which they called; where
     /// several engines share the store, over all of them.
     ///
@@ -157,8 +150,7 @@ impl Engine {
     fn lease(&self, report: Report) -> Result<Lease, WaitError> {
         match report.hold() {
             Some(id) if report.is_allowed() => {
-                let (engine, renewed) = (self.by_the_clock(), Arc::default());
-                Ok(Lease { engine, report, id, renewed, is_kept: false })
+                Ok(Lease { held: Held::new(self.by_the_clock(), report, id) })
             }
             // A slot that is not durable cannot be granted.
             _ if report.is_allowed() => {
@@ -191,7 +183,7 @@ impl Engine {
     ) -> Answer<Result<Report, CheckError>> {
         let requests = std::slice::from_ref(request);
         let when = When::given_or_now(self.report_time(now));
-        self.decide_early(report, &DomainName::of(requests), requests, verb, when)
+        self.decide_early(report, requests, verb, when)
     }
 
     /// An attempt where several engines share the queue: the store keeps the order.
@@ -379,7 +371,9 @@ impl Engine {
 impl Lease {
     /// The lease, once it is durable. If it does not become durable, the rules decide.
     fn confirmed(mut self) -> Answer<Result<Self, WaitError>> {
-        let Some(durable) = self.report.body.take_durable() else { return Answer::Ready(Ok(self)) };
+        let Some(durable) = self.held.report.body.take_durable() else {
+            return Answer::Ready(Ok(self));
+        };
         Answer::Pending(Box::pin(async move {
             match durable.await {
                 Ok(()) => Ok(self),
@@ -389,71 +383,66 @@ impl Lease {
     }
 
     fn in_outage(mut self) -> Result<Self, WaitError> {
-        let rules = &self.engine.shared.rules;
-        let mut report = std::mem::replace(&mut self.report, Report::new(rules));
+        let rules = &self.held.engine.shared.rules;
+        let mut report = std::mem::replace(&mut self.held.report, Report::new(rules));
         let hold = report.body.hold;
         let local = report.body.local.take();
         report.body.local = local.map(LocalFallback::of_granted);
-        self.report = report.in_outage()?;
+        self.held.report = report.in_outage()?;
         // The slot itself was released; its fence is still larger than all before.
-        self.report.body.hold = hold;
+        self.held.report.body.hold = hold;
         Ok(self)
     }
 
-    /// Its id, for [`Engine::renew`] and [`Engine::release`].
+    /// Its id, for [`StoreEngine::renew`] and [`StoreEngine::release`].
     #[must_use]
     pub fn id(&self) -> HoldId {
-        self.id
+        self.held.id()
     }
 
     /// A number larger than that of every lease before it. A resource that the holder writes to
     /// can reject numbers lower than the highest it has seen, and so writes of expired holders.
     #[must_use]
     pub fn fence(&self) -> u64 {
-        self.report.body.hold.map_or(0, |hold| hold.fence)
+        self.held.report.body.hold.map_or(0, |hold| hold.fence)
     }
 
     /// When it expires, unless it is renewed.
     #[must_use]
     pub fn expires(&self) -> Option<Timestamp> {
-        lock(&self.renewed).or_else(|| self.report.expires())
+        self.held.expires()
     }
 
     /// The decision that granted it.
     pub fn report(&self) -> &Report {
-        &self.report
+        &self.held.report
     }
 
     /// Extends it by its full length, from now; an error if it has expired.
     pub fn renew(&mut self) -> Answer<Result<Timestamp, SettleError>> {
-        let renewed = Arc::clone(&self.renewed);
-        self.engine.renew(self.id).map(move |expires| {
-            let expires = expires?;
-            *lock(&renewed) = Some(expires);
-            Ok(expires)
-        })
+        self.held.renew()
     }
 
     /// Releases the slot; an error if it had expired.
     pub fn release(mut self) -> Answer<Result<(), SettleError>> {
-        self.is_kept = true;
-        let (engine, id) = (self.engine.clone(), self.id);
+        self.held.keep();
+        let (engine, id) = (self.held.engine.clone(), self.id());
         engine.submit(move |engine| engine.release(id))
     }
 
     /// Keeps the slot beyond this value's life, until it is released by its id or expires.
     pub fn into_id(mut self) -> HoldId {
-        self.is_kept = true;
-        self.id
+        self.held.keep();
+        self.id()
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.is_kept {
+        if let Some(engine) = self.held.keep() {
             // The slot is free when this returns; that need not be durable first. If the lease has
             // expired, the slot was free before.
-            drop(self.engine.release(self.id));
+            drop(engine.release(self.id()));
         }
     }
 }
@@ -461,7 +450,7 @@ impl Drop for Lease {
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
-            .field("id", &self.id)
+            .field("id", &self.id())
             .field("fence", &self.fence())
             .field("expires", &self.expires())
             .finish_non_exhaustive()

@@ -49,7 +49,7 @@ impl From<u64> for Commit<'_> {
 }
 
 /// What is refunded of a committed reservation, for
-/// [`Engine::refund_hold`](crate::Engine::refund_hold).
+/// [`StoreEngine::refund_hold`](crate::StoreEngine::refund_hold).
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refund<'a> {

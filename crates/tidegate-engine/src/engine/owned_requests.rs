@@ -71,6 +71,7 @@ impl OwnedRequest {
     fn request<'r>(&'r self, attributes: &'r [(&'r str, &'r str)]) -> Request<'r> {
         let mut rest = self.texts().skip(1 + 2 * self.attributes);
         Request {
+            prepared: None,
             domain: self.texts().next().unwrap_or_default(),
             attributes: Attributes::new(attributes)
                 .with_unordered(self.unordered)

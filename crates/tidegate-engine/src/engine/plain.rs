@@ -9,11 +9,10 @@ use tidegate_policy::policy::{Missing, Mode};
 use tidegate_table::hash::KeyedHash;
 
 use super::decide::Verb;
-use super::domain::FindDomain;
 use super::planning::{Planned, PlannedKeys};
 use super::report::{EvaluatedRule, PlainParts, Report};
-use super::ruleset::{CompiledRule, Domain, Ruleset};
-use super::{Engine, When};
+use super::ruleset::{CompiledDomain, CompiledRule, Ruleset};
+use super::{StoreEngine, When};
 use crate::any_limit::NO_PERIOD;
 use crate::decision::Operation;
 use crate::periods::Times;
@@ -23,29 +22,28 @@ use crate::store::MemoryStore;
 
 /// A request to be charged, with the rules that it may match.
 pub(super) struct PlainRequest<'a, 'r> {
-    engine: &'a Engine,
+    engine: &'a StoreEngine,
     table: &'a MemoryStore,
     rules: &'r Ruleset,
-    domain: &'r Domain,
+    domain: &'r CompiledDomain,
     request: &'a Request<'a>,
     /// The time of the decision, once it is known.
     times: Option<Times>,
 }
 
-impl Engine {
+impl StoreEngine {
     /// Makes the decision for the report, if the request and its rules are plain; false if it needs
     /// the general path.
     #[inline(always)]
     pub(super) fn decide_plain(
         &self,
         report: &mut Report,
-        find: &impl FindDomain,
         request: &Request<'_>,
         given: Option<Timestamp>,
     ) -> bool {
         let Some(parts) = report.body.plain_parts() else { return false };
         let times = given.map(|now| Times { now, wall: now });
-        let Some(mut plain) = PlainRequest::new(self, parts.rules, find, request, times) else {
+        let Some(mut plain) = PlainRequest::new(self, parts.rules, request, times) else {
             return false;
         };
         let mut list: ChargeList = std::array::from_fn(|_| None);
@@ -65,7 +63,7 @@ impl Engine {
         };
         if !is_allowed {
             let requests = std::slice::from_ref(request);
-            self.correct_wait(report, find, requests, Verb::Check, when, times);
+            self.correct_wait(report, requests, Verb::Check, when, times);
         }
         true
     }
@@ -131,12 +129,11 @@ fn is_plain(request: &Request<'_>) -> bool {
 }
 
 impl<'a, 'r> PlainRequest<'a, 'r> {
-    /// A request in the domain that `find` finds; `None` if one of them is not plain.
+    /// A request and its domain; `None` if one of them is not plain.
     #[inline(always)]
     pub(super) fn new(
-        engine: &'a Engine,
+        engine: &'a StoreEngine,
         rules: &'r Ruleset,
-        find: &impl FindDomain,
         request: &'a Request<'a>,
         times: Option<Times>,
     ) -> Option<Self> {
@@ -144,7 +141,7 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
         if !is_plain(request) {
             return None;
         }
-        let domain = &rules.domains[find.number(rules)?];
+        let domain = &rules.domains[engine.domain_number(rules, request)?];
         domain.is_plain.then_some(Self { engine, table, rules, domain, request, times })
     }
 
@@ -152,7 +149,7 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
     /// are too many. There may be none: then the general path decides.
     #[inline(always)]
     pub(super) fn plan(&mut self, list: &mut ChargeList) -> bool {
-        let Domain { is_unconditional, rules, .. } = self.domain;
+        let CompiledDomain { is_unconditional, rules, .. } = self.domain;
         if let ([number], true) = (rules.as_slice(), is_unconditional) {
             return self.charge(*number, &mut list[0]).is_some();
         }
@@ -161,7 +158,7 @@ impl<'a, 'r> PlainRequest<'a, 'r> {
 
     #[inline(never)]
     fn plan_each(&mut self, list: &mut ChargeList) -> bool {
-        let Domain { is_unconditional, rules, matcher, .. } = self.domain;
+        let CompiledDomain { is_unconditional, rules, matcher, .. } = self.domain;
         let (attributes, mut used) = (&self.request.attributes, 0);
         let mut add = |number: u32| {
             let Some(place) = list.get_mut(used) else {

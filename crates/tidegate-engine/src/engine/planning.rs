@@ -13,7 +13,7 @@ use tidegate_policy::policy::{Empty, KeyPart, Limit, Missing, Mode, Unmatched};
 use tidegate_table::hash::{KeyedHash, spread};
 
 use super::error::CheckError;
-use super::ruleset::{CompiledRule, Domain, Ruleset};
+use super::ruleset::{CompiledDomain, CompiledRule, Ruleset};
 use crate::any_limit::{AnyLimit, NO_PERIOD};
 use crate::decision::Operation;
 use crate::edits::Ban;
@@ -130,7 +130,7 @@ impl<'a> Planned<'a> {
     pub(crate) fn add(
         &mut self,
         rules: &'a Ruleset,
-        domain: Option<&'a Domain>,
+        domain: Option<&'a CompiledDomain>,
         requests: &'a [Request<'_>],
         hash: &KeyedHash,
         times: Times,
@@ -179,7 +179,7 @@ impl<'a> Planning<'a, '_> {
     fn add_all(
         &self,
         planned: &mut Planned<'a>,
-        domain: &'a Domain,
+        domain: &'a CompiledDomain,
         requests: &'a [Request<'_>],
     ) -> Result<(), CheckError> {
         let is_several = requests.len() > 1;
@@ -194,7 +194,7 @@ impl<'a> Planning<'a, '_> {
     fn add(
         &self,
         planned: &mut Planned<'a>,
-        domain: &'a Domain,
+        domain: &'a CompiledDomain,
         request: &'a Request<'_>,
     ) -> Result<(), CheckError> {
         let attributes = request.attributes;
@@ -373,7 +373,7 @@ fn merge(planned: &mut Planned<'_>, charge: Charge) {
     }
 }
 
-impl Domain {
+impl CompiledDomain {
     /// The rules that others replace in a decision over these requests.
     #[cold]
     pub(crate) fn replaced(&self, requests: &[Request<'_>]) -> SmallVec<[u32; 4]> {

@@ -10,7 +10,7 @@ use tidegate_policy::policy::{
 use super::current_rules::CurrentRules;
 use super::error::CheckError;
 use super::planning::{EarlyDenial, RuleHit};
-use super::ruleset::{Domain, Ruleset};
+use super::ruleset::{CompiledDomain, Ruleset};
 use crate::plan::{Charge, KeyName};
 use crate::request::Request;
 use crate::store::{Answer, Decided, Durable, Failure, HoldId};
@@ -471,7 +471,7 @@ fn rank(wait: Option<Wait>) -> (u8, Duration) {
 impl EarlyDenialReport {
     pub(super) fn new(
         rules: &Ruleset,
-        domain: Option<&Domain>,
+        domain: Option<&CompiledDomain>,
         denial: EarlyDenial,
         request: u32,
         wall: Timestamp,

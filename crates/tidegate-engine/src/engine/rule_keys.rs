@@ -3,7 +3,7 @@
 use tidegate_core::Decision;
 use tidegate_policy::policy::{Charging, Mode, RuleId};
 
-use super::Engine;
+use super::StoreEngine;
 use super::report::Report;
 use super::ruleset::CompiledRule;
 use crate::plan::KeyName;
@@ -45,7 +45,7 @@ impl RuleKey<'_> {
     }
 }
 
-impl Engine {
+impl StoreEngine {
     /// Calls a function for every rule that decided, with the key that it counted for.
     ///
     /// `requests` are those that the report decides, in their order. What [outages](Report::is_outage),

@@ -37,7 +37,7 @@ pub(crate) struct Ruleset {
     /// The rules for limits that requests bring, one for each unit, if the policy accepts them;
     /// numbered after the rules.
     own: Vec<CompiledRule>,
-    pub(crate) domains: Vec<Domain>,
+    pub(crate) domains: Vec<CompiledDomain>,
     /// The index of each domain, for policies with many.
     by_name: HashMap<Box<str>, usize, KeyedHash>,
     /// Whether anything depends on the time of day.
@@ -56,7 +56,7 @@ pub(crate) struct Ruleset {
 
 /// The rules of a domain.
 #[derive(Debug)]
-pub(crate) struct Domain {
+pub(crate) struct CompiledDomain {
     name: Box<str>,
     /// Whether every rule applies to every request.
     pub(crate) is_unconditional: bool,
@@ -134,12 +134,12 @@ impl Ruleset {
     ) -> Self {
         let mut compiler = Compiler::new(old, Arc::clone(&store.history), edit);
         let mut rules = Vec::new();
-        let mut domains: Vec<Domain> = Vec::new();
+        let mut domains: Vec<CompiledDomain> = Vec::new();
         let mut by_name: HashMap<Box<str>, usize, _> = HashMap::with_hasher(store.hash.clone());
         for rule in overlay.over(policy.rules()) {
             let family = family(&rule, store.hash);
             let domain = *by_name.entry(rule.domain().into()).or_insert_with(|| {
-                domains.push(Domain::new(rule.domain(), overlay.bans_in(rule.domain())));
+                domains.push(CompiledDomain::new(rule.domain(), overlay.bans_in(rule.domain())));
                 domains.len() - 1
             });
             let domain = &mut domains[domain];
@@ -162,7 +162,7 @@ impl Ruleset {
         // A domain without rules may still have bans.
         for ban in &overlay.bans {
             by_name.entry(ban.domain.clone()).or_insert_with(|| {
-                domains.push(Domain::new(&ban.domain, overlay.bans_in(&ban.domain)));
+                domains.push(CompiledDomain::new(&ban.domain, overlay.bans_in(&ban.domain)));
                 domains.len() - 1
             });
         }
@@ -212,7 +212,7 @@ impl Ruleset {
 
     /// A domain by its name.
     #[inline]
-    pub(crate) fn domain(&self, name: &str) -> Option<&Domain> {
+    pub(crate) fn domain(&self, name: &str) -> Option<&CompiledDomain> {
         self.domain_number(name).map(|number| &self.domains[number])
     }
 
@@ -266,7 +266,11 @@ impl ConditionFinder {
     }
 }
 
-impl Domain {
+impl CompiledDomain {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Builds the matcher of its rules.
     fn index(&mut self, rules: &[CompiledRule]) {
         let of_domain = || self.rules.iter().map(|&number| &rules[number as usize].rule);

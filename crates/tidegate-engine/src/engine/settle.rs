@@ -2,7 +2,7 @@
 
 use super::decide::RequestIdentity;
 use super::shared::Planning;
-use super::{CheckError, Commit, Engine, Note, Refund, SettleError};
+use super::{CheckError, Commit, Note, Refund, SettleError, StoreEngine};
 use crate::plan::PlanTime;
 use crate::request::Request;
 use crate::store::settlement::{SettleCall, Settlement};
@@ -22,6 +22,11 @@ pub struct CommitReport {
     pub is_repeat: bool,
 }
 
+impl CommitReport {
+    /// Of a reservation that holds nothing.
+    pub(super) const NOTHING: Self = Self { charged: 0, debt: 0, forgiven: 0, is_repeat: false };
+}
+
 impl From<Settled> for CommitReport {
     fn from(settled: Settled) -> Self {
         let Settled { units: charged, debt, forgiven, is_repeat, .. } = settled;
@@ -30,7 +35,7 @@ impl From<Settled> for CommitReport {
 }
 
 /// Settlements.
-impl Engine {
+impl StoreEngine {
     /// Charges a reservation: the units it holds, or [other units](Commit::actual), which may be
     /// fewer or more.
     ///

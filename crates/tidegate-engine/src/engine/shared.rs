@@ -10,13 +10,12 @@ use tidegate_core::{Timestamp, Wait};
 
 use super::change::{Misfit, differences, numbered};
 use super::decide::{PendingDecision, Verb, When};
-use super::domain::DomainName;
 use super::owned_requests::OwnedRequests;
 use super::report::{Report, TicketEnd};
 use super::ruleset::{Ruleset, RulesetEdit, RulesetSource};
 use super::waits::WaitStep;
-use super::{CheckError, EditError, Engine};
-use crate::edits::{Change, Overlay};
+use super::{CheckError, EditError, StoreEngine};
+use crate::edits::{Change, Edit};
 use crate::history::History;
 use crate::periods::Times;
 use crate::plan::PlanTime;
@@ -25,12 +24,11 @@ use crate::store::answer::{BoxFuture, Submitted};
 use crate::store::settlement::Settlement;
 use crate::store::shared::{Control, SharedStore};
 use crate::store::{Answer, DecidedElsewhere, Failure, Outage};
-use tidegate_policy::policy::{Effective, Policy};
 use tidegate_table::clock::Clock;
 use tidegate_table::hash::KeyedHash;
 use tidegate_table::locks::lock;
 
-impl Engine {
+impl StoreEngine {
     /// The report of a decision that is on its way.
     #[cold]
     #[inline(never)]
@@ -174,7 +172,7 @@ impl Engine {
         verb: Verb,
         when: When,
     ) -> Result<Option<PendingDecision>, CheckError> {
-        self.decide_into(report, &DomainName::of(requests), requests, verb, when)
+        self.decide_into(report, requests, verb, when)
     }
 
     /// Corrects the wait of a denied request, by peeks at the changes ahead.
@@ -218,8 +216,7 @@ impl Engine {
         at: Times,
     ) -> Answer<Result<Report, CheckError>> {
         let report = Report::new(&self.shared.rules);
-        let find = DomainName::of(requests);
-        self.decide_early(report, &find, requests, look, When::Ahead(at))
+        self.decide_early(report, requests, look, When::Ahead(at))
     }
 
     /// Takes over the rules that are in force, or puts the engine's own into force.
@@ -244,12 +241,10 @@ impl Engine {
                 None if control.version == 0 => Arc::clone(&own),
                 _ => return Ok((None, ())),
             };
-            let edit = ControlEdit { actor: "start", times: attempts.next(), effective: None };
-            let change = |rules: &Ruleset| {
-                Ok((Policy::clone(&policy).in_place_of(&rules.policy), rules.overlay.clone()))
-            };
             // It is in force elsewhere, or the policy that the program began with.
-            let (after, _) = edited(control, &hash, edit, &|_, _| Ok(()), &change)?;
+            let edit = Edit::policy(policy);
+            let by = ControlEdit { actor: "start", times: attempts.next(), edit: &edit };
+            let (after, _) = edited(control, &hash, by, &|_, _| Ok(()))?;
             Ok((after, ()))
         });
         match edited.await {
@@ -329,8 +324,7 @@ impl Engine {
         &self,
         store: &SharedStore,
         actor: Box<str>,
-        effective: Option<Effective>,
-        change: impl Fn(&Ruleset) -> Result<(Arc<Policy>, Overlay), EditError> + Send + Sync + 'static,
+        edit: Edit,
     ) -> Answer<Result<Vec<Change>, EditError>> {
         let (engine, hash) = (self.clone(), store.hash_of_keys().clone());
         let times = self.read_times();
@@ -343,16 +337,17 @@ impl Engine {
             let own = engine.clone();
             let fits =
                 move |old: &Ruleset, new: &Ruleset| lock(&own.shared.changes).check(old, new);
-            let edit = store.edit::<_, EditError>(move |control| {
+            let editing = store.edit::<_, EditError>(move |control| {
                 if control.version == 0 {
                     // The records were lost since.
                     return Err(Outage::Unavailable.into());
                 }
-                let edit = ControlEdit { actor: &actor, times: attempts.next(), effective };
-                let (after, made) = edited(control, &hash, edit, &fits, &change)?;
+                edit.check_revision(&control.policy)?;
+                let by = ControlEdit { actor: &actor, times: attempts.next(), edit: &edit };
+                let (after, made) = edited(control, &hash, by, &fits)?;
                 Ok((after, (made, control.history.superseded())))
             });
-            let (control, (made, superseded)) = edit.await?;
+            let (control, (made, superseded)) = editing.await?;
             engine.install(&control);
             if is_long(superseded, control.history.superseded()) {
                 engine.shorten_history(store, times.now);
@@ -363,7 +358,7 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl StoreEngine {
     /// Begins to shorten the history of the limits. Nothing waits for it.
     fn shorten_history(&self, store: &SharedStore, now: Timestamp) {
         let shortening = store.shorten(now.saturating_sub(SUPERSEDED_FOR));
@@ -393,7 +388,7 @@ impl Report {
 /// The result of an operation that was planned, if it could be.
 pub(super) type Planning<T> = Answer<Result<Result<T, Failure>, CheckError>>;
 
-impl Engine {
+impl StoreEngine {
     /// Plans an operation by the rules that are known here and applies it, again where the rules have
     /// changed meanwhile.
     pub(super) fn run_planned<T: Send + 'static>(
@@ -492,33 +487,30 @@ impl Engine {
     }
 }
 
-/// Who edits, when, and from when on it counts.
+/// Who edits what, and when.
 #[derive(Clone, Copy, Debug)]
 struct ControlEdit<'a> {
     actor: &'a str,
     times: Times,
-    effective: Option<Effective>,
+    edit: &'a Edit,
 }
 
 /// Whether the program can work with new rules in place of old ones.
 type FitsProgram<'a> = &'a dyn Fn(&Ruleset, &Ruleset) -> Result<(), EditError>;
 
-type ChangeRules<'a> = &'a dyn Fn(&Ruleset) -> Result<(Arc<Policy>, Overlay), EditError>;
-
 /// What is in force after an edit, and what it changed; `None` if it changed nothing.
 fn edited(
     control: &Arc<Control>,
     hash: &KeyedHash,
-    edit: ControlEdit<'_>,
+    by: ControlEdit<'_>,
     fits: FitsProgram<'_>,
-    change: ChangeRules<'_>,
 ) -> Result<(Option<Control>, Vec<Change>), EditError> {
     let old = rules_of(control, hash, None);
-    let (policy, overlay) = change(&old)?;
-    let ControlEdit { actor, times, effective } = edit;
+    let ControlEdit { actor, times, edit } = by;
+    let (policy, overlay) = edit.of(&old)?;
     let rounds = |domain: &str| control.rounds(domain);
     let source = RulesetSource { history: Arc::clone(&control.history), hash, rounds: &rounds };
-    let how = RulesetEdit { times, effective };
+    let how = RulesetEdit { times, effective: edit.effective };
     let new = Ruleset::new(policy, overlay, Some(&old), &source, how);
     fits(&old, &new)?;
     let last = control.changes.last();

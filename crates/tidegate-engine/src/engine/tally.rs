@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_core::Decision;
 use tidegate_policy::policy::{Charging, Mode, RuleId};
 
-use super::Engine;
+use super::StoreEngine;
 use super::report::Report;
 use super::ruleset::{CompiledRule, Ruleset};
 use crate::decision::Booking;
@@ -89,7 +89,7 @@ pub(super) fn continue_counting(old: Option<&Ruleset>, rules: &mut [CompiledRule
 }
 
 impl Report {
-    /// Counts each rule's decision, for [`Engine::tallies`].
+    /// Counts each rule's decision, for [`StoreEngine::tallies`].
     ///
     /// A decision by itself counts nothing: callers without metrics do not pay for it.
     pub fn count(&self) {
@@ -150,7 +150,7 @@ impl Report {
     }
 }
 
-impl Engine {
+impl StoreEngine {
     /// What every rule in force has decided so far, in the order of the policy: one entry for each
     /// mode in which it decided anything, and one for its own mode in any case.
     #[must_use]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use tidegate_table::locks::lock;
 use tidegate_table::waiting::AttemptTurn;
 
-use super::Engine;
+use super::StoreEngine;
 use super::planning::Planned;
 use super::report::{Report, ReportTicket, TicketEnd};
 use super::ruleset::Ruleset;
@@ -21,7 +21,7 @@ use tidegate_policy::policy::Slots;
 
 /// The ticket of a waiter, from its first attempt on. Dropped, it leaves the queue.
 pub(super) struct QueueTicket<'a> {
-    engine: &'a Engine,
+    engine: &'a StoreEngine,
     node: u64,
     hold: HoldId,
     left: Arc<Mutex<Left>>,
@@ -47,7 +47,7 @@ pub(super) struct TicketAttempt {
 }
 
 impl<'a> QueueTicket<'a> {
-    pub(super) fn new(engine: &'a Engine, store: &SharedStore, owner: Option<Owner>) -> Self {
+    pub(super) fn new(engine: &'a StoreEngine, store: &SharedStore, owner: Option<Owner>) -> Self {
         let (node, hold) = (store.node(), SharedStore::new_hold_id(owner));
         Self { engine, node, hold, left: Arc::default() }
     }
@@ -125,7 +125,7 @@ impl Report {
     }
 }
 
-impl Engine {
+impl StoreEngine {
     /// Leaves the queue after an attempt whose caller is gone.
     pub(super) fn leave_after(&self, report: &Report) {
         if let Some((left, id)) = report.left() {

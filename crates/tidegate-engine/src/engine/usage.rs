@@ -10,7 +10,7 @@ use tidegate_policy::policy::{
 use tidegate_policy::policy::{Durability, Rule};
 use tidegate_table::clock::Clock;
 
-use super::Engine;
+use super::StoreEngine;
 use super::error::CheckError;
 use super::planning::{Charged, Planned};
 use super::ruleset::{CompiledRule, Ruleset};
@@ -79,7 +79,7 @@ impl RuleUsage {
     }
 }
 
-impl Engine {
+impl StoreEngine {
     /// What the keys of a request have used of their limits. Changes nothing.
     ///
     /// The request needs only the attributes of the keys. Rules that match on other attributes, or
@@ -96,8 +96,8 @@ impl Engine {
     ///     window = { max = 10, per = "1h" }
     /// "#)?);
     /// let ada = Request::new("default", &[("user", "ada")]);
-    /// assert!(engine.check(&ada.cost(3)).block()?.is_allowed());
-    /// let usage = engine.usage(&ada).block()?;
+    /// assert!(engine.check(&ada.cost(3))?.is_allowed());
+    /// let usage = engine.usage(&ada)?;
     /// assert_eq!((usage[0].used, usage[0].remaining), (3, Some(7)));
     /// assert_eq!(usage[0].share_ppm(), Some(300_000));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -202,7 +202,7 @@ impl Engine {
 }
 
 #[cfg(feature = "durable")]
-impl Engine {
+impl StoreEngine {
     /// The rules in force for whose keys the store has no names: all that are not durable, and all
     /// if it is not on disk.
     #[must_use]

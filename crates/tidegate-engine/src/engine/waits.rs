@@ -7,39 +7,36 @@ use std::time::Duration;
 use tidegate_core::{Decision, Timestamp, Wait};
 use tidegate_policy::policy::{Charging, Condition, Effective, Mode};
 
-use super::domain::FindDomain;
 use super::planning::key_hash;
 use super::report::{EvaluatedRule, Report};
 use super::ruleset::{CompiledRule, Ruleset};
-use super::{Engine, Verb, When};
+use super::{StoreEngine, Verb, When};
 use crate::any_limit::{AnyLimit, NO_PERIOD};
 use crate::history::{KeyRef, Version};
 use crate::periods::Times;
 use crate::plan::PlanTime;
 use crate::request::Request;
 
-impl Engine {
+impl StoreEngine {
     /// Corrects the wait of a denied request: until when it is denied, if nothing else happens.
     #[cold]
     #[inline(never)]
     pub(super) fn correct_wait(
         &self,
         report: &mut Report,
-        find: &dyn FindDomain,
         requests: &[Request<'_>],
         verb: Verb,
         when: When,
         times: Times,
     ) {
         if report.may_change_ahead(times) && !matches!(when, When::Ahead(_)) {
-            report.body.wait_ahead = self.wait_ahead(report, find, requests, verb, times);
+            report.body.wait_ahead = self.wait_ahead(report, requests, verb, times);
         }
     }
 
     fn wait_ahead(
         &self,
         report: &Report,
-        find: &dyn FindDomain,
         requests: &[Request<'_>],
         verb: Verb,
         times: Times,
@@ -51,7 +48,7 @@ impl Engine {
                 WaitStep::Peek(at) => at,
             };
             let mut look = Report::new(&self.shared.rules);
-            let _ = self.decide_into(&mut look, find, requests, verb.look(), When::Ahead(at));
+            let _ = self.decide_into(&mut look, requests, verb.look(), When::Ahead(at));
             step = self.go_on_waiting_ahead(&mut ahead, &look, requests);
         }
     }

@@ -209,7 +209,7 @@ pub(super) fn idempotency_keys_make_repeats_free(make: Make<'_>) {
     // Reservations have idempotency keys, too.
     let reserve = || {
         let request = Request::new("default", BOB).cost(2).idempotency_key("four");
-        desk.engine.reserve(&request).block().unwrap()
+        desk.engine.hold(&request).block().unwrap()
     };
     let id = reserve().hold();
     assert_eq!(reserve().hold(), id);
@@ -260,7 +260,7 @@ pub(super) fn owners_have_their_own_keys_and_holds(make: Make<'_>) {
     };
     let reserve = |owner| {
         let request = Request::new("default", ADA).cost(2).idempotency_key("one");
-        desk.engine.reserve(&as_owner(request, owner)).block().unwrap().hold().unwrap()
+        desk.engine.hold(&as_owner(request, owner)).block().unwrap().hold().unwrap()
     };
     let ids = owners.map(reserve);
     assert_eq!(desk.left(ADA, "r"), 3, "the same key, of three owners");
@@ -426,9 +426,9 @@ pub(super) fn voided_holds_leave_no_cooldown(make: Make<'_>) {
 pub(super) fn repeats_are_reported(make: Make<'_>) {
     let desk = TestEngine::new(make, &rule("window = { max = 3, per = \"1h\" }"));
     let request = Request::new("default", ADA).idempotency_key("one");
-    let first = desk.engine.reserve(&request).block().unwrap();
+    let first = desk.engine.hold(&request).block().unwrap();
     assert!(first.is_allowed() && !first.is_repeat());
-    let again = desk.engine.reserve(&request).block().unwrap();
+    let again = desk.engine.hold(&request).block().unwrap();
     assert!(again.is_allowed() && again.is_repeat());
     assert_eq!(first.hold(), again.hold());
     assert!(!desk.check(ADA, 1).is_repeat());
@@ -511,14 +511,14 @@ pub(super) fn an_idempotency_key_used_again_is_the_later_holds(make: Make<'_>) {
         let desk = TestEngine::new(make, &rule(&format!("{limit}\nreserve_for = \"20h\"")));
         let reserve = || {
             let request = Request::new("default", ADA).idempotency_key("one");
-            desk.engine.reserve(&request).block().unwrap().hold().unwrap()
+            desk.engine.hold(&request).block().unwrap().hold().unwrap()
         };
         let hour = 3_600_000;
-        let first = desk.at(0).engine.reserve(&Request::new("default", ADA).idempotency_key("one"));
+        let first = desk.at(0).engine.hold(&Request::new("default", ADA).idempotency_key("one"));
         let first = first.block().unwrap().hold().unwrap();
         desk.at(19 * hour).engine.renew(first).block().unwrap();
         let second = desk.at(25 * hour);
-        let second = second.engine.reserve(&Request::new("default", ADA).idempotency_key("one"));
+        let second = second.engine.hold(&Request::new("default", ADA).idempotency_key("one"));
         let second = second.block().unwrap().hold().unwrap();
         assert_ne!(first, second, "after a day the key names another request: {limit}");
         desk.cancel(first);

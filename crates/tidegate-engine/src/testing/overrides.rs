@@ -1,5 +1,6 @@
 //! Overrides, with and without an end.
 
+use crate::Edit;
 use tidegate_policy::policy::RuleId;
 
 use super::{ADA, BOB, Make, TestEngine, read, rule};
@@ -54,7 +55,10 @@ pub(super) fn they_come_and_go_mid_window(make: Make<'_>) {
         assert!(desk.allows(ADA, 2));
         desk.set_override(algorithm, "{ key = { user = \"ada\" }, max = 6 }");
         assert_eq!(desk.at(3_000).left(ADA, "r"), 1, "{algorithm}");
-        desk.engine.remove_override("test", &RuleId::named("r"), given.key()).block().unwrap();
+        desk.engine
+            .edit("test", Edit::remove_override(&RuleId::named("r"), given.key()))
+            .block()
+            .unwrap();
         assert_eq!(desk.left(ADA, "r"), 0, "{algorithm}");
         desk.set_override(algorithm, "{ key = { user = \"ada\" }, max = 6 }");
         assert_eq!(desk.left(ADA, "r"), 1, "{algorithm}");
@@ -69,7 +73,7 @@ pub(super) fn they_come_and_go_mid_window(make: Make<'_>) {
     assert!(desk.at(15_000).allows(ADA, 7));
     desk.at(20_000)
         .engine
-        .remove_override("test", &RuleId::named("r"), given.key())
+        .edit("test", Edit::remove_override(&RuleId::named("r"), given.key()))
         .block()
         .unwrap();
     assert_eq!(desk.at(30_000).left(ADA, "r"), 10 + 20 + 10 - 7);
@@ -136,7 +140,10 @@ pub(super) fn stacked_ones_refill_nothing(make: Make<'_>) {
     assert!(desk.at(60_000).allows(ADA, 100));
     let given = desk.set_override(base, "{ key = { user = \"ada\" }, rate = \"1/min\" }");
     assert!(desk.at(120_000).allows(ADA, 1), "one in the minute that the slow one was in force");
-    desk.engine.remove_override("test", &RuleId::named("r"), given.key()).block().unwrap();
+    desk.engine
+        .edit("test", Edit::remove_override(&RuleId::named("r"), given.key()))
+        .block()
+        .unwrap();
     assert_eq!(desk.left(ADA, "r"), 0, "nothing comes of dropping it");
     assert_eq!(desk.at(121_000).left(ADA, "r"), 10);
     // Nor of reordering two that are for the same key.

@@ -1,5 +1,6 @@
 //! Rules for costs that are known only afterwards.
 
+use crate::Edit;
 use tidegate_core::{Bucket, Wait};
 use tidegate_policy::policy::{Grant, Limit, Override, RuleId};
 
@@ -150,7 +151,7 @@ pub(super) fn overrides_owe_what_the_rule_would(make: Make<'_>) {
         super::read(&(prepaid + "override = [{ key = { user = \"bob\" }, unlimited = true }]"));
     let key = key.rules()[0].overrides()[0].key().to_vec();
     let given = Override::new(key, Grant::Limit(Limit::Bucket(limit)));
-    desk.engine.set_override("test", &RuleId::named("r"), given).block().unwrap();
+    desk.engine.edit("test", Edit::set_override(&RuleId::named("r"), given)).block().unwrap();
     assert!(desk.allows(BOB, 12));
     let usage = desk.engine.usage(&Request::new("default", BOB)).block().unwrap();
     assert_eq!((usage[0].used, usage[0].limit), (12, Some(5)));

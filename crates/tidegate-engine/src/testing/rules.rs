@@ -1,5 +1,6 @@
 //! Several rules and keys in one decision.
 
+use crate::Edit;
 use tidegate_core::{Timestamp, Wait};
 use tidegate_policy::policy::{Mode, RuleId};
 
@@ -241,7 +242,7 @@ pub(super) fn bans_deny(make: Make<'_>) {
     let ada = super::read(rule).rules()[0].overrides()[0].key().to_vec();
     let until = Timestamp::from_secs(10);
     desk.engine
-        .ban("test", Ban::new("default", ada.clone()).until(until).reason("spam"))
+        .edit("test", Edit::ban(Ban::new("default", ada.clone()).until(until).reason("spam")))
         .block()
         .unwrap();
     let denied = desk.check(ADA, 1);
@@ -250,11 +251,11 @@ pub(super) fn bans_deny(make: Make<'_>) {
     assert!(desk.allows(BOB, 1));
     assert!(!desk.at(9_999).allows(ADA, 1));
     assert!(desk.at(10_000).allows(ADA, 1));
-    desk.engine.ban("test", Ban::new("default", ada.clone())).block().unwrap();
+    desk.engine.edit("test", Edit::ban(Ban::new("default", ada.clone()))).block().unwrap();
     assert_eq!(desk.check(ADA, 1).retry_after(), Some(Wait::Never));
-    desk.engine.unban("test", "default", &ada).block().unwrap();
+    desk.engine.edit("test", Edit::unban("default", &ada)).block().unwrap();
     assert!(desk.allows(ADA, 1));
-    desk.engine.ban("test", Ban::new("no rules here", ada)).block().unwrap();
+    desk.engine.edit("test", Edit::ban(Ban::new("no rules here", ada))).block().unwrap();
     let elsewhere = desk.engine.check(&Request::new("no rules here", ADA)).block().unwrap();
     assert!(!elsewhere.is_allowed(), "a ban needs no rule");
 }

@@ -1,5 +1,6 @@
 //! Many threads, on a clock that stands still.
 
+use crate::Edit;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -106,7 +107,7 @@ pub(super) fn edits_lose_nothing(make: Make<'_>) {
     };
     let desk =
         TestEngine::new(make, "[[rule]]\nname = \"none\"\nwindow = { max = 1, per = \"1s\" }");
-    desk.engine.replace_policy("test", policy(1_000_000)).block().unwrap();
+    desk.engine.edit("test", Edit::policy(policy(1_000_000))).block().unwrap();
     let admitted = AtomicU64::new(0);
     let is_over = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -114,7 +115,7 @@ pub(super) fn edits_lose_nothing(make: Make<'_>) {
             let mut max = 1_000_000;
             while is_over.load(Ordering::Relaxed) < THREADS - 1 {
                 max = if max == 1_000_000 { 2_000_000 } else { max + 1 };
-                desk.engine.replace_policy("test", policy(max)).block().unwrap();
+                desk.engine.edit("test", Edit::policy(policy(max))).block().unwrap();
                 // Each edit makes the history longer, so there are fewer than decisions.
                 let before = admitted.load(Ordering::Relaxed);
                 while admitted.load(Ordering::Relaxed) < before + 4
@@ -139,7 +140,7 @@ pub(super) fn edits_lose_nothing(make: Make<'_>) {
     });
     let admitted = admitted.into_inner();
     assert_eq!(admitted, (THREADS - 1) * 1_500);
-    desk.engine.replace_policy("test", policy(1_000_000)).block().unwrap();
+    desk.engine.edit("test", Edit::policy(policy(1_000_000))).block().unwrap();
     let users = ["user-0", "user-1", "user-2"];
     let spent: u64 = users.iter().map(|user| 1_000_000 - desk.left(&[("user", user)], "a")).sum();
     assert_eq!(spent, admitted);

@@ -1,11 +1,12 @@
 //! Several requests in one decision, and limits from requests.
 
+use crate::Edit;
 use tidegate_core::Timestamp;
 use tidegate_policy::WindowUnit;
 use tidegate_table::ManualClock;
 
 use super::{ADA, BOB, Make, TestEngine, read};
-use crate::{CheckError, Engine, Report, Request, RequestLimit};
+use crate::{CheckError, Report, Request, RequestLimit, StoreEngine};
 
 const TWO: &str = r#"
     [[rule]]
@@ -65,7 +66,7 @@ fn with_request_limits(make: Make<'_>) -> TestEngine {
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
     let policy = read(TWO).with_request_limits();
     TestEngine {
-        engine: Engine::builder(policy).store(make()).clock(clock.clone()).build().unwrap(),
+        engine: StoreEngine::builder(policy).store(make()).clock(clock.clone()).build().unwrap(),
         clock,
     }
 }
@@ -122,7 +123,10 @@ pub(super) fn request_limits_replace_rules(make: Make<'_>) {
     assert!(!desk.engine.check_together(&requests).block().unwrap().is_allowed());
     assert_eq!(desk.left(ADA, "user"), 2);
     // An edit of the rules does not change the counts of requests.
-    desk.engine.replace_policy("test", read(&TWO.replace("max = 3", "max = 4"))).block().unwrap();
+    desk.engine
+        .edit("test", Edit::policy(read(&TWO.replace("max = 3", "max = 4"))))
+        .block()
+        .unwrap();
     assert!(!desk.engine.check(&requests[0]).block().unwrap().is_allowed());
     assert_eq!(desk.left(ADA, "user"), 3);
     let rejected = TestEngine::new(make, TWO).engine.check(&requests[0]).block();

@@ -1,5 +1,6 @@
 //! The test vectors of the core, through a store.
 
+use crate::Edit;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -9,7 +10,7 @@ use tidegate_core::{
 use tidegate_policy::policy::{Limit, Periods, Policy, Rule};
 use tidegate_table::ManualClock;
 
-use crate::{Engine, HoldId, Request, Store};
+use crate::{HoldId, Request, Store, StoreEngine};
 
 /// Replays test vectors of `tidegate-core`, one file's text at a time, and returns how many cases.
 ///
@@ -38,8 +39,11 @@ fn replay(store: Store, case: &Value) {
     let steps = case["steps"].as_array().unwrap();
     let is_postpaid = steps.iter().any(|step| step["op"] == "check_postpaid");
     let policy = |limit: &Value| Policy::new([rule(limit, is_postpaid)]).unwrap();
-    let engine =
-        Engine::builder(policy(&case["limit"])).store(store).clock(clock.clone()).build().unwrap();
+    let engine = StoreEngine::builder(policy(&case["limit"]))
+        .store(store)
+        .clock(clock.clone())
+        .build()
+        .unwrap();
     let mut holds: Vec<(u64, HoldId)> = Vec::new();
     let mut rounds = 0;
     for step in steps {
@@ -63,7 +67,7 @@ fn replay(store: Store, case: &Value) {
                     "check" | "check_postpaid" => engine.check(&request("cost")).block(),
                     "peek" => engine.peek(&request("cost")).block(),
                     _ if number(&step["units"]) == 0 => return,
-                    _ => engine.reserve(&request("units")).block(),
+                    _ => engine.hold(&request("units")).block(),
                 };
                 let report = report.unwrap();
                 if op == "hold" && !report.is_allowed() && case["limit"]["kind"] == "cooldown" {
@@ -89,7 +93,9 @@ fn replay(store: Store, case: &Value) {
                 let given = engine.refund(&request("units")).block().unwrap();
                 assert_eq!(given, number(&expect["given"]), "{}", position());
             }
-            "edit" => drop(engine.replace_policy("test", policy(&step["limit"])).block().unwrap()),
+            "edit" => {
+                drop(engine.edit("test", Edit::policy(policy(&step["limit"]))).block().unwrap())
+            }
             other => panic!("no such operation: {other}"),
         }
     }

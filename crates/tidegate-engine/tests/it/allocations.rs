@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use tidegate::policy::Policy;
-use tidegate::{Call, CallLimit, Engine, Limiter, Rate, Request};
+use tidegate::{Call, CallLimit, Limiter, Rate, Request, StoreEngine};
 
 struct Counting;
 
@@ -76,15 +76,15 @@ fn an_allowed_request_over_three_rules_allocates_nothing() {
         name   = "all"
         sliding = { max = 100000, per = "1m" }
     "#;
-    let engine = Engine::new(Policy::from_toml(policy).unwrap());
+    let engine = StoreEngine::new(Policy::from_toml(policy).unwrap());
     let attributes = [("user", "ada"), ("ip", "2001:db8::1"), ("path", "/search/x")];
     let request = Request::new("default", &attributes);
     assert!(engine.check(&request).block().unwrap().is_allowed(), "the key has its slot now");
-    let prepared = engine.domain("default");
+    let prepared = engine.domain("default").unwrap();
     for _ in 0..100 {
         let count = allocations(|| {
             assert!(engine.check(&request).block().unwrap().is_allowed());
-            assert!(prepared.check(&request).block().unwrap().is_allowed());
+            assert!(engine.check(&prepared.request(&attributes)).block().unwrap().is_allowed());
         });
         assert_eq!(count, 0);
     }
@@ -95,7 +95,7 @@ fn an_allowed_request_over_three_rules_allocates_nothing() {
 fn a_batch_allocates_its_list_of_decisions_alone() {
     let policy = "[[rule]]\nname = \"user\"\nkey = [\"user\"]\nwindow = { max = 9000, per = \"1h\" }\n\
                   [[rule]]\nname = \"all\"\nwindow = { max = 90000, per = \"1h\" }";
-    let engine = Engine::new(Policy::from_toml(policy).unwrap());
+    let engine = StoreEngine::new(Policy::from_toml(policy).unwrap());
     let users: Vec<String> = (0..16).map(|user| format!("user {user}")).collect();
     let attributes: Vec<_> = users.iter().map(|user| [("user", user.as_str())]).collect();
     let requests: Vec<_> = attributes.iter().map(|it| Request::new("default", it)).collect();

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::{Engine, ManualClock, Request, SettleError, Timestamp};
+use tidegate::{Edit, ManualClock, Request, SettleError, StoreEngine, Timestamp};
 
-fn engine(text: &str) -> Engine {
+fn engine(text: &str) -> StoreEngine {
     let policy = Policy::from_toml(text).unwrap();
-    Engine::builder(policy).clock(ManualClock::default()).build().unwrap()
+    StoreEngine::builder(policy).clock(ManualClock::default()).build().unwrap()
 }
 
 fn ada() -> Request<'static> {
@@ -35,7 +35,7 @@ fn given_time_is_also_the_time_of_day() {
 #[test]
 fn settlements_happen_at_the_given_time() {
     let engine = engine(DAILY);
-    let reserve = |at| engine.at(secs(at)).reserve(&ada().cost(2)).block().unwrap().hold().unwrap();
+    let reserve = |at| engine.at(secs(at)).hold(&ada().cost(2)).block().unwrap().hold().unwrap();
     // Within the 60 seconds of a reservation each is settled; after them it is gone.
     let late = Err(SettleError::Gone);
     let hold = reserve(0);
@@ -88,13 +88,14 @@ fn edits_count_from_the_given_time() {
     };
     let engine = engine(&text(1));
     assert!(engine.at(secs(100)).check(&ada()).block().unwrap().is_allowed());
-    let changes = engine.at(secs(130)).replace_policy("ops", Policy::from_toml(&text(3)).unwrap());
+    let changes =
+        engine.at(secs(130)).edit("ops", Edit::policy(Policy::from_toml(&text(3)).unwrap()));
     let changes = changes.block().unwrap();
     assert_eq!(changes[0].at, secs(130));
     let limit = |at| engine.at(secs(at)).peek(&ada()).block().unwrap().limit();
     assert_eq!((limit(159), limit(160)), (Some(1), Some(3)));
     let rule = Policy::from_toml(&text(5)).unwrap().rules()[0].clone();
-    let changes = engine.at(secs(170)).replace_rule("ops", rule).block().unwrap();
+    let changes = engine.at(secs(170)).edit("ops", Edit::rule(rule)).block().unwrap();
     assert_eq!(changes[0].at, secs(170));
 }
 

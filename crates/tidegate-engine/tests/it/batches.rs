@@ -6,7 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::policy::{Policy, RuleId};
 use tidegate::{
-    CheckError, Clock, Engine, ManualClock, MemoryStore, Report, Request, Timestamp, WhenFull,
+    CheckError, Clock, Edit, ManualClock, MemoryStore, Report, Request, StoreEngine, Timestamp,
+    WhenFull,
 };
 
 use crate::paths::{Conditions, START, USERS, conditions, content, rule};
@@ -84,7 +85,7 @@ fn described(result: Result<Report, CheckError>) -> String {
 
 /// The decisions on requests, by a batch or by a loop, at the clock's time or at a given one.
 fn decide(
-    engine: &Engine,
+    engine: &StoreEngine,
     items: &[Item],
     is_batch: bool,
     given: Option<Timestamp>,
@@ -124,7 +125,7 @@ proptest! {
         let clock = ManualClock::new(Timestamp::from_secs(START));
         let engine = || {
             let store = MemoryStore::new(100, WhenFull::Deny).unwrap();
-            Engine::builder(policy(&rules, 3)).store(store).clock(clock.clone()).build().unwrap()
+            StoreEngine::builder(policy(&rules, 3)).store(store).clock(clock.clone()).build().unwrap()
         };
         let (batch, single) = (engine(), engine());
         for step in &steps {
@@ -138,7 +139,7 @@ proptest! {
                 Step::Pass { ms } => clock.advance(Duration::from_millis(*ms)),
                 Step::Edit { number } => {
                     for engine in [&batch, &single] {
-                        let edited = engine.replace_policy("test", policy(&rules, *number));
+                        let edited = engine.edit("test", Edit::policy(policy(&rules, *number)));
                         edited.block().unwrap();
                     }
                 }
@@ -182,7 +183,8 @@ fn daily(max: u64) -> Policy {
 #[test]
 fn batch_counts_by_the_time_of_day() {
     let store = MemoryStore::new(100, WhenFull::Deny).unwrap();
-    let engine = Engine::builder(daily(2)).store(store).clock(OddClock::new()).build().unwrap();
+    let engine =
+        StoreEngine::builder(daily(2)).store(store).clock(OddClock::new()).build().unwrap();
     let ada = Request::new("default", &[("user", "ada")]);
     let until_reset = engine.check(&ada).block().unwrap().reset();
     assert_eq!(until_reset, Some(Duration::from_secs(86_400)), "the day has just begun");
@@ -196,13 +198,13 @@ fn batch_counts_by_the_time_of_day() {
 fn edit_counts_for_requests_of_a_batch_that_are_planned_and_not_decided() {
     let clock = OddClock::new();
     let store = MemoryStore::new(100, WhenFull::Deny).unwrap();
-    let engine = Engine::builder(daily(3)).store(store).clock(clock.clone()).build().unwrap();
+    let engine = StoreEngine::builder(daily(3)).store(store).clock(clock.clone()).build().unwrap();
     let ada = Request::new("default", &[("user", "ada")]);
     assert!(engine.check(&ada).block().unwrap().is_allowed(), "the key has its slot now");
     let editor = engine.clone();
     // The batch has its rules when it reads the time of day.
     *clock.on_wall.lock().unwrap() = Some(Box::new(move || {
-        editor.replace_policy("test", daily(2)).block().unwrap();
+        editor.edit("test", Edit::policy(daily(2))).block().unwrap();
     }));
     let decided: Vec<_> =
         engine.check_many(&[ada, ada]).into_iter().map(|it| it.block().unwrap()).collect();

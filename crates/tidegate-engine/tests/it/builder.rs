@@ -3,7 +3,7 @@
 use tidegate::durable::{FileOptions, FileStore, OpenError};
 use tidegate::policy::Policy;
 use tidegate::{
-    Engine, EngineBuildError, ManualClock, MemoryStore, Request, StoreBounds, SystemClock,
+    EngineBuildError, ManualClock, MemoryStore, Request, StoreBounds, StoreEngine, SystemClock,
     Timestamp, WhenFull,
 };
 
@@ -17,7 +17,7 @@ fn policy() -> Policy {
     Policy::from_toml(text).unwrap()
 }
 
-fn charge(engine: &Engine, user: &str) -> bool {
+fn charge(engine: &StoreEngine, user: &str) -> bool {
     engine.check(&Request::new("default", &[("user", user)])).block().unwrap().is_allowed()
 }
 
@@ -25,7 +25,7 @@ fn charge(engine: &Engine, user: &str) -> bool {
 fn written(name: &str) -> TempFolder {
     let folder = TempFolder::new(name);
     let clock = ManualClock::new(FUTURE);
-    let engine = Engine::builder(policy()).folder(folder.path()).clock(clock).build().unwrap();
+    let engine = StoreEngine::builder(policy()).folder(folder.path()).clock(clock).build().unwrap();
     assert!(charge(&engine, "ada"));
     folder
 }
@@ -33,19 +33,20 @@ fn written(name: &str) -> TempFolder {
 #[test]
 fn default_clock_is_never_earlier_than_what_is_stored() {
     let folder = written("builder-clock");
-    let by_path = Engine::builder(policy()).folder(folder.path()).build().unwrap();
+    let by_path = StoreEngine::builder(policy()).folder(folder.path()).build().unwrap();
     assert!(by_path.clock().now() >= FUTURE, "a folder");
     drop(by_path);
     let store = FileStore::open(folder.path()).unwrap();
-    let given: Engine = Engine::builder(policy()).store(store).build().unwrap();
+    let given: StoreEngine = StoreEngine::builder(policy()).store(store).build().unwrap();
     assert!(given.clock().now() >= FUTURE, "a given store");
     drop(given);
     let store = FileStore::open(folder.path()).unwrap();
-    let builder = Engine::builder(policy()).store(store);
+    let builder = StoreEngine::builder(policy()).store(store);
     let chosen = builder.clock_after(SystemClock::no_earlier_than).build().unwrap();
     assert!(chosen.clock().now() >= FUTURE, "a given store with a clock made from its time");
     drop(chosen);
-    let chosen = Engine::builder(policy()).folder_or_memory(Some(folder.path())).build().unwrap();
+    let chosen =
+        StoreEngine::builder(policy()).folder_or_memory(Some(folder.path())).build().unwrap();
     assert!(chosen.clock().now() >= FUTURE, "a chosen store");
 }
 
@@ -53,7 +54,7 @@ fn default_clock_is_never_earlier_than_what_is_stored() {
 fn given_clock_is_used_as_it_is() {
     let folder = written("builder-own-clock");
     let clock = ManualClock::new(Timestamp::from_secs(5));
-    let engine = Engine::builder(policy()).clock(clock).folder(folder.path()).build().unwrap();
+    let engine = StoreEngine::builder(policy()).clock(clock).folder(folder.path()).build().unwrap();
     assert_eq!(engine.clock().now(), Timestamp::from_secs(5));
 }
 
@@ -61,23 +62,24 @@ fn given_clock_is_used_as_it_is() {
 fn bounds_count_for_every_store_that_the_builder_makes() {
     let two = StoreBounds::new(2, WhenFull::Deny);
     let folder = TempFolder::new("builder-bounds");
-    let in_memory = Engine::builder(policy()).bounds(two).build().unwrap();
-    let on_disk = Engine::builder(policy()).bounds(two).folder(folder.path()).build().unwrap();
+    let in_memory = StoreEngine::builder(policy()).bounds(two).build().unwrap();
+    let on_disk = StoreEngine::builder(policy()).bounds(two).folder(folder.path()).build().unwrap();
     let users = ["ada", "bob", "eve"];
     assert_eq!(users.map(|user| charge(&in_memory, user)), [true, true, false]);
     assert_eq!(users.map(|user| charge(&on_disk, user)), [true, true, false]);
     drop(on_disk);
     let one = StoreBounds::new(1, WhenFull::Deny);
-    let too_many = Engine::builder(policy()).bounds(one).folder(folder.path()).build();
+    let too_many = StoreEngine::builder(policy()).bounds(one).folder(folder.path()).build();
     assert!(matches!(too_many, Err(EngineBuildError::Folder(OpenError::TooManyKeys))));
 }
 
 #[test]
 fn store_may_be_chosen_at_the_start() {
     let folder = written("builder-chosen");
-    let in_memory = Engine::builder(policy()).folder_or_memory(None).build().unwrap();
+    let in_memory = StoreEngine::builder(policy()).folder_or_memory(None).build().unwrap();
     assert!(in_memory.file_store().is_none());
-    let on_disk = Engine::builder(policy()).folder_or_memory(Some(folder.path())).build().unwrap();
+    let on_disk =
+        StoreEngine::builder(policy()).folder_or_memory(Some(folder.path())).build().unwrap();
     assert!(on_disk.file_store().is_some());
     assert_eq!((in_memory.len(), on_disk.len()), (0, 1));
 }
@@ -85,11 +87,11 @@ fn store_may_be_chosen_at_the_start() {
 #[test]
 fn opening_a_store_and_building_an_engine_have_one_kind_of_error() {
     let store = MemoryStore::new(100, WhenFull::Share).unwrap();
-    let engine = Engine::builder(policy()).store(store).build().unwrap();
+    let engine = StoreEngine::builder(policy()).store(store).build().unwrap();
     assert!(charge(&engine, "ada"));
-    let open = |folder: &TempFolder| -> Result<Engine, EngineBuildError> {
+    let open = |folder: &TempFolder| -> Result<StoreEngine, EngineBuildError> {
         let store = FileOptions::default().fill_ahead(4_096).open(folder.path())?;
-        Engine::builder(policy()).store(store).build()
+        StoreEngine::builder(policy()).store(store).build()
     };
     assert!(charge(&open(&TempFolder::new("builder-given")).unwrap(), "ada"));
 }

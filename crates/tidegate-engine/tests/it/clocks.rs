@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::{Clock, Engine, ManualClock, Request, Timestamp};
+use tidegate::{Clock, ManualClock, Request, StoreEngine, Timestamp};
 
 /// A clock that counts from its start, with a time of day beside it.
 #[derive(Clone, Default)]
@@ -39,8 +39,10 @@ fn overrides_end_by_the_time_of_day() {
                   override = [{ key = { user = \"ada\" }, rate = \"1/s\", \
                   until = \"2026-01-01T00:00:20Z\" }]";
     let clock = SinceStart::default();
-    let engine =
-        Engine::builder(Policy::from_toml(policy).unwrap()).clock(clock.clone()).build().unwrap();
+    let engine = StoreEngine::builder(Policy::from_toml(policy).unwrap())
+        .clock(clock.clone())
+        .build()
+        .unwrap();
     let ada = Request::new("default", &[("user", "ada")]);
     assert!(engine.check(&ada.cost(100)).block().unwrap().is_allowed());
     let left = |ms| {
@@ -56,8 +58,10 @@ fn overrides_end_by_the_time_of_day() {
 fn quotas_follow_the_time_of_day() {
     let policy = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nquota = { max = 2, per = \"day\" }";
     let clock = SinceStart::default();
-    let engine =
-        Engine::builder(Policy::from_toml(policy).unwrap()).clock(clock.clone()).build().unwrap();
+    let engine = StoreEngine::builder(Policy::from_toml(policy).unwrap())
+        .clock(clock.clone())
+        .build()
+        .unwrap();
     let ada = Request::new("default", &[("user", "ada")]);
     let day_ms = 86_400_000;
     for (ms, is_allowed) in [(0, true), (1, true), (day_ms - 1, false), (day_ms, true)] {
@@ -75,7 +79,7 @@ fn a_step_back_refills_no_key_that_was_forgotten() {
              [[rule]]\nname = \"r\"\nkey = [\"user\"]\n{limit}"
         );
         let clock = ManualClock::default();
-        let engine = Engine::builder(Policy::from_toml(&policy).unwrap())
+        let engine = StoreEngine::builder(Policy::from_toml(&policy).unwrap())
             .clock(clock.clone())
             .build()
             .unwrap();

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use tidegate::policy::{Condition, Grant, Limit, Override, Policy, RuleId};
 use tidegate::{
-    CheckError, Engine, ManualClock, Request, SettleError, Timestamp, WaitError, Waiting, Window,
+    CheckError, Edit, ManualClock, Request, SettleError, StoreEngine, Timestamp, WaitError,
+    Waiting, Window,
 };
 
-type TestEngine = Engine;
+type TestEngine = StoreEngine;
 
 fn policy(text: &str) -> Policy {
     Policy::from_toml(text).unwrap()
@@ -19,7 +20,7 @@ fn policy(text: &str) -> Policy {
 
 fn engine(text: &str) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
-    (Engine::builder(policy(text)).clock(clock.clone()).build().unwrap(), clock)
+    (StoreEngine::builder(policy(text)).clock(clock.clone()).build().unwrap(), clock)
 }
 
 fn allows(engine: &TestEngine, request: &Request<'_>) -> bool {
@@ -41,7 +42,7 @@ fn an_override_that_does_not_fit_the_new_policy_waits_until_it_does() {
     let ada = Condition::new("user", ["ada"]).unwrap();
     let seven = Limit::Window(Window::new(7, Duration::from_secs(10)));
     let given = Override::new(vec![ada], Grant::Limit(seven));
-    engine.set_override("ops", &RuleId::named("r"), given).block().unwrap();
+    engine.edit("ops", Edit::set_override(&RuleId::named("r"), given)).block().unwrap();
     let request = Request::new("default", &[("user", "ada")]);
     assert_eq!(engine.check(&request).block().unwrap().remaining(), Some(6));
     for limit in [
@@ -50,20 +51,20 @@ fn an_override_that_does_not_fit_the_new_policy_waits_until_it_does() {
         "quota = { max = 2, per = \"day\" }",
         "cooldown = \"1s\"",
     ] {
-        engine.replace_policy("reload", policy(&rule(limit))).block().unwrap();
-        let held = engine.reserve(&request).block().unwrap().hold().unwrap();
+        engine.edit("reload", Edit::policy(policy(&rule(limit)))).block().unwrap();
+        let held = engine.hold(&request).block().unwrap().hold().unwrap();
         assert!(engine.commit(held, None).block().is_ok(), "{limit}");
         assert!(engine.peek(&request).block().unwrap().limit() < Some(7), "{limit}");
     }
     engine
-        .replace_policy(
+        .edit(
             "reload",
-            policy("[[rule]]\nname = \"r\"\nwindow = { max = 1, per = \"10s\" }"),
+            Edit::policy(policy("[[rule]]\nname = \"r\"\nwindow = { max = 1, per = \"10s\" }")),
         )
         .block()
         .unwrap();
     assert_eq!(engine.peek(&request).block().unwrap().limit(), Some(1), "not the common limit");
-    engine.replace_policy("reload", policy(&window)).block().unwrap();
+    engine.edit("reload", Edit::policy(policy(&window))).block().unwrap();
     assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(6), "it is back");
     assert_eq!(engine.overlay().overrides().count(), 1);
 }
@@ -103,7 +104,7 @@ fn an_idempotency_key_does_not_share_a_slot_and_ends_with_its_reservation() {
 
     let rule = "[[rule]]\nname = \"r\"\nreserve_for = \"1m\"\nwindow = { max = 5, per = \"1h\" }\n";
     let (engine, clock) = engine(rule);
-    let reserve = || engine.reserve(&request).block().unwrap().hold().unwrap();
+    let reserve = || engine.hold(&request).block().unwrap().hold().unwrap();
     let (first, again) = (reserve(), reserve());
     assert_eq!(first, again);
     engine.cancel(first, None).block().unwrap();
@@ -132,7 +133,7 @@ fn waiters_are_woken_by_every_change_that_may_help() {
     let round = "[[rule]]\nname = \"r\"\nquota = { max = 1, per = \"round\" }\n";
     let (engine, _) = self::engine(round);
     let request = Request::new("default", &[]);
-    let held = engine.reserve(&request).block().unwrap().hold().unwrap();
+    let held = engine.hold(&request).block().unwrap().hold().unwrap();
     let mut waits = engine.ready(&request);
     assert!(!is_ready(&mut waits));
     engine.cancel(held, None).block().unwrap();
@@ -143,7 +144,7 @@ fn waiters_are_woken_by_every_change_that_may_help() {
     assert!(is_ready(&mut waits), "a new round");
     let mut waits = engine.ready(&request);
     assert!(!is_ready(&mut waits));
-    engine.replace_policy("ops", policy(&round.replace("max = 1", "max = 2"))).block().unwrap();
+    engine.edit("ops", Edit::policy(policy(&round.replace("max = 1", "max = 2")))).block().unwrap();
     assert!(is_ready(&mut waits), "a larger limit");
     assert_eq!(engine.close_round("nowhere", None).block().unwrap(), 0);
 }
@@ -159,7 +160,7 @@ fn an_unlimited_request_is_not_unmatched() {
     let vip = &[("user", "vip")];
     let request = Request::new("default", vip);
     assert!(allows(&engine, &request) && allows(&engine, &request));
-    let held = engine.reserve(&request).block().unwrap().hold().unwrap();
+    let held = engine.hold(&request).block().unwrap().hold().unwrap();
     assert!(engine.commit(held, None).block().is_ok());
     let calls = Request::new("calls", vip);
     let leases: Vec<_> =
@@ -219,7 +220,7 @@ fn a_change_observer_may_call_the_engine() {
     engine.on_change(move |change| {
         *count.lock().unwrap() = inner.changes_since(0).len() + change.number as usize
     });
-    engine.replace_policy("ops", policy(&SLOTS.replace('1', "2"))).block().unwrap();
+    engine.edit("ops", Edit::policy(policy(&SLOTS.replace('1', "2")))).block().unwrap();
     assert_eq!(*seen.lock().unwrap(), 2);
 }
 
@@ -230,7 +231,7 @@ fn a_commit_reports_what_the_tightest_limit_has_charged() {
          [[rule]]\nname = \"gap\"\ncooldown = \"1s\"\n\
          [[rule]]\nname = \"wide\"\nquota = { max = 1000, per = \"day\" }\n",
     );
-    let held = engine.reserve(&Request::new("default", &[])).block().unwrap().hold().unwrap();
+    let held = engine.hold(&Request::new("default", &[])).block().unwrap().hold().unwrap();
     assert_eq!(engine.commit(held, Some(100)).block().map(|done| done.charged), Ok(5));
 }
 
@@ -256,9 +257,12 @@ fn of_many_overrides_and_bans_the_first_that_applies_counts() {
     for user in 0..50 {
         let condition = Condition::new("user", [format!("u{user}").as_str()]).unwrap();
         engine
-            .ban(
+            .edit(
                 "ops",
-                tidegate::Ban::new("default", vec![condition]).until(Timestamp::from_secs(1_300)),
+                Edit::ban(
+                    tidegate::Ban::new("default", vec![condition])
+                        .until(Timestamp::from_secs(1_300)),
+                ),
             )
             .block()
             .unwrap();

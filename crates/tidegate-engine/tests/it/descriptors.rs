@@ -3,11 +3,11 @@
 
 use tidegate::policy::{Attributes, Condition, Policy, RuleId};
 use tidegate::{
-    Applies, Ban, CheckError, Engine, Explanation, KeyName, ManualClock, Request, Timestamp,
-    WaitError,
+    Applies, Ban, CheckError, Edit, Explanation, KeyName, ManualClock, Request, StoreEngine,
+    Timestamp, WaitError,
 };
 
-type TestEngine = Engine;
+type TestEngine = StoreEngine;
 
 const TREE: &str = "domain: d
 descriptors:
@@ -25,7 +25,7 @@ fn tree() -> Policy {
 
 fn engine(policy: Policy) -> TestEngine {
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    Engine::builder(policy).clock(clock).build().unwrap()
+    StoreEngine::builder(policy).clock(clock).build().unwrap()
 }
 
 fn left(engine: &TestEngine) -> Option<u64> {
@@ -41,12 +41,14 @@ fn every_verb_takes_attributes_for_a_descriptor() {
     assert_eq!(left(&engine), Some(1));
     assert_eq!(engine.refund(&request).block(), Ok(1));
     assert_eq!(left(&engine), Some(2));
-    let id = engine.reserve(&request).block().unwrap().hold().expect("a reservation");
+    let id = engine.hold(&request).block().unwrap().hold().expect("a reservation");
     assert_eq!(left(&engine), Some(1));
     engine.commit(id, None).block().unwrap();
     assert!(engine.ready(&request).block().unwrap().is_allowed());
     assert_eq!(left(&engine), Some(0));
-    assert!(!engine.domain("d").check(&request).block().unwrap().is_allowed());
+    assert!(
+        !engine.check(&engine.domain("d").unwrap().request(FREE)).block().unwrap().is_allowed()
+    );
     let (free, other) = (request.cost(0), Request::new("d", &[("plan", "pro")]));
     let together = engine.check_together(&[free, other]).block().unwrap();
     assert_eq!(together.rule().map(|it| it.name().to_owned()), Some("users".into()));
@@ -109,7 +111,7 @@ fn bans_and_overrides_find_entries_by_position() {
     };
     assert_eq!((passes("ada"), passes("root")), (1, 3));
     let is_root = Condition::new("1.user", ["root"]).unwrap();
-    engine.ban("test", Ban::new("d", vec![is_root])).block().unwrap();
+    engine.edit("test", Edit::ban(Ban::new("d", vec![is_root]))).block().unwrap();
     assert_eq!(passes("root"), 0);
 }
 
@@ -146,10 +148,10 @@ fn a_policy_that_begins_to_read_descriptors_gets_them() {
     let keyed = Request::new("d", FREE).idempotency_key("k");
     assert!(engine.check(&keyed).block().unwrap().is_allowed());
     assert_eq!(left(&engine), Some(8));
-    engine.replace_policy("test", tree()).block().unwrap();
+    engine.edit("test", Edit::policy(tree())).block().unwrap();
     assert_eq!(left(&engine), Some(2));
     assert!(engine.check(&keyed).block().unwrap().is_repeat(), "the request is the same");
-    engine.replace_policy("test", native).block().unwrap();
+    engine.edit("test", Edit::policy(native)).block().unwrap();
     assert!(left(&engine).is_some_and(|left| left > 2));
 }
 
@@ -196,7 +198,7 @@ fn text_of_a_client_stands_for_no_descriptor() {
             assert_eq!(engine.refund(&request).block(), Ok(0), "{forged:?}");
             assert_eq!(engine.forget(&request).block(), Ok(false), "{forged:?}");
             assert!(engine.usage(&request).block().unwrap().is_empty(), "{forged:?}");
-            let _ = engine.reserve(&request).block();
+            let _ = engine.hold(&request).block();
             for report in engine.check_many(&[request]) {
                 assert!(report.block().unwrap().rule().is_none(), "{forged:?}");
             }

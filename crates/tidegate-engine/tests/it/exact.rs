@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tidegate::policy::Policy;
 use tidegate::{
-    CheckError, Clock as _, Engine, HoldBound, ManualClock, Refund, Report, Request, SettleError,
-    Timestamp,
+    CheckError, Clock as _, Edit, HoldBound, ManualClock, Refund, Report, Request, SettleError,
+    StoreEngine, Timestamp,
 };
 
-type TestEngine = Engine;
+type TestEngine = StoreEngine;
 
 fn policy(text: &str) -> Policy {
     Policy::from_toml(text).unwrap()
@@ -17,7 +17,7 @@ fn policy(text: &str) -> Policy {
 /// An engine whose clock starts on a full minute.
 fn engine(text: &str) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_secs(MINUTE));
-    (Engine::builder(policy(text)).clock(clock.clone()).build().unwrap(), clock)
+    (StoreEngine::builder(policy(text)).clock(clock.clone()).build().unwrap(), clock)
 }
 
 fn check_at(engine: &TestEngine, user: &str, at: Timestamp) -> bool {
@@ -51,7 +51,7 @@ fn hold_refunded_in_parts_returns_no_more_than_was_outstanding() {
         engine("[[rule]]\nname = \"r\"\nbucket = { rate = \"1/s\", burst = 10 }\n");
     let request = Request::new("default", &[]);
     let left = |report: &Report| report.remaining().unwrap();
-    let hold = engine.reserve(&request.cost(5)).block().unwrap().hold().unwrap();
+    let hold = engine.hold(&request.cost(5)).block().unwrap().hold().unwrap();
     engine.commit(hold, None).block().unwrap();
     clock.advance(Duration::from_secs(2));
     // Two of the five are back by themselves: three are outstanding.
@@ -66,7 +66,7 @@ fn refund_of_a_nearly_refilled_charge_returns_only_the_rest_of_it() {
     let (engine, clock) =
         engine("[[rule]]\nname = \"r\"\nbucket = { rate = \"1/s\", burst = 10 }\n");
     let request = Request::new("default", &[]);
-    let hold = engine.reserve(&request).block().unwrap().hold().unwrap();
+    let hold = engine.hold(&request).block().unwrap().hold().unwrap();
     engine.commit(hold, None).block().unwrap();
     clock.advance(Duration::from_millis(990));
     assert!(engine.check(&request.cost(9)).block().unwrap().is_allowed());
@@ -86,7 +86,7 @@ fn forget_after_a_reservation_has_expired_leaves_no_state() {
     );
     let attributes = [("user", "ada")];
     let request = Request::new("default", &attributes);
-    assert!(engine.reserve(&request).block().unwrap().hold().is_some());
+    assert!(engine.hold(&request).block().unwrap().hold().is_some());
     clock.advance(Duration::from_secs(61));
     assert!(engine.forget(&request).block().unwrap());
     assert_eq!(engine.len(), 0);
@@ -105,7 +105,7 @@ fn slot_of_a_quota_that_carries_since_an_edit_is_not_reused() {
     for key in &keys {
         assert!(check_at(&engine, key, ms(0)));
     }
-    engine.replace_policy("test", policy(&rule(", carry = \"all\""))).block().unwrap();
+    engine.edit("test", Edit::policy(policy(&rule(", carry = \"all\"")))).block().unwrap();
     clock.advance(Duration::from_secs(60));
     for other in 0..2_000 {
         let _ = check_at(&engine, &format!("other-{other}"), ms(61_000));
@@ -130,7 +130,7 @@ fn idempotency_keys_belong_to_their_domain_and_their_hold() {
     let holds: Vec<_> = (0..2)
         .map(|_| {
             let request = Request::new("a", &[]).cost(3);
-            let hold = engine.reserve(&request).block().unwrap().hold().unwrap();
+            let hold = engine.hold(&request).block().unwrap().hold().unwrap();
             engine.commit(hold, None).block().unwrap();
             hold
         })
@@ -154,16 +154,16 @@ fn key_has_a_maximum_of_open_reservations() {
         "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nbucket = { rate = \"1/s\", burst = 5000 }\n",
     );
     let ada = Request::new("default", &[("user", "ada")]);
-    let first = engine.reserve(&ada).block().unwrap().hold().unwrap();
+    let first = engine.hold(&ada).block().unwrap().hold().unwrap();
     for _ in 1..1_024 {
-        let _ = engine.reserve(&ada).block().unwrap();
+        let _ = engine.hold(&ada).block().unwrap();
     }
-    let error = engine.reserve(&ada).block().unwrap_err();
+    let error = engine.hold(&ada).block().unwrap_err();
     assert_eq!(error, CheckError::TooManyHolds(HoldBound::Key { most: 1_024 }));
     let bob = Request::new("default", &[("user", "bob")]);
-    assert!(engine.reserve(&bob).block().unwrap().is_allowed());
+    assert!(engine.hold(&bob).block().unwrap().is_allowed());
     engine.commit(first, None).block().unwrap();
-    assert!(engine.reserve(&ada).block().unwrap().is_allowed());
+    assert!(engine.hold(&ada).block().unwrap().is_allowed());
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn settings_bound_open_reservations_and_idempotency_keys() {
     let server = "[server]\nmax_holds = 4\nmax_idempotency_keys = 3\n";
     let rules = ["a", "b", "c"].map(rule).concat();
     let (engine, _) = engine(&format!("{server}{rules}"));
-    let reserve = |domain| engine.reserve(&Request::new(domain, &[("user", "ada")])).block();
+    let reserve = |domain| engine.hold(&Request::new(domain, &[("user", "ada")])).block();
     let charge = |domain, key| {
         let request = Request::new(domain, &[("user", "bob")]).idempotency_key(key);
         engine.check(&request).block().unwrap().remaining()
@@ -206,7 +206,7 @@ fn reservation_that_no_rule_limits_takes_no_memory() {
     let request = Request::new("default", &[]);
     let before = engine.bytes();
     let holds: Vec<_> =
-        (0..10_000).map(|_| engine.reserve(&request).block().unwrap().hold().unwrap()).collect();
+        (0..10_000).map(|_| engine.hold(&request).block().unwrap().hold().unwrap()).collect();
     assert_eq!(engine.bytes(), before);
     let distinct: std::collections::HashSet<_> = holds.iter().collect();
     assert_eq!(distinct.len(), holds.len());

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tidegate::policy::{Limit, Policy, Rule};
 use tidegate::testing::Dice;
 use tidegate::{
-    Bucket, Clock, Debt, Engine, ManualClock, MemoryStore, Rate, Request, Timestamp, Wait, WhenFull,
+    Bucket, Clock, Debt, Edit, ManualClock, MemoryStore, Rate, Request, StoreEngine, Timestamp,
+    Wait, WhenFull,
 };
 
 /// Every rate gives a whole number of these parts of a unit in a nanosecond.
@@ -105,14 +106,14 @@ fn buckets_are_exact_whatever_their_numbers_are() {
         };
         let (first, mut model) = any(&clock);
         let store = MemoryStore::new(100, WhenFull::Deny).unwrap();
-        let engine = Engine::builder(first).store(store).clock(clock.clone()).build().unwrap();
+        let engine = StoreEngine::builder(first).store(store).clock(clock.clone()).build().unwrap();
         let mut dice = Dice::new(!seed);
         let (mut log, mut edits) = (vec![format!("seed {seed}: {model:?}")], 0_i128);
         for _ in 0..40 {
             match dice.below(5) {
                 4 => {
                     let request = Request::new("default", &[]);
-                    let held = engine.reserve(&request).block().unwrap().hold();
+                    let held = engine.hold(&request).block().unwrap().hold();
                     let Some(id) = held else { continue };
                     assert_eq!(model.check(1), None, "{log:#?}");
                     let actual = dice.bits() >> dice.below(64);
@@ -131,7 +132,7 @@ fn buckets_are_exact_whatever_their_numbers_are() {
                 }
                 0 => {
                     let (policy, Model { rate, burst, debt, .. }) = any(&clock);
-                    engine.replace_policy("test", policy).block().unwrap();
+                    engine.edit("test", Edit::policy(policy)).block().unwrap();
                     model.advance(clock.now().as_nanos());
                     (model.rate, model.burst, model.debt) = (rate, burst, debt);
                     edits += 1;

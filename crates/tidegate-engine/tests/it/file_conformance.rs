@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::durable::{FileOptions, FileStore};
 use tidegate::policy::{Durability, Policy};
-use tidegate::{Engine, ManualClock, Request, WhenFull, testing};
+use tidegate::{ManualClock, Request, StoreEngine, WhenFull, testing};
 
 /// A folder of its own for every store, removed at the end.
 struct Folders {
@@ -61,12 +61,12 @@ fn reservations_that_no_rule_limits_are_durable_when_everything_is() {
     let opened = || {
         let options = FileOptions::default().least_durability(Durability::Flush);
         let store = options.open(&folders.base.join("kept")).unwrap();
-        Engine::builder(policy.clone()).store(store).clock(clock.clone()).build().unwrap()
+        StoreEngine::builder(policy.clone()).store(store).clock(clock.clone()).build().unwrap()
     };
     let open = Request::new("default", &[("user", "ada")]).idempotency_key("open");
     let done = open.idempotency_key("done");
     let engine = opened();
-    let hold = |engine: &Engine, request| engine.reserve(request).block().unwrap().hold();
+    let hold = |engine: &StoreEngine, request| engine.hold(request).block().unwrap().hold();
     let (open_hold, done_hold) = (hold(&engine, &open), hold(&engine, &done));
     assert!(engine.commit(done_hold.unwrap(), None).block().is_ok());
     drop(engine);

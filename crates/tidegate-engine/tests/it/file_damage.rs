@@ -7,9 +7,9 @@ use std::sync::Arc;
 use tidegate::durable::{self, Disk, FileOptions, Filter, Ledger, LogError, OpenError, TotalsBy};
 use tidegate::policy::Policy;
 use tidegate::testing::CrashDisk;
-use tidegate::{Engine, ManualClock, Request, Timestamp};
+use tidegate::{ManualClock, Request, StoreEngine, Timestamp};
 
-type Durable = Engine;
+type Durable = StoreEngine;
 type Files = BTreeMap<String, Vec<u8>>;
 
 fn open(disk: &CrashDisk, size: u64) -> Result<Durable, OpenError> {
@@ -18,7 +18,7 @@ fn open(disk: &CrashDisk, size: u64) -> Result<Durable, OpenError> {
     let options = FileOptions::default().max_keys(1_000).snapshot_every(size).fill_ahead(100);
     let store = options.open_on(Arc::new(disk.clone()))?;
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    Ok(Engine::builder(Policy::from_toml(policy).unwrap())
+    Ok(StoreEngine::builder(Policy::from_toml(policy).unwrap())
         .store(store)
         .clock(clock)
         .build()

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tidegate::durable::{FileOptions, LogError, OpenError};
 use tidegate::policy::Policy;
 use tidegate::testing::{CrashDisk, Fault};
-use tidegate::{Engine, ManualClock, Report, Request, Timestamp};
+use tidegate::{ManualClock, Report, Request, StoreEngine, Timestamp};
 
-type Durable = Engine;
+type Durable = StoreEngine;
 
 fn policy(on_error: &str) -> Policy {
     let text = format!(
@@ -29,7 +29,7 @@ fn open_sized(disk: &CrashDisk, on_error: &str, size: u64) -> Result<Durable, Op
     let options = FileOptions::default().max_keys(1_000).snapshot_every(size).fill_ahead(100);
     let store = options.open_on(Arc::new(disk.clone()))?;
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    Ok(Engine::builder(policy(on_error)).store(store).clock(clock).build().unwrap())
+    Ok(StoreEngine::builder(policy(on_error)).store(store).clock(clock).build().unwrap())
 }
 
 fn check(engine: &Durable) -> Report {
@@ -199,7 +199,7 @@ fn a_store_that_has_seen_more_keys_than_it_has_room_for_can_be_opened() {
     let open = || {
         let options = FileOptions::default().max_keys(100).when_full(tidegate::WhenFull::Deny);
         let store = options.open_on(Arc::new(disk.clone())).unwrap();
-        Engine::builder(policy.clone()).store(store).clock(clock.clone()).build().unwrap()
+        StoreEngine::builder(policy.clone()).store(store).clock(clock.clone()).build().unwrap()
     };
     let engine = open();
     let check = |engine: &Durable, user: u64| {
@@ -243,7 +243,7 @@ fn an_operation_that_no_caller_waits_for_is_completed() {
         let disk = CrashDisk::new();
         let engine = open(&disk, "deny").unwrap();
         let request = Request::new("default", &[("user", "ada")]);
-        let hold = engine.reserve(&request).block().unwrap().hold().unwrap();
+        let hold = engine.hold(&request).block().unwrap().hold().unwrap();
         disk.pause();
         let (sender, result) = std::sync::mpsc::channel();
         let own = engine.clone();
@@ -270,7 +270,7 @@ fn bookings_of_an_exhausted_limit_are_an_outage() {
     let store = options.open_on(Arc::new(disk.clone())).unwrap();
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
     let policy = Policy::from_toml(policy).unwrap();
-    let engine = Engine::builder(policy).store(store).clock(clock).build().unwrap();
+    let engine = StoreEngine::builder(policy).store(store).clock(clock).build().unwrap();
     let booking = Request::new("default", &[]).cost(20);
     assert!(engine.check(&booking).block().unwrap().is_allowed());
     disk.set_full(true);
@@ -299,7 +299,7 @@ fn quotas_deny_in_an_outage_by_default() {
         let options = FileOptions::default().max_keys(1_000).fill_ahead(100);
         let store = options.open_on(Arc::new(disk.clone())).unwrap();
         let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-        let engine = Engine::builder(rule(limit)).store(store).clock(clock).build().unwrap();
+        let engine = StoreEngine::builder(rule(limit)).store(store).clock(clock).build().unwrap();
         disk.set_full(true);
         let reports =
             (0..100).map(|_| engine.check(&Request::new("default", &[])).block().unwrap());
@@ -318,14 +318,14 @@ fn undone_reservations_leave_no_cooldown() {
     let disk = CrashDisk::new();
     let store = FileOptions::default().fill_ahead(100).open_on(Arc::new(disk.clone())).unwrap();
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    let engine = Engine::builder(Policy::from_toml(policy).unwrap())
+    let engine = StoreEngine::builder(Policy::from_toml(policy).unwrap())
         .store(store)
         .clock(clock)
         .build()
         .unwrap();
     let reserve = |user: &str| {
         let attributes = [("user", user)];
-        engine.reserve(&Request::new("default", &attributes)).block().unwrap()
+        engine.hold(&Request::new("default", &attributes)).block().unwrap()
     };
     disk.set_full(true);
     let users: Vec<String> = (0..50).map(|number| format!("user-{number}")).collect();

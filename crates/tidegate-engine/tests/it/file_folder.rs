@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 
 use tidegate::durable::{self, FileOptions, LogError, OpenError, RepairAction};
 use tidegate::policy::Policy;
-use tidegate::{Engine, ManualClock, Report, Request, Timestamp};
+use tidegate::{ManualClock, Report, Request, StoreEngine, Timestamp};
 
 use crate::file_store::TempFolder;
 
-type Durable = Engine;
+type Durable = StoreEngine;
 
 fn open(folder: &Path) -> Result<Durable, OpenError> {
     let policy = "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\n\
                   quota = { max = 1000, per = \"day\" }";
     let store = FileOptions::default().fill_ahead(4_096).open(folder)?;
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    Ok(Engine::builder(Policy::from_toml(policy).unwrap())
+    Ok(StoreEngine::builder(Policy::from_toml(policy).unwrap())
         .store(store)
         .clock(clock)
         .build()

@@ -9,26 +9,26 @@ use std::{env, fs, process, thread};
 use tidegate::durable::{FileOptions, LogError, OpenError};
 use tidegate::policy::Policy;
 use tidegate::testing::Dice;
-use tidegate::{Engine, ManualClock, Request, Timestamp};
+use tidegate::{ManualClock, Request, StoreEngine, Timestamp};
 
 /// Where this program is to work, if it was started to be killed.
 const FOLDER: &str = "TIDEGATE_KILLED_FOLDER";
 const THREADS: u64 = 4;
 
-fn open(folder: &Path) -> Result<Engine, OpenError> {
+fn open(folder: &Path) -> Result<StoreEngine, OpenError> {
     let policy = "[[rule]]\nname = \"calls\"\nkey = [\"thread\"]\n\
                   quota = { max = 1000000, per = \"day\" }\ndurability = \"flush\"\n\
                   [[rule]]\nname = \"all\"\nquota = { max = 1000000, per = \"day\" }";
     let store = FileOptions::default().snapshot_every(20_000).fill_ahead(1_000).open(folder)?;
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    Ok(Engine::builder(Policy::from_toml(policy).unwrap())
+    Ok(StoreEngine::builder(Policy::from_toml(policy).unwrap())
         .store(store)
         .clock(clock)
         .build()
         .unwrap())
 }
 
-fn used(engine: &Engine, thread: &str) -> [u64; 2] {
+fn used(engine: &StoreEngine, thread: &str) -> [u64; 2] {
     let attributes = [("thread", thread)];
     let report = engine.peek(&Request::new("default", &attributes).cost(0)).block().unwrap();
     let left: Vec<u64> = report.rules().map(|it| it.decision.remaining()).collect();

@@ -8,11 +8,11 @@ use tidegate::durable::{
 };
 use tidegate::policy::{Condition, Policy, RuleId};
 use tidegate::testing::CrashDisk;
-use tidegate::{Commit, Engine, ManualClock, Outage, Request, Timestamp};
+use tidegate::{Commit, Edit, ManualClock, Outage, Request, StoreEngine, Timestamp};
 
 use crate::allocations::peak_bytes;
 
-type Durable = Engine;
+type Durable = StoreEngine;
 
 const QUOTA: &str = "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\n\
                      quota = { max = 1000, per = \"day\" }\ndurability = \"flush\"";
@@ -21,7 +21,11 @@ fn open(disk: &CrashDisk, size: u64) -> Durable {
     let options = FileOptions::default().max_keys(300_000).snapshot_every(size).fill_ahead(100);
     let store = options.open_on(Arc::new(disk.clone())).unwrap();
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    Engine::builder(Policy::from_toml(QUOTA).unwrap()).store(store).clock(clock).build().unwrap()
+    StoreEngine::builder(Policy::from_toml(QUOTA).unwrap())
+        .store(store)
+        .clock(clock)
+        .build()
+        .unwrap()
 }
 
 fn check(engine: &Durable, user: &str) {
@@ -85,7 +89,10 @@ fn an_edit_writes_what_it_changes() {
     };
     let before = log_len(&disk);
     for user in 0..300 {
-        let _ = engine.set_override("root", &RuleId::named("calls"), given(user)).block().unwrap();
+        let _ = engine
+            .edit("root", Edit::set_override(&RuleId::named("calls"), given(user)))
+            .block()
+            .unwrap();
     }
     let each = (log_len(&disk) - before) / 300;
     let last = engine.changes_since(0).pop().unwrap();
@@ -101,10 +108,16 @@ fn an_edit_writes_what_it_changes() {
         assert!(engine.changes_since(0).len() >= 300);
         engine.file_store().unwrap().take_snapshot().unwrap();
         let removed = [Condition::new("user", ["user-7"]).unwrap()];
-        let _ = engine.remove_override("root", &RuleId::named("calls"), &removed).block().unwrap();
-        let _ = engine.set_override("root", &RuleId::named("calls"), given(7)).block().unwrap();
+        let _ = engine
+            .edit("root", Edit::remove_override(&RuleId::named("calls"), &removed))
+            .block()
+            .unwrap();
+        let _ = engine
+            .edit("root", Edit::set_override(&RuleId::named("calls"), given(7)))
+            .block()
+            .unwrap();
         assert_eq!(engine.overlay().overrides().count(), 300);
-        let _ = engine.replace_overlay("root", overlay.clone());
+        let _ = engine.edit("root", Edit::overlay(overlay.clone()));
     }
     let report = durable::check_on(&(Arc::new(disk) as Arc<dyn Disk>));
     assert!(report.start.is_none() && report.ledger.is_none(), "{report:?}");
@@ -119,7 +132,7 @@ fn totals_need_memory_for_keys_and_not_for_entries() {
         let user = format!("a user whose name is not short {user}");
         let attributes = [("user", &*user)];
         let request = Request::new("default", &attributes).cost(2);
-        let hold = engine.reserve(&request).block().unwrap().hold().unwrap();
+        let hold = engine.hold(&request).block().unwrap().hold().unwrap();
         engine.commit(hold, Some(1)).block().unwrap();
     }
     drop(engine);
@@ -144,7 +157,7 @@ fn a_note_of_the_engine_is_none_of_the_host() {
     let request = Request::new("default", &[("user", "ada")]).note("mine");
     for _ in 0..100 {
         let _ = engine.check(&request).block();
-        let _ = engine.reserve(&request).block();
+        let _ = engine.hold(&request).block();
     }
     assert!(engine.file_store().unwrap().failure().is_some());
     disk.set_full(false);
@@ -273,7 +286,7 @@ fn a_reset_helps_a_quota_that_was_charged_in_the_future() {
         let store = FileOptions::default().open_on(Arc::new(disk.clone())).unwrap();
         let wall = Timestamp::from_nanos(20_000 * day + days * day);
         let clock = SetBack { now: wall.max(store.last_time()), wall };
-        Engine::builder(Policy::from_toml(QUOTA).unwrap())
+        StoreEngine::builder(Policy::from_toml(QUOTA).unwrap())
             .store(store)
             .clock(clock)
             .build()
@@ -297,7 +310,7 @@ fn enrolments_survive_a_restart_and_are_written_once() {
     let disk = CrashDisk::new();
     let open = || {
         let store = FileOptions::default().open_on(Arc::new(disk.clone())).unwrap();
-        Engine::builder(Policy::from_toml(TOKENS).unwrap())
+        StoreEngine::builder(Policy::from_toml(TOKENS).unwrap())
             .store(store)
             .clock(ManualClock::default())
             .build()
@@ -332,12 +345,12 @@ fn a_repeated_commit_writes_no_note() {
     let disk = CrashDisk::new();
     let engine = open(&disk, 1 << 30);
     let ada = Request::new("default", &[("user", "ada")]);
-    let hold = engine.reserve(&ada).block().unwrap().hold().unwrap();
+    let hold = engine.hold(&ada).block().unwrap().hold().unwrap();
     for note in ["first", "again"] {
         let done = engine.commit(hold, Commit::held().note(note)).block().unwrap();
         assert_eq!((done.charged, done.is_repeat), (1, note == "again"));
     }
-    let hold = engine.reserve(&ada).block().unwrap().hold().unwrap();
+    let hold = engine.hold(&ada).block().unwrap().hold().unwrap();
     engine.void(hold, "never happened").block().unwrap();
     engine.sync().block().unwrap();
     let notes: Vec<_> = entries(&disk).into_iter().filter_map(|entry| entry.note).collect();

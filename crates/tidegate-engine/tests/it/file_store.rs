@@ -8,9 +8,11 @@ use tidegate::durable::{
     Transfer,
 };
 use tidegate::policy::{Durability, Policy, RuleId};
-use tidegate::{Ban, Commit, Engine, ManualClock, Refund, Request, SettleError, Timestamp};
+use tidegate::{
+    Ban, Commit, Edit, ManualClock, Overlay, Refund, Request, SettleError, StoreEngine, Timestamp,
+};
 
-type Desk = Engine;
+type Desk = StoreEngine;
 
 /// A folder that is removed at the end.
 pub(crate) struct TempFolder(PathBuf);
@@ -28,7 +30,7 @@ impl TempFolder {
 
     fn open(&self, policy: &str, clock: &ManualClock) -> Desk {
         let store = FileOptions::default().max_keys(10_000).fill_ahead(4_096).open(&self.0);
-        Engine::builder(Policy::from_toml(policy).unwrap())
+        StoreEngine::builder(Policy::from_toml(policy).unwrap())
             .store(store.unwrap())
             .clock(clock.clone())
             .build()
@@ -72,8 +74,8 @@ fn charges_survive_a_restart() {
     let (folder, clock) = (TempFolder::new("spent"), ManualClock::new(Timestamp::from_secs(100)));
     let desk = folder.open(QUOTA, &clock);
     assert!(desk.check(&ada(4)).block().unwrap().is_allowed());
-    let held = desk.reserve(&ada(3)).block().unwrap().hold().unwrap();
-    let cancelled = desk.reserve(&ada(2)).block().unwrap().hold().unwrap();
+    let held = desk.hold(&ada(3)).block().unwrap().hold().unwrap();
+    let cancelled = desk.hold(&ada(2)).block().unwrap().hold().unwrap();
     desk.cancel(cancelled, None).block().unwrap();
     drop(desk);
 
@@ -95,7 +97,7 @@ fn charges_survive_a_restart() {
 fn reservations_expire_at_their_own_time_across_a_restart() {
     let (folder, clock) = (TempFolder::new("expiry"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);
-    let held = desk.reserve(&ada(10)).block().unwrap().hold().unwrap();
+    let held = desk.hold(&ada(10)).block().unwrap().hold().unwrap();
     drop(desk);
     clock.advance(Duration::from_secs(599));
     let desk = folder.open(QUOTA, &clock);
@@ -114,12 +116,12 @@ fn idempotency_keys_survive_a_restart() {
     let (folder, clock) = (TempFolder::new("names"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);
     let named = ada(4).idempotency_key("once");
-    let first = desk.reserve(&named).block().unwrap();
+    let first = desk.hold(&named).block().unwrap();
     drop(desk);
     let desk = folder.open(QUOTA, &clock);
-    let again = desk.reserve(&named).block().unwrap();
+    let again = desk.hold(&named).block().unwrap();
     assert_eq!((again.hold(), again.remaining()), (first.hold(), first.remaining()));
-    assert!(desk.reserve(&ada(5).idempotency_key("once")).block().is_err(), "another request");
+    assert!(desk.hold(&ada(5).idempotency_key("once")).block().is_err(), "another request");
     assert_eq!(left(&desk, &ada(1)), 6);
 }
 
@@ -128,9 +130,9 @@ fn refunds_happen_once_over_restarts() {
     let (folder, clock) = (TempFolder::new("refunds"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);
     assert!(desk.check(&ada(6)).block().unwrap().is_allowed());
-    let hold = desk.reserve(&ada(4)).block().unwrap().hold().unwrap();
+    let hold = desk.hold(&ada(4)).block().unwrap().hold().unwrap();
     assert_eq!(desk.commit(hold, None).block().map(|done| done.charged), Ok(4));
-    let refund = |desk: &Engine| {
+    let refund = |desk: &StoreEngine| {
         let of_request = desk.refund(&ada(2).idempotency_key("request")).block();
         (of_request, desk.refund_hold(hold, Refund::units(1).idempotency_key("hold")).block())
     };
@@ -149,7 +151,7 @@ fn restarts_cut_off_space_that_was_allocated_ahead() {
     let (folder, clock) = (TempFolder::new("space"), ManualClock::default());
     for _ in 0..5 {
         let store = FileOptions::default().max_keys(100).open(folder.path()).unwrap();
-        let desk = Engine::builder(Policy::from_toml(QUOTA).unwrap())
+        let desk = StoreEngine::builder(Policy::from_toml(QUOTA).unwrap())
             .store(store)
             .clock(clock.clone())
             .build()
@@ -163,7 +165,7 @@ fn restarts_cut_off_space_that_was_allocated_ahead() {
     let large = sizes.iter().filter(|size| **size > 64 << 10).count();
     assert_eq!(large, 1, "only the last one has space ahead: {sizes:?}");
     let store = FileOptions::default().max_keys(100).open(folder.path()).unwrap();
-    let desk = Engine::builder(Policy::from_toml(QUOTA).unwrap())
+    let desk = StoreEngine::builder(Policy::from_toml(QUOTA).unwrap())
         .store(store)
         .clock(clock.clone())
         .build()
@@ -223,13 +225,13 @@ fn rounds_edits_and_bans_survive_a_restart() {
     assert_eq!(desk.close_round("default", None).block(), Ok(1));
     assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
     let lower = Policy::from_toml(&CAP.replace("max = 3", "max = 1")).unwrap();
-    let made = desk.replace_rule("council", lower.rules()[0].clone()).block().unwrap();
+    let made = desk.edit("council", Edit::rule(lower.rules()[0].clone())).block().unwrap();
     assert_eq!(made.len(), 1);
     let banned = Policy::from_toml(
         "[[rule]]\nname = \"x\"\nmatch = { user = \"eve\" }\nwindow = { max = 1, per = \"1s\" }",
     );
     let eve = banned.unwrap().rules()[0].conditions().to_vec();
-    desk.ban("admin", Ban::new("default", eve).reason("too loud")).block().unwrap();
+    desk.edit("admin", Edit::ban(Ban::new("default", eve).reason("too loud"))).block().unwrap();
     drop(desk);
 
     // The edit waits for the next round, also across restarts.
@@ -248,7 +250,7 @@ fn rounds_edits_and_bans_survive_a_restart() {
     assert_eq!(desk.close_round("default", None).block(), Ok(2));
     assert_eq!(left(&desk, &ada(1)), 1);
     let last = desk.changes_since(0).last().unwrap().number;
-    let made = desk.remove_overlay("admin").block().unwrap();
+    let made = desk.edit("admin", Edit::overlay(Overlay::default())).block().unwrap();
     assert!(made.iter().all(|change| change.number > last));
 }
 
@@ -265,7 +267,7 @@ fn snapshots_agree_with_the_log() {
     for (user, cost) in users.iter().zip((1..=10).cycle()) {
         assert!(spend(&desk, user, cost));
     }
-    let held = desk.reserve(&ada(3)).block().unwrap().hold().unwrap();
+    let held = desk.hold(&ada(3)).block().unwrap().hold().unwrap();
     desk.file_store().unwrap().take_snapshot().unwrap();
     assert!(desk.check(&ada(3)).block().unwrap().is_allowed());
     desk.file_store().unwrap().take_snapshot().unwrap();
@@ -288,7 +290,7 @@ fn snapshots_agree_with_the_log() {
 fn the_ledger_lists_what_happened() {
     let (folder, clock) = (TempFolder::new("ledger"), ManualClock::new(Timestamp::from_secs(1)));
     let desk = folder.open(QUOTA, &clock);
-    let held = desk.reserve(&ada(5).note("a draft")).block().unwrap().hold().unwrap();
+    let held = desk.hold(&ada(5).note("a draft")).block().unwrap().hold().unwrap();
     clock.advance(Duration::from_secs(1));
     desk.commit(held, Commit::actual(7).note("longer than thought")).block().unwrap();
     desk.note("default", "a remark").block().unwrap();
@@ -333,7 +335,7 @@ fn the_ledger_lists_what_a_commit_was_forgiven() {
     let (folder, clock) = (TempFolder::new("forgiven"), ManualClock::default());
     let bounded = QUOTA.replace("per = \"day\"", "per = \"day\", debt = 4");
     let desk = folder.open(&bounded, &clock);
-    let held = desk.reserve(&ada(5)).block().unwrap().hold().unwrap();
+    let held = desk.hold(&ada(5)).block().unwrap().hold().unwrap();
     assert_eq!(desk.commit(held, Some(20)).block().map(|done| done.charged), Ok(14));
     let ledger = desk.ledger().unwrap();
     let commit = ledger.entries(&Filter::new()).unwrap().nth(1).unwrap().unwrap();
@@ -349,7 +351,7 @@ fn debt_and_holds_of_closed_periods_survive_a_restart() {
     let (folder, clock) = (TempFolder::new("debt"), ManualClock::default());
     let desk = folder.open(&rounds, &clock);
     let [first, second, third] =
-        [3, 4, 1].map(|units| desk.reserve(&ada(units)).block().unwrap().hold().unwrap());
+        [3, 4, 1].map(|units| desk.hold(&ada(units)).block().unwrap().hold().unwrap());
     assert_eq!(
         desk.commit(first, Some(22)).block().map(|done| done.charged),
         Ok(22),
@@ -363,7 +365,7 @@ fn debt_and_holds_of_closed_periods_survive_a_restart() {
     assert!(!desk.peek(&ada(0)).block().unwrap().is_allowed(), "12 of 10 are owed");
     assert_eq!(desk.refund_hold(first, 3).block(), Ok(3));
     assert_eq!(left(&desk, &ada(1)), 1);
-    let open = desk.reserve(&ada(1)).block().unwrap().hold().unwrap();
+    let open = desk.hold(&ada(1)).block().unwrap().hold().unwrap();
     drop(desk);
 
     let desk = folder.open(&rounds, &clock);
@@ -388,7 +390,7 @@ fn an_erased_key_loses_its_name_and_keeps_its_totals() {
     let attributes = [("user", secret)];
     let person = Request::new("default", &attributes);
     assert!(desk.check(&person.cost(4).note("for lovelace")).block().unwrap().is_allowed());
-    let held = desk.reserve(&person.cost(2)).block().unwrap().hold().unwrap();
+    let held = desk.hold(&person.cost(2)).block().unwrap().hold().unwrap();
     assert!(desk.check(&ada(1)).block().unwrap().is_allowed());
     assert_eq!(desk.erase("user", "nobody").unwrap(), 0);
     assert_eq!(desk.erase("user", secret).unwrap(), 1);
@@ -459,7 +461,7 @@ fn a_least_durability_applies_to_all_rules() {
     let open = || {
         let options = FileOptions::default().least_durability(Durability::Fsync);
         let store = options.open(folder.path()).unwrap();
-        Engine::builder(Policy::from_toml(policy).unwrap())
+        StoreEngine::builder(Policy::from_toml(policy).unwrap())
             .store(store)
             .clock(clock.clone())
             .build()
@@ -513,7 +515,7 @@ fn an_override_applies_to_no_other_key_after_restarts() {
              override = [{{ key = {{ user = \"bob\" }}, max = {max} }}]"
         );
         let given = Policy::from_toml(&given).unwrap().rules()[0].overrides()[0].clone();
-        desk.set_override("admin", &RuleId::named("calls"), given).block().unwrap();
+        desk.edit("admin", Edit::set_override(&RuleId::named("calls"), given)).block().unwrap();
     }
     drop(desk);
     for _ in 0..3 {
@@ -606,7 +608,7 @@ fn settled_holds_are_dropped_after_a_day_with_or_without_a_restart() {
     for restarts in [false, true] {
         let (folder, clock) = (TempFolder::new("a-day"), ManualClock::default());
         let mut desk = folder.open(QUOTA, &clock);
-        let held = desk.reserve(&ada(3)).block().unwrap().hold().unwrap();
+        let held = desk.hold(&ada(3)).block().unwrap().hold().unwrap();
         desk.commit(held, None).block().unwrap();
         clock.advance(Duration::from_secs(24 * 3_600 + 1));
         if restarts {
@@ -633,7 +635,7 @@ fn forgotten_keys_stay_forgotten_after_a_restart() {
         drop(desk.check(&Request::new("other", &other(user.as_str()))));
     }
     assert!(desk.check(&ada(4)).block().unwrap().is_allowed());
-    let held = desk.reserve(&ada(3)).block().unwrap().hold().unwrap();
+    let held = desk.hold(&ada(3)).block().unwrap().hold().unwrap();
     assert_eq!(desk.forget_domain("other", "reset by ops").block(), Ok(5_000));
     assert_eq!(left(&desk, &ada(1)), 3);
     drop(desk);

@@ -8,19 +8,19 @@ use std::thread;
 use tidegate::durable::{FileOptions, Filter};
 use tidegate::policy::Policy;
 use tidegate::testing::{CrashDisk, Dice};
-use tidegate::{Engine, ManualClock, Request, Timestamp};
+use tidegate::{ManualClock, Request, StoreEngine, Timestamp};
 
 const USERS: [&str; 3] = ["ada", "bob", "eve"];
 const THREADS: u64 = 6;
 
-fn open(disk: &CrashDisk, size: u64) -> Engine {
+fn open(disk: &CrashDisk, size: u64) -> StoreEngine {
     let policy = Policy::from_toml(
         "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\nquota = { max = 100000, per = \"day\" }\n\
          [[rule]]\nname = \"all\"\nquota = { max = 100000, per = \"day\" }",
     );
     let options = FileOptions::default().max_keys(1_000).snapshot_every(size).fill_ahead(500);
     let store = options.open_on(Arc::new(disk.clone())).unwrap();
-    Engine::builder(policy.unwrap())
+    StoreEngine::builder(policy.unwrap())
         .store(store)
         .clock(ManualClock::new(Timestamp::from_secs(1_000_000)))
         .build()
@@ -28,7 +28,7 @@ fn open(disk: &CrashDisk, size: u64) -> Engine {
 }
 
 /// What a user has used, and all of them together.
-fn used(engine: &Engine, user: &str) -> (u64, u64) {
+fn used(engine: &StoreEngine, user: &str) -> (u64, u64) {
     let report = engine.peek(&Request::new("default", &[("user", user)]).cost(0)).block().unwrap();
     let left: Vec<u64> = report.rules().map(|it| it.decision.remaining()).collect();
     (100_000 - left[0], 100_000 - left[1])
@@ -36,7 +36,7 @@ fn used(engine: &Engine, user: &str) -> (u64, u64) {
 
 /// Reserves, commits and checks until the disk dies; counts what was acknowledged and what was
 /// sent.
-fn work(engine: &Engine, seed: u64, sums: &[[AtomicU64; 2]; 3]) {
+fn work(engine: &StoreEngine, seed: u64, sums: &[[AtomicU64; 2]; 3]) {
     let mut dice = Dice::new(seed);
     loop {
         let user = dice.below(3) as usize;
@@ -50,7 +50,7 @@ fn work(engine: &Engine, seed: u64, sums: &[[AtomicU64; 2]; 3]) {
                 return;
             }
         } else {
-            let report = engine.reserve(&request).block().unwrap();
+            let report = engine.hold(&request).block().unwrap();
             let Some(hold) = report.hold() else { return };
             // It may fail, and then it is still held, or used.
             if engine.commit(hold, None).block().is_err() {

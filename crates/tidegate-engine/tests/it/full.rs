@@ -3,19 +3,22 @@
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::{Engine, ManualClock, Request, Timestamp};
+use tidegate::{Edit, ManualClock, Request, StoreEngine, Timestamp};
 
-fn engine(when_full: &str, rules: &str) -> (Engine, ManualClock) {
+fn engine(when_full: &str, rules: &str) -> (StoreEngine, ManualClock) {
     let policy = format!("[server]\nmax_keys = 4\nwhen_full = \"{when_full}\"\n{rules}");
     let clock = ManualClock::default();
     (
-        Engine::builder(Policy::from_toml(&policy).unwrap()).clock(clock.clone()).build().unwrap(),
+        StoreEngine::builder(Policy::from_toml(&policy).unwrap())
+            .clock(clock.clone())
+            .build()
+            .unwrap(),
         clock,
     )
 }
 
 /// Fills the table with other keys, and returns how many were allowed.
-fn crowd(engine: &Engine) -> usize {
+fn crowd(engine: &StoreEngine) -> usize {
     let others: Vec<String> = (0..40).map(|other| format!("other-{other}")).collect();
     let allows = |other: &&String| {
         let attributes = [("user", other.as_str())];
@@ -37,14 +40,14 @@ fn reservations_that_fail_leave_nothing_behind() {
         );
         crowd(&engine);
         let ada = Request::new("default", &[("user", "ada")]);
-        assert!(engine.reserve(&ada.cost(7)).block().unwrap().is_allowed(), "{when_full}");
+        assert!(engine.hold(&ada.cost(7)).block().unwrap().is_allowed(), "{when_full}");
         clock.set(Timestamp::from_secs(60));
         // Each new key searches a few lines for idle keys.
         for _ in 0..20 {
-            let hold = engine.reserve(&ada).block().unwrap().hold();
+            let hold = engine.hold(&ada).block().unwrap().hold();
             hold.into_iter().for_each(|id| assert_eq!(engine.cancel(id, None).block(), Ok(0)));
         }
-        let report = engine.reserve(&ada.cost(2)).block().unwrap();
+        let report = engine.hold(&ada.cost(2)).block().unwrap();
         let left = report.rules().next().unwrap().decision.remaining();
         assert_eq!(left, 8, "{when_full}: something is still held");
     }
@@ -107,7 +110,7 @@ fn keys_in_debt_keep_their_slots() {
         };
         Request::new("default", attributes)
     };
-    let hold = |user| engine.reserve(&of(user).cost(5)).block().unwrap().hold().unwrap();
+    let hold = |user| engine.hold(&of(user).cost(5)).block().unwrap().hold().unwrap();
     let (ada, bob) = (hold("ada"), hold("bob"));
     assert_eq!(engine.commit(ada, Some(27)).block().map(|done| done.charged), Ok(27));
     for _ in 0..2 {
@@ -131,7 +134,7 @@ const NARROW_AND_WIDE: &str = "\
     [[rule]]\nname = \"wide\"\nkey = [\"tenant\"]\nmissing = \"skip\"\n\
     sliding = { max = 2, per = \"1s\", parts = 4 }\n";
 
-fn check(engine: &Engine, attribute: &str, key: u64) -> bool {
+fn check(engine: &StoreEngine, attribute: &str, key: u64) -> bool {
     let key = key.to_string();
     let attributes = [(attribute, key.as_str())];
     engine.check(&Request::new("default", &attributes)).block().unwrap().is_allowed()
@@ -200,7 +203,7 @@ fn overflow_admits_no_more_than_an_unbounded_table(number_of_copies: usize, seed
     let mut admitted = [0; 5];
     for seed in 1..=seeds {
         let (small, clock) = engine("share", &rules);
-        let exact = Engine::builder(Policy::from_toml(&rules).unwrap())
+        let exact = StoreEngine::builder(Policy::from_toml(&rules).unwrap())
             .clock(clock.clone())
             .build()
             .unwrap();
@@ -236,8 +239,8 @@ fn overflow_admits_no_more_than_an_unbounded_table(number_of_copies: usize, seed
                 // A longer window would look back to what was dropped as idle.
                 let edited = edited.replace("max = 3, per = \"2s\"", "max = 2, per = \"2s\"");
                 let policy = Policy::from_toml(&edited).unwrap();
-                exact.replace_policy("test", policy.clone()).block().unwrap();
-                small.replace_policy("test", policy).block().unwrap();
+                exact.edit("test", Edit::policy(policy.clone())).block().unwrap();
+                small.edit("test", Edit::policy(policy)).block().unwrap();
             }
         }
         assert!(small.len() <= 4);
@@ -292,12 +295,12 @@ fn slots_are_free_again_after_an_edit_of_a_rule_with_patterns() {
             )
         };
         let clock = ManualClock::default();
-        let engine = Engine::builder(Policy::from_toml(&rule("9")).unwrap())
+        let engine = StoreEngine::builder(Policy::from_toml(&rule("9")).unwrap())
             .clock(clock.clone())
             .build()
             .unwrap();
         assert_eq!(crowd(&engine), 4, "{limit}");
-        let _ = engine.replace_policy("test", Policy::from_toml(&rule("8")).unwrap());
+        let _ = engine.edit("test", Edit::policy(Policy::from_toml(&rule("8")).unwrap()));
         clock.advance(Duration::from_secs(3_600));
         let others = (0..4).filter(|other| check(&engine, "user", 1_000 + other)).count();
         assert_eq!(others, 4, "{limit}");

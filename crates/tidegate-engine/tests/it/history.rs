@@ -8,14 +8,14 @@ use std::time::Duration;
 use tidegate::durable::FileOptions;
 use tidegate::policy::{Condition, Durability, Grant, Limit, Override, Policy, RuleId};
 use tidegate::testing::CrashDisk;
-use tidegate::{Engine, ManualClock, MemoryStore, Request, Timestamp, WhenFull};
+use tidegate::{Edit, ManualClock, MemoryStore, Request, StoreEngine, Timestamp, WhenFull};
 
 /// Midnight, a while after 1970.
 const START: u64 = 86_400 * 20_000;
 
 /// An engine, a clock and a way to restart.
 struct Desk {
-    engine: Engine,
+    engine: StoreEngine,
     clock: ManualClock,
     looks: bool,
 }
@@ -66,7 +66,7 @@ impl Desk {
 
     fn edit(&self, text: &str) -> &Self {
         self.look();
-        let _ = self.engine.replace_policy("test", policy(text));
+        let _ = self.engine.edit("test", Edit::policy(policy(text)));
         self.look();
         self
     }
@@ -80,7 +80,7 @@ impl Desk {
     }
 
     fn set(&self, given: Override) -> &Self {
-        self.engine.set_override("test", &RuleId::named("r"), given).block().unwrap();
+        self.engine.edit("test", Edit::set_override(&RuleId::named("r"), given)).block().unwrap();
         self.look();
         self
     }
@@ -90,7 +90,11 @@ fn in_memory(text: &str, looks: bool) -> Desk {
     let clock = ManualClock::new(Timestamp::from_secs(START));
     let store = MemoryStore::new(10_000, WhenFull::Deny).unwrap();
     Desk {
-        engine: Engine::builder(policy(text)).store(store).clock(clock.clone()).build().unwrap(),
+        engine: StoreEngine::builder(policy(text))
+            .store(store)
+            .clock(clock.clone())
+            .build()
+            .unwrap(),
         clock,
         looks,
     }
@@ -99,7 +103,8 @@ fn in_memory(text: &str, looks: bool) -> Desk {
 fn on_disk(text: &str, disk: &CrashDisk, clock: &ManualClock, looks: bool) -> Desk {
     let options = FileOptions::default().max_keys(10_000).least_durability(Durability::Fsync);
     let store = options.open_on(Arc::new(disk.clone())).unwrap();
-    let engine = Engine::builder(policy(text)).store(store).clock(clock.clone()).build().unwrap();
+    let engine =
+        StoreEngine::builder(policy(text)).store(store).clock(clock.clone()).build().unwrap();
     Desk { engine, clock: clock.clone(), looks }
 }
 
@@ -206,18 +211,18 @@ fn edits_of_overrides_wait_for_the_next_period_unless_they_count_now() {
         desk.set(on_ada(&quota(3)));
         assert_eq!(desk.left(), 10);
         assert_eq!(desk.minutes(1).left(), 3);
-        desk.engine.remove_override("test", &RuleId::named("r"), on_ada(&quota(3)).key()).block().unwrap();
+        desk.engine.edit("test", Edit::remove_override(&RuleId::named("r"), on_ada(&quota(3)).key())).block().unwrap();
         assert_eq!(desk.left(), 3);
         assert_eq!(desk.minutes(1).left(), 10);
-        desk.engine.set_override_now("test", &RuleId::named("r"), on_ada(&quota(4))).block().unwrap();
+        desk.engine.edit("test", Edit::set_override(&RuleId::named("r"), on_ada(&quota(4))).now()).block().unwrap();
         assert_eq!(desk.left(), 4);
         let key = on_ada(&quota(4));
-        desk.engine.remove_override_now("test", &RuleId::named("r"), key.key()).block().unwrap();
+        desk.engine.edit("test", Edit::remove_override(&RuleId::named("r"), key.key()).now()).block().unwrap();
         assert_eq!(desk.left(), 10);
         // The end of an override counts at once.
         let until = (START + 150) * 1_000_000_000;
         let given = on_ada(&quota(5)).until(until);
-        desk.engine.set_override_now("test", &RuleId::named("r"), given).block().unwrap();
+        desk.engine.edit("test", Edit::set_override(&RuleId::named("r"), given).now()).block().unwrap();
         assert_eq!(desk.left(), 5);
         desk.wait(Duration::from_secs(30));
         assert_eq!(desk.left(), 10);
@@ -232,7 +237,7 @@ fn override_that_waits_can_be_brought_forward() {
         assert!(desk.charge(2));
         desk.set(on_ada(&quota(3)));
         assert_eq!(desk.left(), 8);
-        desk.engine.set_override_now("test", &RuleId::named("r"), on_ada(&quota(3))).block().unwrap();
+        desk.engine.edit("test", Edit::set_override(&RuleId::named("r"), on_ada(&quota(3))).now()).block().unwrap();
         assert_eq!(desk.left(), 1);
         assert_eq!(desk.minutes(1).left(), 3);
     });
@@ -246,7 +251,7 @@ fn pattern_override_counts_for_the_time_it_was_in_force() {
         let mut given = on_ada(&bucket("1/s"));
         given = Override::new(vec![Condition::new("user", ["a*"]).unwrap()], given.grant().clone());
         desk.set(given.clone()).wait(Duration::from_secs(5));
-        desk.engine.remove_override("test", &RuleId::named("r"), given.key()).block().unwrap();
+        desk.engine.edit("test", Edit::remove_override(&RuleId::named("r"), given.key())).block().unwrap();
         desk.wait(Duration::from_secs(2));
         assert_eq!(desk.left(), 5 + 20);
     });
@@ -257,7 +262,7 @@ fn settlement_counts_under_a_pattern_that_came_since() {
     let bucket = |rate: &str| format!("bucket = {{ rate = \"{rate}\", burst = 100 }}");
     everywhere!(&rule(&bucket("10/s"), ""), desk => {
         assert!(desk.charge(90));
-        let hold = desk.engine.reserve(&ada().cost(10)).block().unwrap().hold().unwrap();
+        let hold = desk.engine.hold(&ada().cost(10)).block().unwrap().hold().unwrap();
         let grant = on_ada(&bucket("1/s")).grant().clone();
         desk.set(Override::new(vec![Condition::new("user", ["a*"]).unwrap()], grant));
         desk.wait(Duration::from_secs(5));
@@ -313,7 +318,7 @@ fn hold_of_a_closed_period_takes_no_room_in_another_calendar() {
     };
     everywhere!(&quota(1, "minute"), desk => {
         desk.wait(Duration::from_secs(5));
-        let reserve = || desk.engine.reserve(&ada()).block().unwrap().hold().unwrap();
+        let reserve = || desk.engine.hold(&ada()).block().unwrap().hold().unwrap();
         let first = reserve();
         desk.wait(Duration::from_secs(62)).edit(&quota(2, "hour"));
         desk.wait(Duration::from_millis(1_906));
@@ -349,7 +354,7 @@ fn commit_of_a_closed_period_is_booked_there_when_the_calendar_changes() {
     };
     let given = "override = [{ key = { user = \"a*\" }, max = 3 }]";
     everywhere!(&quota("minute", given), desk => {
-        let hold = desk.engine.reserve(&ada().cost(2)).block().unwrap().hold().unwrap();
+        let hold = desk.engine.hold(&ada().cost(2)).block().unwrap().hold().unwrap();
         desk.minutes(1).edit(&quota("hour", ""));
         assert_eq!(desk.engine.commit(hold, None).block().unwrap().charged, 2);
         assert_eq!(desk.left(), 1);
@@ -363,10 +368,10 @@ fn hold_that_expires_before_an_edit_is_released_under_the_limit_of_then() {
         rule(&bucket, "reserve_for = \"9s\"")
     };
     everywhere!(&bucket("7/2s", 4), desk => {
-        let _ = desk.engine.reserve(&ada()).block().unwrap();
+        let _ = desk.engine.hold(&ada()).block().unwrap();
         // Nothing comes between the expiry and the edit.
         desk.clock.advance(Duration::from_secs(60));
-        let _ = desk.engine.replace_policy("test", policy(&bucket("1/h", 1)));
+        let _ = desk.engine.edit("test", Edit::policy(policy(&bucket("1/h", 1))));
         desk.clock.advance(Duration::from_secs(60));
         assert_eq!(desk.left(), 1);
     });
@@ -380,15 +385,15 @@ fn limit_of_an_unlimited_key_changes_with_the_common_one() {
     };
     let given = "override = [{ key = { user = \"a*\" }, rate = \"1/s\", burst = 5 }]";
     everywhere!(&bucket("1/s", 1, given), desk => {
-        let _ = desk.engine.reserve(&ada().cost(1)).block().unwrap();
-        let _ = desk.engine.replace_policy("test", policy(&bucket("7/s", 1, "")));
+        let _ = desk.engine.hold(&ada().cost(1)).block().unwrap();
+        let _ = desk.engine.edit("test", Edit::policy(policy(&bucket("7/s", 1, ""))));
         desk.clock.advance(Duration::from_millis(1));
         let key = vec![Condition::new("user", ["a*"]).unwrap()];
         desk.set(Override::new(key.clone(), Grant::Unlimited));
         desk.clock.advance(Duration::from_nanos(183_000_001));
-        let _ = desk.engine.replace_policy("test", policy(&bucket("1/s", 1, "")));
+        let _ = desk.engine.edit("test", Edit::policy(policy(&bucket("1/s", 1, ""))));
         desk.clock.advance(Duration::from_millis(1_816));
-        desk.engine.remove_override("test", &RuleId::named("r"), &key).block().unwrap();
+        desk.engine.edit("test", Edit::remove_override(&RuleId::named("r"), &key)).block().unwrap();
         assert_eq!(desk.left(), 1);
     });
 }

@@ -9,7 +9,8 @@ use tidegate::policy::{Condition, Policy, RuleId};
 use tidegate::shared::{Listing, RecordStore, SharedStore, Transaction};
 use tidegate::testing::{CrashDisk, DelayedRecords};
 use tidegate::{
-    Ban, CheckError, Engine, ManualClock, Outage, Report, Request, Timestamp, Wait, WaitError,
+    Ban, CheckError, Edit, ManualClock, Outage, Report, Request, StoreEngine, Timestamp, Wait,
+    WaitError,
 };
 
 /// Records that can be switched off.
@@ -41,7 +42,7 @@ impl RecordStore for Switched {
     }
 }
 
-type Node = Engine;
+type Node = StoreEngine;
 
 /// Engines as in several processes, with one store and one clock.
 struct Nodes {
@@ -57,7 +58,7 @@ impl Nodes {
         let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
         let engine = |_| {
             let store = SharedStore::new(Arc::clone(&records), b"a secret");
-            let builder = Engine::builder(Policy::from_toml(policy).unwrap());
+            let builder = StoreEngine::builder(Policy::from_toml(policy).unwrap());
             builder.store(store).clock(clock.clone()).build().unwrap()
         };
         let engines: Vec<Node> = (0..count).map(engine).collect();
@@ -86,12 +87,12 @@ impl Nodes {
 const ADA: Request<'static> = Request::new("default", &[("user", "ada")]);
 const BOB: Request<'static> = Request::new("default", &[("user", "bob")]);
 
-fn check(engine: &Engine, request: &Request<'_>) -> Report {
+fn check(engine: &StoreEngine, request: &Request<'_>) -> Report {
     engine.check(request).block().unwrap()
 }
 
 /// How many of 1 000 requests are allowed.
-fn admitted(engine: &Engine, request: &Request<'_>) -> u64 {
+fn admitted(engine: &StoreEngine, request: &Request<'_>) -> u64 {
     (0..1_000).map(|_| u64::from(check(engine, request).is_allowed())).sum()
 }
 
@@ -265,7 +266,7 @@ fn refused_requests_are_charged_to_rules_that_say_so() {
 fn postpaid_costs_are_booked_locally_and_reservations_have_to_fit() {
     let more = "postpaid = true\non_error = { local = 0.5 }";
     let nodes = Nodes::in_outage(&rule("r", "bucket = { rate = '2/h', burst = 100 }", more));
-    let reserved = nodes.one().reserve(&ADA.cost(10_000)).block().unwrap();
+    let reserved = nodes.one().hold(&ADA.cost(10_000)).block().unwrap();
     assert_eq!(reserved.retry_after(), Some(Wait::Never));
     assert!(check(nodes.one(), &ADA.cost(10_000)).is_allowed());
     assert!(!check(nodes.one(), &ADA.cost(0)).is_allowed());
@@ -279,7 +280,11 @@ fn a_ban_and_a_missing_attribute_deny_in_an_outage() {
     ] {
         let nodes = Nodes::new(1, &policy);
         let bob = Condition::new("user", ["bob"]).unwrap();
-        nodes.one().ban("root", Ban::new("default", vec![bob]).reason("no bob")).block().unwrap();
+        nodes
+            .one()
+            .edit("root", Edit::ban(Ban::new("default", vec![bob]).reason("no bob")))
+            .block()
+            .unwrap();
         nodes.switch(UNAVAILABLE);
         let banned = check(nodes.one(), &BOB);
         assert!(!banned.is_allowed() && banned.is_banned(), "{policy}");
@@ -397,10 +402,10 @@ fn a_key_that_shared_a_state_keeps_counting_when_it_gets_its_own() {
 #[test]
 fn reservations_are_charged_locally_without_a_hold() {
     let nodes = Nodes::in_outage(&local("window = { max = 8, per = '1h' }", "0.5"));
-    let reserved = nodes.one().reserve(&ADA.cost(3)).block().unwrap();
+    let reserved = nodes.one().hold(&ADA.cost(3)).block().unwrap();
     assert!(reserved.is_allowed() && reserved.is_local());
     assert_eq!(reserved.hold(), None);
-    let reserved = nodes.one().reserve(&ADA.cost(3)).block().unwrap();
+    let reserved = nodes.one().hold(&ADA.cost(3)).block().unwrap();
     assert!(!reserved.is_allowed());
     assert_eq!(admitted(nodes.one(), &ADA), 1);
 }
@@ -482,7 +487,8 @@ fn waiting_until_ready_ends_with_the_wait_of_the_local_share() {
 fn a_store_in_memory_has_no_outages_and_uses_the_whole_limit() {
     let policy = local("window = { max = 8, per = '1h' }", "0.5");
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
-    let engine = Engine::builder(Policy::from_toml(&policy).unwrap()).clock(clock).build().unwrap();
+    let engine =
+        StoreEngine::builder(Policy::from_toml(&policy).unwrap()).clock(clock).build().unwrap();
     assert_eq!(admitted(&engine, &ADA), 8);
 }
 
@@ -495,7 +501,7 @@ fn a_full_disk_is_an_outage_with_local_shares_and_edits_apply_to_them() {
     let store = options.open_on(Arc::new(disk.clone())).unwrap();
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
     let policy = Policy::from_toml(text).unwrap();
-    let engine = Engine::builder(policy).store(store).clock(clock).build().unwrap();
+    let engine = StoreEngine::builder(policy).store(store).clock(clock).build().unwrap();
     assert!(check(&engine, &ADA).is_allowed());
     disk.set_full(true);
     // There may be some room left in what was filled ahead.
@@ -504,7 +510,7 @@ fn a_full_disk_is_an_outage_with_local_shares_and_edits_apply_to_them() {
     assert_eq!((first.limit(), first.remaining()), (Some(8), Some(7)));
     assert_eq!(admitted(&engine, &ADA), 7);
     let larger = Policy::from_toml(&text.replace("800", "1000")).unwrap();
-    let _ = engine.replace_policy("root", larger).block();
+    let _ = engine.edit("root", Edit::policy(larger)).block();
     assert_eq!(admitted(&engine, &ADA), 2, "what was charged counts under the new limit");
     disk.set_full(false);
     engine.file_store().unwrap().wait_until_it_works();

@@ -12,8 +12,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::policy::{Condition, CostTable, Grant, Limit, Mode, Override, Periods, Policy, Rule};
 use tidegate::{
-    Bucket, Carry, CheckError, Cooldown, Decision, Engine, HoldId, ManualClock, MemoryStore,
-    Period, Quota, Rate, Report, Request, Sliding, Timestamp, Wait, WhenFull, Window,
+    Bucket, Carry, CheckError, Cooldown, Decision, Edit, HoldId, ManualClock, MemoryStore, Period,
+    Quota, Rate, Report, Request, Sliding, StoreEngine, Timestamp, Wait, WhenFull, Window,
 };
 use tidegate_core::{
     Algorithm, BucketState, CooldownState, Debt, HeldUnits, QuotaCharge, QuotaState, SlidingState,
@@ -748,7 +748,7 @@ fn policy(rules: &[(u8, Given)]) -> Policy {
 }
 
 struct Run {
-    engine: Engine,
+    engine: StoreEngine,
     clock: ManualClock,
     model: Model,
     rules: Vec<(u8, Given)>,
@@ -761,7 +761,7 @@ impl Run {
     fn new(rules: Vec<(u8, Given)>, store: MemoryStore) -> Self {
         let clock = ManualClock::new(Timestamp::from_secs(1_000));
         let engine =
-            Engine::builder(policy(&rules)).store(store).clock(clock.clone()).build().unwrap();
+            StoreEngine::builder(policy(&rules)).store(store).clock(clock.clone()).build().unwrap();
         let model = Model {
             rules: rules.iter().map(|(_, given)| Ruled::new(given)).collect(),
             ..Model::default()
@@ -780,7 +780,7 @@ impl Run {
         let report = match verb {
             Verb::Check => self.engine.check(&request),
             Verb::Peek => self.engine.peek(&request),
-            Verb::Reserve => self.engine.reserve(&request),
+            Verb::Reserve => self.engine.hold(&request),
         };
         match report.block() {
             Err(CheckError::TooManyHolds(_)) => None,
@@ -810,7 +810,7 @@ impl Run {
         // An expired hold is released under the limit before.
         self.model.expire(at);
         self.model.edit(&rules, at);
-        self.engine.replace_policy("test", policy(&self.rules)).block().unwrap();
+        self.engine.edit("test", Edit::policy(policy(&self.rules))).block().unwrap();
     }
 
     /// Does the same to both, and compares all there is to compare.

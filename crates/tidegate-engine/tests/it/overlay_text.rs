@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::policy::{Condition, Grant, Limit, Override, Policy, PolicyErrors, Rule, RuleId};
-use tidegate::{Ban, Bucket, Cooldown, Engine, Overlay, Timestamp};
+use tidegate::{Ban, Bucket, Cooldown, Edit, Overlay, StoreEngine, Timestamp};
 
 const SAMPLE: &str = include_str!("../../../tidegate-policy/tests/it/sample.toml");
 
@@ -67,34 +67,42 @@ fn an_overlay_looks_like_this() {
 #[test]
 fn edits_of_an_engine_survive_a_restart() {
     let policy = || Policy::from_toml(SAMPLE).unwrap();
-    let engine = Engine::new(policy());
+    let engine = StoreEngine::new(policy());
     let condition = |name, value| vec![Condition::new(name, [value]).unwrap()];
     let gap = Limit::Cooldown(Cooldown::new(Duration::from_secs(2)));
     let new = Rule::builder("new", gap).domain("api").build().unwrap();
-    engine.replace_rule("ada", new).block().unwrap();
+    engine.edit("ada", Edit::rule(new)).block().unwrap();
     let more = Bucket::per_second(9).burst(10);
     let given = Override::new(condition("connection", "7"), Grant::Limit(Limit::Bucket(more)));
     engine
-        .set_override(
+        .edit(
             "ada",
-            &RuleId::named("relay-messages").in_domain("relay"),
-            given.until(u64::MAX),
+            Edit::set_override(
+                &RuleId::named("relay-messages").in_domain("relay"),
+                given.until(u64::MAX),
+            ),
         )
         .block()
         .unwrap();
     let given = Override::new(condition("user", "root"), Grant::Unlimited);
-    engine.set_override("ada", &RuleId::named("ipc-user").in_domain("ipc"), given).block().unwrap();
     engine
-        .ban("ada", Ban::new("ipc", condition("user", "eve")).until(Timestamp::MAX).reason("\0"))
+        .edit("ada", Edit::set_override(&RuleId::named("ipc-user").in_domain("ipc"), given))
         .block()
         .unwrap();
-    let other = Engine::new(policy());
+    engine
+        .edit(
+            "ada",
+            Edit::ban(Ban::new("ipc", condition("user", "eve")).until(Timestamp::MAX).reason("\0")),
+        )
+        .block()
+        .unwrap();
+    let other = StoreEngine::new(policy());
     other
-        .replace_overlay("start", Overlay::from_toml(&kept(&engine.overlay())).unwrap())
+        .edit("start", Edit::overlay(Overlay::from_toml(&kept(&engine.overlay())).unwrap()))
         .block()
         .unwrap();
     assert_eq!(other.overlay(), engine.overlay());
-    assert_eq!(other.replace_overlay("again", engine.overlay()).block().unwrap(), []);
+    assert_eq!(other.edit("again", Edit::overlay(engine.overlay())).block().unwrap(), []);
 }
 
 #[test]

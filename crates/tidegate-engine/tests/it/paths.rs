@@ -8,7 +8,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::policy::{Condition, Grant, Override, Policy, RuleId};
 use tidegate::{
-    Clock, Engine, HoldId, ManualClock, MemoryStore, Report, Request, Timestamp, WhenFull,
+    Clock, Edit, HoldId, ManualClock, MemoryStore, Report, Request, StoreEngine, Timestamp,
+    WhenFull,
 };
 
 /// Midnight, a while after 1970.
@@ -51,7 +52,7 @@ fn policy(kinds: &[usize], number: u64) -> Policy {
 
 /// One of two engines that see the same trace.
 struct Side {
-    engine: Engine,
+    engine: StoreEngine,
     clock: ManualClock,
     /// The last idempotency key, if requests have them.
     keys: Option<u64>,
@@ -64,8 +65,11 @@ impl Side {
     fn new(kinds: &[usize], keys: Option<u64>) -> Self {
         let clock = ManualClock::new(Timestamp::from_secs(START));
         let store = MemoryStore::new(100, WhenFull::Deny).unwrap();
-        let engine =
-            Engine::builder(policy(kinds, 2)).store(store).clock(clock.clone()).build().unwrap();
+        let engine = StoreEngine::builder(policy(kinds, 2))
+            .store(store)
+            .clock(clock.clone())
+            .build()
+            .unwrap();
         Self { engine, clock, keys, looks: false, holds: Vec::new() }
     }
 
@@ -111,7 +115,7 @@ impl Side {
             Step::Reserve { user, cost } => {
                 let attributes = [("user", USERS[user])];
                 let request = Request::new("default", &attributes).cost(cost);
-                let report = self.engine.reserve(&request).block().unwrap();
+                let report = self.engine.hold(&request).block().unwrap();
                 self.holds.extend(report.hold());
                 return Some(report);
             }
@@ -122,7 +126,7 @@ impl Side {
             }
             Step::Pass { ms } => self.pass(ms),
             Step::Edit { number } => {
-                let _ = self.engine.replace_policy("test", policy(kinds, number));
+                let _ = self.engine.edit("test", Edit::policy(policy(kinds, number)));
             }
             Step::Override { user, number, for_ms } => {
                 let limit = policy(kinds, number).rules()[0].limit().clone();
@@ -132,7 +136,10 @@ impl Side {
                     let until = self.clock.now().saturating_add(Duration::from_millis(ms));
                     given = given.until(until.as_nanos());
                 }
-                self.engine.set_override("test", &RuleId::named("r0"), given).block().unwrap();
+                self.engine
+                    .edit("test", Edit::set_override(&RuleId::named("r0"), given))
+                    .block()
+                    .unwrap();
             }
         }
         None
@@ -256,7 +263,7 @@ proptest! {
         let clock = ManualClock::new(Timestamp::from_secs(START));
         let engine = || {
             let store = MemoryStore::new(100, WhenFull::Deny).unwrap();
-            let builder = Engine::builder(mixed_policy(&rules)).store(store);
+            let builder = StoreEngine::builder(mixed_policy(&rules)).store(store);
             builder.clock(clock.clone()).build().unwrap()
         };
         let (plain, planned) = (engine(), engine());

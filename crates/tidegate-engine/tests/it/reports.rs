@@ -3,10 +3,10 @@
 use std::thread;
 
 use tidegate::policy::{Condition, Policy, RuleId};
-use tidegate::{Ban, Engine, Report, Request};
+use tidegate::{Ban, Edit, Report, Request, StoreEngine};
 
-fn engine(text: &str) -> Engine {
-    Engine::new(Policy::from_toml(text).unwrap())
+fn engine(text: &str) -> StoreEngine {
+    StoreEngine::new(Policy::from_toml(text).unwrap())
 }
 
 fn window(name: &str, max: u64) -> String {
@@ -15,7 +15,7 @@ fn window(name: &str, max: u64) -> String {
     )
 }
 
-fn check(engine: &Engine, user: &str) -> Report {
+fn check(engine: &StoreEngine, user: &str) -> Report {
     engine.check(&Request::new("default", &[("user", user)])).block().unwrap()
 }
 
@@ -46,9 +46,9 @@ fn reports_at_the_same_time_are_independent() {
 fn a_report_has_nothing_of_the_one_before() {
     let engine = engine(&[window("one", 1_000), window("two", 9)].concat());
     let ban = Ban::new("default", vec![Condition::new("user", ["bob"]).unwrap()]);
-    engine.ban("test", ban.reason("abuse")).block().unwrap();
+    engine.edit("test", Edit::ban(ban.reason("abuse"))).block().unwrap();
 
-    let held = engine.reserve(&Request::new("default", &[("user", "ada")])).block().unwrap();
+    let held = engine.hold(&Request::new("default", &[("user", "ada")])).block().unwrap();
     assert!(held.hold().is_some());
     drop(held);
     let together = [Request::new("default", &[("user", "ada")]); 2];
@@ -91,7 +91,7 @@ fn an_edit_counts_for_the_next_request_of_every_thread() {
         assert_eq!(seen, [Some(max); 2], "a report outlives its thread");
         assert_eq!(check(&engine, "ada").limit(), Some(max));
         let policy = Policy::from_toml(&window("one", max + 1)).unwrap();
-        engine.replace_policy("test", policy).block().unwrap();
+        engine.edit("test", Edit::policy(policy)).block().unwrap();
     }
 }
 
@@ -100,8 +100,8 @@ fn a_ban_counts_for_the_next_request() {
     let engine = engine(&window("one", 100));
     assert!(check(&engine, "bob").is_allowed());
     let conditions = vec![Condition::new("user", ["bob"]).unwrap()];
-    engine.ban("test", Ban::new("default", conditions.clone())).block().unwrap();
+    engine.edit("test", Edit::ban(Ban::new("default", conditions.clone()))).block().unwrap();
     assert!(check(&engine, "bob").is_banned());
-    engine.unban("test", "default", &conditions).block().unwrap();
+    engine.edit("test", Edit::unban("default", &conditions)).block().unwrap();
     assert!(check(&engine, "bob").is_allowed());
 }

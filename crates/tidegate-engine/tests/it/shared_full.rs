@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate::policy::Policy;
 use tidegate::shared::{RecordStore, SharedStore};
 use tidegate::testing::{DelayedRecords, RecordFaults};
-use tidegate::{Engine, ManualClock, Request, StoreBounds, Timestamp, WhenFull};
+use tidegate::{ManualClock, Request, StoreBounds, StoreEngine, Timestamp, WhenFull};
 
 const MAX_KEYS: usize = 32;
 
@@ -20,7 +20,7 @@ const KINDS: [(&str, u64); 4] = [
     ("cooldown = \"1h\"", 1),
 ];
 
-type TestEngine = Engine;
+type TestEngine = StoreEngine;
 
 fn policy() -> String {
     let rule = |(kind, (limit, _)): (usize, &(&str, u64))| {
@@ -33,7 +33,7 @@ fn engines(records: &Arc<DelayedRecords>, clock: &ManualClock) -> Vec<TestEngine
     let engine = |_| {
         let bounds = StoreBounds::new(MAX_KEYS, WhenFull::Share);
         let store = SharedStore::new(Arc::clone(records), b"a secret").bounds(bounds);
-        let builder = Engine::builder(Policy::from_toml(&policy()).unwrap());
+        let builder = StoreEngine::builder(Policy::from_toml(&policy()).unwrap());
         builder.store(store).clock(clock.clone()).build().unwrap()
     };
     (0..2).map(engine).collect()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::policy::Policy;
 use tidegate::shared::{Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction};
-use tidegate::{Engine, ManualClock, Request, Timestamp};
+use tidegate::{Edit, ManualClock, Request, StoreEngine, Timestamp};
 
 /// Records in a map: one transaction at a time.
 #[derive(Debug, Default)]
@@ -73,8 +73,9 @@ fn versions_that_no_state_counts_under_are_forgotten_and_states_stay_exact() {
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
     let map = Arc::new(Map::default());
     let store = SharedStore::new(Arc::clone(&map), b"a secret");
-    let shared = Engine::builder(policy(100)).store(store).clock(clock.clone()).build().unwrap();
-    let memory = Engine::builder(policy(100)).clock(clock.clone()).build().unwrap();
+    let shared =
+        StoreEngine::builder(policy(100)).store(store).clock(clock.clone()).build().unwrap();
+    let memory = StoreEngine::builder(policy(100)).clock(clock.clone()).build().unwrap();
     let left = |domain: &str, user: &str| {
         let attributes = [("user", user)];
         let request = Request::new(domain, &attributes).cost(0);
@@ -99,8 +100,8 @@ fn versions_that_no_state_counts_under_are_forgotten_and_states_stay_exact() {
     let mut of_400_edits = 0;
     for edit in 0..1_300_u64 {
         let policy = policy(100 + edit % 13);
-        shared.replace_policy("test", policy.clone()).block().unwrap();
-        memory.replace_policy("test", policy).block().unwrap();
+        shared.edit("test", Edit::policy(policy.clone())).block().unwrap();
+        memory.edit("test", Edit::policy(policy)).block().unwrap();
         if edit == 399 {
             of_400_edits = map.control_bytes();
         }
@@ -122,7 +123,7 @@ fn versions_that_no_state_counts_under_are_forgotten_and_states_stay_exact() {
     // Another engine reads the shorter history.
     let store = SharedStore::new(Arc::clone(&map), b"a secret");
     let other =
-        Engine::builder(policy(100 + 1_299 % 13)).store(store).clock(clock).build().unwrap();
+        StoreEngine::builder(policy(100 + 1_299 % 13)).store(store).clock(clock).build().unwrap();
     let request = Request::new("carries", &[("user", "eve")]).cost(0);
     let eve = memory.peek(&request).block().unwrap().remaining();
     assert_eq!(other.peek(&request).block().unwrap().remaining(), eve);

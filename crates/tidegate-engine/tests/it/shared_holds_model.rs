@@ -15,9 +15,9 @@ use std::time::Duration;
 use tidegate::policy::Policy;
 use tidegate::shared::SharedStore;
 use tidegate::testing::{Dice, SteppedRecords};
-use tidegate::{Clock, Engine, HoldId, ManualClock, Request, SettleError, Timestamp};
+use tidegate::{Clock, HoldId, ManualClock, Request, SettleError, StoreEngine, Timestamp};
 
-type Node = Engine;
+type Node = StoreEngine;
 type Pending<T> = Pin<Box<dyn Future<Output = T>>>;
 
 const NODES: usize = 2;
@@ -113,7 +113,7 @@ impl World {
         let clocks: Vec<ManualClock> = (0..NODES).map(|_| ManualClock::new(start)).collect();
         let engine = |clock: &ManualClock| {
             let store = SharedStore::new(Arc::clone(&records), b"a secret");
-            let builder = Engine::builder(policy(limit, is_paired));
+            let builder = StoreEngine::builder(policy(limit, is_paired));
             builder.store(store).clock(clock.clone()).build().unwrap()
         };
         let nodes: Vec<Node> = clocks.iter().map(engine).collect();
@@ -208,7 +208,7 @@ impl World {
                 let key = name.clone();
                 let reply = async move {
                     let request = user.cost(units).idempotency_key(&key);
-                    let report = node.reserve(&request).await.ok()?;
+                    let report = node.hold(&request).await.ok()?;
                     Some((report.hold()?, report.expires()?))
                 };
                 Call::Hold { units, name: Some(name), reply: Box::pin(reply) }

@@ -14,10 +14,11 @@ use tidegate::shared::{
 };
 use tidegate::testing::{DelayedRecords, RecordFaults};
 use tidegate::{
-    Engine, Lease, ManualClock, Outage, Request, SystemClock, Timestamp, WaitError, Waiting,
+    Edit, Lease, ManualClock, Outage, Request, StoreEngine, SystemClock, Timestamp, WaitError,
+    Waiting,
 };
 
-type Node = Engine;
+type Node = StoreEngine;
 type Slot = Lease;
 
 /// Records in a map: each transaction is complete when it has been submitted.
@@ -105,7 +106,7 @@ impl Nodes {
         let clock = ManualClock::new(Timestamp::from_secs(1_000));
         let engine = |_| {
             let store = SharedStore::new(Arc::clone(&records), b"a secret");
-            let builder = Engine::builder(Policy::from_toml(policy).unwrap());
+            let builder = StoreEngine::builder(Policy::from_toml(policy).unwrap());
             let engine = builder.store(store).clock(clock.clone()).build().unwrap();
             engine.synchronize().block().unwrap();
             engine
@@ -165,7 +166,7 @@ fn waiters_of_all_engines_are_served_in_the_order_in_which_they_came() {
     while !waits.is_empty() {
         held.release().block().unwrap();
         nodes.clock.advance(Duration::from_millis(50));
-        nodes.engines.iter().for_each(Engine::tick);
+        nodes.engines.iter().for_each(StoreEngine::tick);
         // Those that came later attempt before the first does.
         waits[1..].iter_mut().rev().for_each(|wait| assert!(poll(wait).is_pending()));
         held = granted(&mut waits[0]);
@@ -183,13 +184,13 @@ fn higher_ranks_come_first_on_whichever_engine() {
     nodes.pass(50, &[0, 1, 2], vec![&mut low, &mut middle, &mut high]);
     held.release().block().unwrap();
     nodes.clock.advance(Duration::from_millis(50));
-    nodes.engines.iter().for_each(Engine::tick);
+    nodes.engines.iter().for_each(StoreEngine::tick);
     assert!(poll(&mut low).is_pending() && poll(&mut middle).is_pending());
     let held = granted(&mut high);
     nodes.pass(50, &[0, 1], vec![&mut low, &mut middle]);
     held.release().block().unwrap();
     nodes.clock.advance(Duration::from_millis(50));
-    nodes.engines.iter().for_each(Engine::tick);
+    nodes.engines.iter().for_each(StoreEngine::tick);
     assert!(poll(&mut low).is_pending());
     drop(granted(&mut middle));
 }
@@ -237,7 +238,7 @@ fn each_free_slot_is_for_one_waiter_whichever_attempts_first() {
         nodes.engines[0].release(id).block().unwrap();
     }
     nodes.clock.advance(Duration::from_millis(50));
-    nodes.engines.iter().for_each(Engine::tick);
+    nodes.engines.iter().for_each(StoreEngine::tick);
     assert!(poll(&mut waits[2]).is_pending(), "two come before it");
     let _second = granted(&mut waits[1]);
     let _first = granted(&mut waits[0]);
@@ -297,7 +298,7 @@ fn a_waiter_of_an_engine_that_stood_still_joins_again_at_the_end_and_takes_no_sl
     nodes.pass(50, &[0, 1], vec![&mut paused, &mut wait]);
     held.release().block().unwrap();
     nodes.clock.advance(Duration::from_millis(50));
-    nodes.engines.iter().for_each(Engine::tick);
+    nodes.engines.iter().for_each(StoreEngine::tick);
     assert!(poll(&mut paused).is_pending());
     let held = granted(&mut wait);
     nodes.pass(500, &[0, 1], vec![&mut paused]);
@@ -315,7 +316,7 @@ fn waiters_that_attempt_keep_their_tickets_for_as_long_as_they_wait() {
     nodes.pass(20_000, &[0, 1], vec![&mut first, &mut second, &mut third]);
     held.release().block().unwrap();
     nodes.clock.advance(Duration::from_millis(50));
-    nodes.engines.iter().for_each(Engine::tick);
+    nodes.engines.iter().for_each(StoreEngine::tick);
     assert!(poll(&mut third).is_pending() && poll(&mut second).is_pending());
     drop(granted(&mut first));
 }
@@ -381,7 +382,7 @@ fn a_waiter_outlasts_an_outage_and_a_new_one_gets_an_error() {
     nodes.pass(100, &[0, 1], vec![&mut first, &mut second]);
     held.release().block().unwrap();
     nodes.clock.advance(Duration::from_millis(50));
-    nodes.engines.iter().for_each(Engine::tick);
+    nodes.engines.iter().for_each(StoreEngine::tick);
     let both = [poll(&mut first), poll(&mut second)];
     assert_eq!(both.iter().filter(|it| it.is_ready()).count(), 1, "{both:?}");
 }
@@ -431,9 +432,9 @@ fn a_waiter_that_is_banned_meanwhile_leaves_the_queue() {
     nodes.pass(100, &[0, 1], vec![&mut banned, &mut wait]);
     let condition = tidegate::policy::Condition::new("rank", ["5"]).unwrap();
     let ban = tidegate::Ban::new("default", vec![condition]);
-    nodes.engines[1].ban("test", ban).block().unwrap();
+    nodes.engines[1].edit("test", Edit::ban(ban)).block().unwrap();
     nodes.clock.advance(Duration::from_millis(50));
-    nodes.engines.iter().for_each(Engine::tick);
+    nodes.engines.iter().for_each(StoreEngine::tick);
     assert!(matches!(poll(&mut banned), Poll::Ready(Err(WaitError::Denied(_)))));
     held.release().block().unwrap();
     nodes.clock.advance(Duration::from_millis(50));
@@ -448,12 +449,12 @@ fn lost_answers_grant_no_slot_twice_and_leave_none_behind() {
     let records = Arc::new(DelayedRecords::with_faults(7, faults));
     let engine = |_| {
         let store = SharedStore::new(Arc::clone(&records), b"a secret");
-        let builder = Engine::builder(Policy::from_toml(SLOTS).unwrap()).store(store);
+        let builder = StoreEngine::builder(Policy::from_toml(SLOTS).unwrap()).store(store);
         builder.clock(SystemClock::new()).build().unwrap()
     };
     let nodes: Vec<_> = (0..2).map(engine).collect();
     let (in_flight, lost) = (AtomicU64::new(0), AtomicU64::new(0));
-    let serve = |node: &Engine| {
+    let serve = |node: &StoreEngine| {
         let mut served = 0;
         while served < 15 {
             let Ok(slot) = node.acquire(&ANY, Some(Duration::from_secs(60))).block() else {

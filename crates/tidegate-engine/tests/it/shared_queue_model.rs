@@ -11,9 +11,11 @@ use std::time::Duration;
 use tidegate::policy::Policy;
 use tidegate::shared::SharedStore;
 use tidegate::testing::{DelayedRecords, Dice};
-use tidegate::{Clock, Engine, HoldId, Lease, ManualClock, Request, Timestamp, WaitError, Waiting};
+use tidegate::{
+    Clock, HoldId, Lease, ManualClock, Request, StoreEngine, Timestamp, WaitError, Waiting,
+};
 
-type Node = Engine;
+type Node = StoreEngine;
 type Wait<'a> = Waiting<'a, Lease>;
 
 const NODES: usize = 3;
@@ -255,7 +257,7 @@ fn engines_serve_their_waiters_as_one_queue_would() {
         let clock = ManualClock::new(Timestamp::from_millis(1_000_000 + seed * 37));
         let engine = |_| {
             let store = SharedStore::new(Arc::clone(&records), b"a secret");
-            let builder = Engine::builder(Policy::from_toml(POLICY).unwrap());
+            let builder = StoreEngine::builder(Policy::from_toml(POLICY).unwrap());
             let engine = builder.store(store).clock(clock.clone()).build().unwrap();
             engine.synchronize().block().unwrap();
             engine

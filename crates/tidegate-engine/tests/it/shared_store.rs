@@ -13,8 +13,8 @@ use tidegate::policy::{Condition, Policy, RuleId};
 use tidegate::shared::{Listing, RecordStore, Records, SharedStore, Step, Transaction};
 use tidegate::testing::{self, DelayedRecords, RecordFaults};
 use tidegate::{
-    Answer, Ban, CheckError, EditError, Engine, Lease, ManualClock, Outage, Request, SystemClock,
-    Timestamp,
+    Answer, Ban, CheckError, Edit, EditError, Lease, ManualClock, Outage, Overlay, Request,
+    StoreEngine, SystemClock, Timestamp,
 };
 
 static SEED: AtomicU64 = AtomicU64::new(1);
@@ -55,18 +55,18 @@ fn an_edit_of_another_engine_that_a_program_cannot_serve_is_reported_to_it() {
     );
     let odd = Policy::from_toml(&rule.replace("\"r\"", "\"odd\"")).unwrap();
     assert!(matches!(
-        second.replace_policy("own", odd.clone()).block(),
+        second.edit("own", Edit::policy(odd.clone())).block(),
         Err(EditError::Unfit { .. })
     ));
     assert!(imposed.lock().unwrap().is_empty(), "its own edits are rejected");
-    first.replace_policy("other", odd.clone()).block().unwrap();
+    first.edit("other", Edit::policy(odd.clone())).block().unwrap();
     second.synchronize().block().unwrap();
     assert_eq!((&**imposed.lock().unwrap(), &*second.policy()), (&["odd".to_owned()][..], &odd));
 }
 
 /// Engines as in several processes, on a clock that stands still.
 struct Nodes {
-    engines: Vec<Engine>,
+    engines: Vec<StoreEngine>,
     clock: ManualClock,
 }
 
@@ -75,7 +75,7 @@ impl Nodes {
         let clock = ManualClock::new(Timestamp::from_secs(1_000));
         let engine = |_| {
             let store = SharedStore::new(Arc::clone(records), b"a secret");
-            let builder = Engine::builder(Policy::from_toml(policy).unwrap());
+            let builder = StoreEngine::builder(Policy::from_toml(policy).unwrap());
             builder.store(store).clock(clock.clone()).build().unwrap()
         };
         Self { engines: (0..count).map(engine).collect(), clock }
@@ -174,7 +174,7 @@ fn units_are_held_charged_or_free_whatever_answers_are_lost() {
             let (surely, perhaps) = (&surely, &perhaps);
             scope.spawn(move || {
                 for _ in 0..60 {
-                    let Some(id) = node.reserve(&ADA.cost(4)).block().unwrap().hold() else {
+                    let Some(id) = node.hold(&ADA.cost(4)).block().unwrap().hold() else {
                         continue;
                     };
                     match node.commit(id, Some(3)).block() {
@@ -205,7 +205,7 @@ fn a_call_submits_though_its_result_is_dropped() {
     drop(nodes.engines[1].refund(&ADA.cost(3)));
     nodes.until_left(496);
     let policy = Policy::from_toml(&WINDOW.replace("500", "600")).unwrap();
-    drop(nodes.engines[1].replace_policy("test", policy));
+    drop(nodes.engines[1].edit("test", Edit::policy(policy)));
     nodes.until_left(596);
 }
 
@@ -214,10 +214,10 @@ fn a_reservation_whose_caller_is_gone_is_cancelled() {
     let nodes = Nodes::two(WINDOW);
     assert!(nodes.engines[0].check(&ADA).block().unwrap().is_allowed());
     for _ in 0..20 {
-        drop(nodes.engines[0].reserve(&ADA.cost(20)));
+        drop(nodes.engines[0].hold(&ADA.cost(20)));
     }
     nodes.until_left(499);
-    let kept = nodes.engines[0].reserve(&ADA.cost(20)).block().unwrap();
+    let kept = nodes.engines[0].hold(&ADA.cost(20)).block().unwrap();
     assert!(kept.hold().is_some());
     nodes.until_left(479);
 }
@@ -226,9 +226,9 @@ fn a_reservation_whose_caller_is_gone_is_cancelled() {
 fn a_repeat_whose_caller_is_gone_leaves_the_first_reservation() {
     let nodes = Nodes::two(WINDOW);
     let request = ADA.cost(20).idempotency_key("one");
-    let first = nodes.engines[0].reserve(&request).block().unwrap().hold().unwrap();
+    let first = nodes.engines[0].hold(&request).block().unwrap().hold().unwrap();
     for _ in 0..10 {
-        drop(nodes.engines[1].reserve(&request));
+        drop(nodes.engines[1].hold(&request));
     }
     // If they were cancelled, it would show before long.
     for _ in 0..50 {
@@ -238,7 +238,7 @@ fn a_repeat_whose_caller_is_gone_leaves_the_first_reservation() {
 }
 
 /// A slot without a wait in the queue, as soon as one is free.
-fn free_slot(node: &Engine) -> Lease {
+fn free_slot(node: &StoreEngine) -> Lease {
     let acquire = || node.acquire(&ADA, Some(Duration::ZERO));
     let (mut waits, mut lease) = (acquire(), None);
     // Polled, not blocked on: behind a waiter that never leaves, it would block for ever.
@@ -284,7 +284,7 @@ fn slots_are_granted_in_order_and_never_twice() {
     let records = Arc::new(DelayedRecords::new(seed()));
     let engine = || {
         let store = SharedStore::new(Arc::clone(&records), b"a secret");
-        let builder = Engine::builder(Policy::from_toml(SLOTS).unwrap()).store(store);
+        let builder = StoreEngine::builder(Policy::from_toml(SLOTS).unwrap()).store(store);
         builder.clock(SystemClock::new()).build().unwrap()
     };
     let nodes = [engine(), engine()];
@@ -332,17 +332,18 @@ fn edits_of_one_engine_count_in_all() {
     let [first, second] = [0, 1].map(|index| &nodes.engines[index]);
     assert!(second.check(&ADA).block().unwrap().is_allowed());
     let banned = vec![Condition::new("user", ["ada"]).unwrap()];
-    let made = first.ban("root", Ban::new("default", banned.clone())).block().unwrap();
+    let made = first.edit("root", Edit::ban(Ban::new("default", banned.clone()))).block().unwrap();
     assert_eq!(made.len(), 1);
     let denied = second.check(&ADA).block().unwrap();
     assert!(denied.is_banned(), "{denied:?}");
-    second.unban("root", "default", &banned).block().unwrap();
+    second.edit("root", Edit::unban("default", &banned)).block().unwrap();
     assert!(first.check(&ADA).block().unwrap().is_allowed());
     assert_eq!(first.changes_since(0), second.changes_since(0));
-    let error = first.remove_override("root", &RuleId::named("no-such"), &banned).block();
+    let error =
+        first.edit("root", Edit::remove_override(&RuleId::named("no-such"), &banned)).block();
     assert!(matches!(error, Err(EditError::NoSuchRule(_))), "{error:?}");
     let quota = "[[rule]]\nname = \"q\"\nkey = [\"user\"]\nquota = { max = 2, per = \"round\" }";
-    first.replace_policy("root", Policy::from_toml(quota).unwrap()).block().unwrap();
+    first.edit("root", Edit::policy(Policy::from_toml(quota).unwrap())).block().unwrap();
     assert_eq!(nodes.left(1, "ada"), 2);
     assert!(second.check(&ADA.cost(2)).block().unwrap().is_allowed());
     assert_eq!(second.close_round("default", None).block(), Ok(1));
@@ -399,7 +400,7 @@ fn without_the_store_on_error_decides_and_other_calls_fail() {
         assert_eq!(report.is_allowed(), is_allowed, "{policy}");
         let refunded = nodes.engines[0].refund(&ADA).block();
         assert_eq!(refunded, Err(CheckError::Outage(Outage::Unavailable)));
-        let edited = nodes.engines[0].remove_overlay("root").block();
+        let edited = nodes.engines[0].edit("root", Edit::overlay(Overlay::default())).block();
         assert!(matches!(edited, Err(EditError::Outage(Outage::Unavailable))), "{edited:?}");
         assert_eq!(nodes.engines[0].forget_all(None).block(), Err(Outage::Unavailable));
     }
@@ -418,10 +419,10 @@ fn a_foreign_value_is_an_error_that_names_its_key() {
 
 #[test]
 fn results_of_a_store_in_memory_are_there_at_once() {
-    let engine = Engine::new(Policy::from_toml(WINDOW).unwrap());
+    let engine = StoreEngine::new(Policy::from_toml(WINDOW).unwrap());
     assert!(matches!(engine.check(&ADA), Answer::Ready(Ok(_))));
     assert!(matches!(engine.explain(&ADA), Answer::Ready(Ok(_))));
-    assert!(matches!(engine.remove_overlay("root"), Answer::Ready(Ok(_))));
+    assert!(matches!(engine.edit("root", Edit::overlay(Overlay::default())), Answer::Ready(Ok(_))));
 }
 
 /// Records that answer nothing until they are dropped.

@@ -13,8 +13,8 @@ use tidegate::policy::{Condition, Durability, Effective, Grant, Limit, Override,
 use tidegate::shared::SharedStore;
 use tidegate::testing::{CrashDisk, DelayedRecords, Dice};
 use tidegate::{
-    Bucket, Carry, Clock, Cooldown, Debt, Engine, HoldId, ManualClock, MemoryStore, Quota, Rate,
-    Report, Request, Sliding, Timestamp, Wait, WhenFull, Window,
+    Bucket, Carry, Clock, Cooldown, Debt, Edit, HoldId, ManualClock, MemoryStore, Quota, Rate,
+    Report, Request, Sliding, StoreEngine, Timestamp, Wait, WhenFull, Window,
 };
 
 const USERS: [&str; 4] = ["ada", "adi", "bob", "bea"];
@@ -22,9 +22,9 @@ const MAX_KEYS: usize = 1_000;
 
 /// What is compared with an engine in memory.
 enum Other {
-    Disk(Engine, CrashDisk),
+    Disk(StoreEngine, CrashDisk),
     /// Engines that share a store; each operation is one's, whichever comes.
-    Shared([Engine; 2], usize),
+    Shared([StoreEngine; 2], usize),
     /// Between two runs.
     Stopped,
 }
@@ -44,7 +44,7 @@ macro_rules! with_other {
 
 /// The same operations on both.
 struct Twins {
-    memory: Engine,
+    memory: StoreEngine,
     other: Other,
     clock: ManualClock,
     rule: Rule,
@@ -61,7 +61,8 @@ impl Twins {
         let rule = any_rule(kind, dice);
         let policy = Policy::new([rule.clone()]).unwrap();
         let store = MemoryStore::new(MAX_KEYS, WhenFull::Deny).unwrap();
-        let memory = Engine::builder(policy).store(store).clock(clock.clone()).build().unwrap();
+        let memory =
+            StoreEngine::builder(policy).store(store).clock(clock.clone()).build().unwrap();
         let (holds, log) = (Vec::new(), vec![format!("{rule:?}")]);
         let mut twins = Self { memory, other: Other::Stopped, clock, rule, kind, holds, log };
         if is_shared {
@@ -77,8 +78,11 @@ impl Twins {
         let engine = || {
             let store = SharedStore::new(Arc::clone(&records), b"a secret");
             let policy = Policy::new([self.rule.clone()]).unwrap();
-            let engine =
-                Engine::builder(policy).store(store).clock(self.clock.clone()).build().unwrap();
+            let engine = StoreEngine::builder(policy)
+                .store(store)
+                .clock(self.clock.clone())
+                .build()
+                .unwrap();
             engine.synchronize().block().unwrap();
             engine
         };
@@ -91,7 +95,7 @@ impl Twins {
         let store = options.open_on(Arc::new(disk.clone())).unwrap();
         let policy = Policy::new([self.rule.clone()]).unwrap();
         let engine =
-            Engine::builder(policy).store(store).clock(self.clock.clone()).build().unwrap();
+            StoreEngine::builder(policy).store(store).clock(self.clock.clone()).build().unwrap();
         self.other = Other::Disk(engine, disk);
     }
 
@@ -126,8 +130,8 @@ impl Twins {
             }
             7 | 8 => {
                 let request = request.cost(1 + dice.below(4));
-                let memory = self.memory.reserve(&request).block().unwrap();
-                let other = with_other!(&self.other, it => it.reserve(&request).block().unwrap());
+                let memory = self.memory.hold(&request).block().unwrap();
+                let other = with_other!(&self.other, it => it.hold(&request).block().unwrap());
                 self.same(format!("reserve {user} {request:?}"), seen(&memory), seen(&other));
                 self.holds.extend(memory.hold().zip(other.hold()));
             }
@@ -137,8 +141,8 @@ impl Twins {
                 self.log.push(format!("edit: {:?}", self.rule));
                 let rule = self.rule.clone();
                 let policy = |rule: Rule| Policy::new([rule]).unwrap();
-                self.memory.replace_policy("test", policy(rule.clone())).block().unwrap();
-                with_other!(&self.other, it => it.replace_policy("test", policy(rule)).block().unwrap());
+                self.memory.edit("test", Edit::policy(policy(rule.clone()))).block().unwrap();
+                with_other!(&self.other, it => it.edit("test", Edit::policy(policy(rule))).block().unwrap());
             }
             12 => self.set_override(dice),
             13 => {
@@ -173,8 +177,8 @@ impl Twins {
         }
         self.log.push(format!("override: {given:?}"));
         let rule = self.rule.id().clone();
-        self.memory.set_override("test", &rule, given.clone()).block().unwrap();
-        with_other!(&self.other, it => it.set_override("test", &rule, given).block().unwrap());
+        self.memory.edit("test", Edit::set_override(&rule, given.clone())).block().unwrap();
+        with_other!(&self.other, it => it.edit("test", Edit::set_override(&rule, given)).block().unwrap());
     }
 
     fn settle(&mut self, dice: &mut Dice) {
@@ -238,7 +242,7 @@ fn seen(report: &Report) -> Seen {
 }
 
 /// What was decided, and what is used and on hold after it.
-fn check(engine: &Engine, request: &Request<'_>) -> (Seen, Vec<(u64, u64, u64)>) {
+fn check(engine: &StoreEngine, request: &Request<'_>) -> (Seen, Vec<(u64, u64, u64)>) {
     let seen = seen(&engine.check(request).block().unwrap());
     let usage = engine.usage(request).block().unwrap();
     (seen, usage.iter().map(|it| (it.used, it.held, it.debt)).collect())

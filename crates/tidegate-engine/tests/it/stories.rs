@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use tidegate::policy::{Policy, RuleId};
-use tidegate::{Engine, HoldId, ManualClock, Report, Request, Timestamp, WaitError};
+use tidegate::{Edit, HoldId, ManualClock, Report, Request, StoreEngine, Timestamp, WaitError};
 
-type Desk = (Engine, ManualClock);
+type Desk = (StoreEngine, ManualClock);
 
 fn desk(policy: &str) -> Desk {
     let policy = Policy::from_toml(policy).unwrap_or_else(|errors| panic!("{errors}"));
     let clock = ManualClock::default();
-    (Engine::builder(policy).clock(clock.clone()).build().unwrap(), clock)
+    (StoreEngine::builder(policy).clock(clock.clone()).build().unwrap(), clock)
 }
 
 /// The local service: ten per user and thirty for all, in windows of ten seconds.
@@ -196,7 +196,7 @@ mod proposals {
 
     fn propose((engine, _): &Desk, governor: &str, tier: &str) -> Report {
         let attributes = [("governor", governor), ("tier", tier)];
-        engine.reserve(&Request::new("proposals", &attributes)).block().unwrap()
+        engine.hold(&Request::new("proposals", &attributes)).block().unwrap()
     }
 
     fn confirm(desk: &Desk, id: HoldId) {
@@ -265,7 +265,7 @@ mod proposals {
         let desk = desk(&policy(1, "60s"));
         confirm(&desk, propose(&desk, "ada", "1").hold().unwrap());
         desk.0
-            .replace_policy("governance", Policy::from_toml(&policy(2, "60s")).unwrap())
+            .edit("governance", Edit::policy(Policy::from_toml(&policy(2, "60s")).unwrap()))
             .block()
             .unwrap();
         minute(&desk, 1);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use tidegate::policy::Policy;
-use tidegate::{Engine, ManualClock, Request};
+use tidegate::{Edit, ManualClock, Request, StoreEngine};
 
 fn policy(max: u64) -> Policy {
     let text = format!(
@@ -34,14 +34,14 @@ fn policy(max: u64) -> Policy {
 const MAX: u64 = 1_000_000;
 const RULES: [&str; 4] = ["user", "org", "all", "bucket"];
 
-fn left(engine: &Engine, attributes: &[(&str, &str)]) -> Vec<u64> {
+fn left(engine: &StoreEngine, attributes: &[(&str, &str)]) -> Vec<u64> {
     let report = engine.peek(&Request::new("default", attributes).cost(0)).block().unwrap();
     assert_eq!(report.rules().map(|it| it.rule.name()).collect::<Vec<_>>(), RULES);
     report.rules().map(|it| it.decision.remaining()).collect()
 }
 
 /// One worker: charges, reserves, settles; reports what stays charged to its organisation.
-fn work(engine: &Engine, number: u64, steps: u64) -> u64 {
+fn work(engine: &StoreEngine, number: u64, steps: u64) -> u64 {
     let org = (number % 2).to_string();
     let mut charged = 0;
     for step in 0..steps {
@@ -51,15 +51,15 @@ fn work(engine: &Engine, number: u64, steps: u64) -> u64 {
         match step % 6 {
             0 | 1 => charged += u64::from(engine.check(&request).block().unwrap().is_allowed()),
             2 => {
-                let id = engine.reserve(&request.cost(3)).block().unwrap().hold().unwrap();
+                let id = engine.hold(&request.cost(3)).block().unwrap().hold().unwrap();
                 engine.cancel(id, None).block().unwrap();
             }
             3 => {
-                let id = engine.reserve(&request.cost(3)).block().unwrap().hold().unwrap();
+                let id = engine.hold(&request.cost(3)).block().unwrap().hold().unwrap();
                 charged += engine.commit(id, Some(step % 5)).block().unwrap().charged;
             }
             4 => {
-                let id = engine.reserve(&request.cost(2)).block().unwrap().hold().unwrap();
+                let id = engine.hold(&request.cost(2)).block().unwrap().hold().unwrap();
                 charged += engine.commit(id, None).block().unwrap().charged;
                 let given = engine.refund_hold(id, 1).block().unwrap();
                 assert_eq!(given, 1);
@@ -75,7 +75,7 @@ fn work(engine: &Engine, number: u64, steps: u64) -> u64 {
 fn everything_at_once_adds_up() {
     for _ in 0..3 {
         let clock = ManualClock::default();
-        let engine = Engine::builder(policy(MAX)).clock(clock).build().unwrap();
+        let engine = StoreEngine::builder(policy(MAX)).clock(clock).build().unwrap();
         let (is_over, charged) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
         thread::scope(|scope| {
             // Edits that never go below what is needed.
@@ -83,7 +83,7 @@ fn everything_at_once_adds_up() {
                 let mut max = MAX;
                 while !is_over.load(Ordering::Relaxed) {
                     max = if max > MAX + 50 { MAX } else { max + 1 };
-                    engine.replace_policy("test", policy(max)).block().unwrap();
+                    engine.edit("test", Edit::policy(policy(max))).block().unwrap();
                 }
             });
             // Others come and go, so that the table grows and slots are freed.
@@ -115,7 +115,7 @@ fn everything_at_once_adds_up() {
             workers.into_iter().for_each(|worker| worker.join().unwrap());
             is_over.store(true, Ordering::Relaxed);
         });
-        engine.replace_policy("test", policy(MAX)).block().unwrap();
+        engine.edit("test", Edit::policy(policy(MAX))).block().unwrap();
         let charged_to =
             |attributes: &[(&str, &str)], rule: usize| MAX - left(&engine, attributes)[rule];
         let charged = charged.map(AtomicU64::into_inner);
@@ -140,7 +140,7 @@ fn everything_at_once_adds_up() {
 /// Keys are forgotten while others charge them: no key is counted twice, and none is left behind.
 #[test]
 fn forgetting_and_growing_leave_the_count_right() {
-    let engine = Engine::builder(policy(MAX)).clock(ManualClock::default()).build().unwrap();
+    let engine = StoreEngine::builder(policy(MAX)).clock(ManualClock::default()).build().unwrap();
     thread::scope(|scope| {
         for number in 0..4_u64 {
             let engine = &engine;
@@ -152,7 +152,7 @@ fn forgetting_and_growing_leave_the_count_right() {
                     match (step + number) % 4 {
                         0 => drop(engine.forget(&request).block().unwrap()),
                         1 => {
-                            let id = engine.reserve(&request).block().unwrap().hold().unwrap();
+                            let id = engine.hold(&request).block().unwrap().hold().unwrap();
                             engine.cancel(id, None).block().unwrap();
                         }
                         _ => assert!(engine.check(&request).block().unwrap().is_allowed()),

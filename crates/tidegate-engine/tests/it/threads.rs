@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tidegate::policy::Policy;
-use tidegate::{Engine, ManualClock, Request};
+use tidegate::{Edit, ManualClock, Request, StoreEngine};
 
 /// Two limits under 32 threads: exactly what the tighter one allows is allowed, per user and in
 /// all.
@@ -12,7 +12,7 @@ fn two_limits_under_32_threads_admit_exactly_their_maximum() {
     let policy = "[[rule]]\nname = \"user\"\nkey = [\"user\"]\nwindow = { max = 10, per = \"10s\" }\n\
                   [[rule]]\nname = \"all\"\nbucket = { rate = \"1/day\", burst = 55 }\n";
     for _ in 0..20 {
-        let engine = Engine::builder(Policy::from_toml(policy).unwrap())
+        let engine = StoreEngine::builder(Policy::from_toml(policy).unwrap())
             .clock(ManualClock::default())
             .build()
             .unwrap();
@@ -57,8 +57,10 @@ fn the_capacity_holds_under_threads_and_is_free_again_afterwards() {
          quota = {{ max = 2, per = \"round\" }}\n"
     );
     let clock = ManualClock::default();
-    let engine =
-        Engine::builder(Policy::from_toml(&policy).unwrap()).clock(clock.clone()).build().unwrap();
+    let engine = StoreEngine::builder(Policy::from_toml(&policy).unwrap())
+        .clock(clock.clone())
+        .build()
+        .unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
             let (engine, clock) = (&engine, &clock);
@@ -77,7 +79,7 @@ fn the_capacity_holds_under_threads_and_is_free_again_afterwards() {
                     match (random >> 57) % 8 {
                         0 => drop(engine.forget(&request).block().unwrap()),
                         1 => {
-                            let hold = engine.reserve(&request).block().unwrap().hold();
+                            let hold = engine.hold(&request).block().unwrap().hold();
                             let _ = hold.map(|id| engine.cancel(id, None).block());
                         }
                         2 => drop(engine.peek(&request).block().unwrap()),
@@ -125,7 +127,7 @@ fn rules_that_are_removed_while_keys_are_inserted_leave_no_slots() {
     let parse = |text: &str| Policy::from_toml(text).unwrap();
     let (few, all) = (parse(&format!("{server}{kept}")), parse(&format!("{server}{kept}{gone}")));
     let clock = ManualClock::default();
-    let engine = Engine::builder(all.clone()).clock(clock.clone()).build().unwrap();
+    let engine = StoreEngine::builder(all.clone()).clock(clock.clone()).build().unwrap();
     let is_done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         for thread in 0..3 {
@@ -135,7 +137,7 @@ fn rules_that_are_removed_while_keys_are_inserted_leave_no_slots() {
                     let user = format!("{thread}-{}", turn % 7);
                     let attributes = [("user", user.as_str())];
                     let request = Request::new("default", &attributes);
-                    let _ = engine.reserve(&request).block();
+                    let _ = engine.hold(&request).block();
                     let _ = engine.forget(&request).block();
                     if is_done.load(Ordering::Relaxed) {
                         break;
@@ -144,18 +146,18 @@ fn rules_that_are_removed_while_keys_are_inserted_leave_no_slots() {
             });
         }
         for _ in 0..500 {
-            engine.replace_policy("test", few.clone()).block().unwrap();
-            engine.replace_policy("test", all.clone()).block().unwrap();
+            engine.edit("test", Edit::policy(few.clone())).block().unwrap();
+            engine.edit("test", Edit::policy(all.clone())).block().unwrap();
             clock.advance(std::time::Duration::from_millis(10));
         }
-        engine.replace_policy("test", few.clone()).block().unwrap();
+        engine.edit("test", Edit::policy(few.clone())).block().unwrap();
         is_done.store(true, Ordering::Relaxed);
     });
     // States of removed rules are dropped after a day. All holds have expired; a request with a hold
     // releases them.
     clock.advance(std::time::Duration::from_secs(48 * 3_600));
     let request = Request::new("default", &[("user", "last")]);
-    let hold = engine.reserve(&request).block().unwrap().hold().unwrap();
+    let hold = engine.hold(&request).block().unwrap().hold().unwrap();
     engine.cancel(hold, None).block().unwrap();
     engine.forget(&request).block().unwrap();
     let fits = |key: &usize| {

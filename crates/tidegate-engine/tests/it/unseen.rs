@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::{Engine, ManualClock, Request, Timestamp, Wait};
+use tidegate::{Edit, ManualClock, Request, StoreEngine, Timestamp, Wait};
 
 /// A governor who cannot afford anything yet must be able to one day: a denied key is stored, and
 /// carries units over from then on.
@@ -11,7 +11,7 @@ use tidegate::{Engine, ManualClock, Request, Timestamp, Wait};
 fn unseen_keys_collect_what_is_carried() {
     let policy = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\n\
                   quota = { max = 2, per = \"round\", carry = \"all\" }";
-    let engine = Engine::builder(Policy::from_toml(policy).unwrap())
+    let engine = StoreEngine::builder(Policy::from_toml(policy).unwrap())
         .clock(ManualClock::default())
         .build()
         .unwrap();
@@ -33,16 +33,16 @@ fn dropping_an_override_refills_nothing_that_was_never_charged_under_it() {
         Policy::from_toml(&text).unwrap()
     };
     let clock = ManualClock::default();
-    let engine = Engine::builder(policy("")).clock(clock.clone()).build().unwrap();
+    let engine = StoreEngine::builder(policy("")).clock(clock.clone()).build().unwrap();
     let ada = Request::new("default", &[("user", "ada")]);
     assert!(engine.check(&ada.cost(100)).block().unwrap().is_allowed());
     engine
-        .replace_policy("test", policy("{ key = { user = \"ada\" }, rate = \"1/day\" }"))
+        .edit("test", Edit::policy(policy("{ key = { user = \"ada\" }, rate = \"1/day\" }")))
         .block()
         .unwrap();
     clock.set(tidegate::Timestamp::from_secs(5));
     assert_eq!(engine.peek(&ada).block().unwrap().remaining(), Some(0));
-    engine.replace_policy("test", policy("")).block().unwrap();
+    engine.edit("test", Edit::policy(policy(""))).block().unwrap();
     assert_eq!(engine.peek(&ada).block().unwrap().remaining(), Some(0));
 }
 
@@ -53,8 +53,10 @@ fn peek_at_an_unknown_key_of_a_carrying_quota_reports_what_a_check_would() {
     let policy = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\n\
                   quota = { max = 2, per = \"minute\", carry = 5 }";
     let clock = ManualClock::new(Timestamp::from_secs(86_400 * 20_000 + 15));
-    let engine =
-        Engine::builder(Policy::from_toml(policy).unwrap()).clock(clock.clone()).build().unwrap();
+    let engine = StoreEngine::builder(Policy::from_toml(policy).unwrap())
+        .clock(clock.clone())
+        .build()
+        .unwrap();
     for (cost, wait) in [
         (2, None),
         (3, Some(Wait::After(Duration::from_secs(45)))),

@@ -7,14 +7,17 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate::policy::{Policy, RuleId};
-use tidegate::{Engine, ManualClock, Request, SettleError, Timestamp, Wait, WaitError};
+use tidegate::{Edit, ManualClock, Request, SettleError, StoreEngine, Timestamp, Wait, WaitError};
 
-type TestEngine = Engine;
+type TestEngine = StoreEngine;
 
 fn engine(policy: &str) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
     (
-        Engine::builder(Policy::from_toml(policy).unwrap()).clock(clock.clone()).build().unwrap(),
+        StoreEngine::builder(Policy::from_toml(policy).unwrap())
+            .clock(clock.clone())
+            .build()
+            .unwrap(),
         clock,
     )
 }
@@ -60,7 +63,7 @@ fn a_reservation_shrinks_the_capacity_until_it_expires() {
          bucket = { rate = \"1/s\", burst = 10 }\n",
     );
     let request = Request::new("default", &[("user", "ada")]);
-    let held = engine.reserve(&request.cost(6)).block().unwrap().hold().unwrap();
+    let held = engine.hold(&request.cost(6)).block().unwrap().hold().unwrap();
     assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(4));
     clock.advance(Duration::from_secs(30));
     assert_eq!(
@@ -72,7 +75,7 @@ fn a_reservation_shrinks_the_capacity_until_it_expires() {
     assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(10), "expired");
     assert_eq!(engine.commit(held, None).block(), Err(SettleError::Gone));
 
-    let held = engine.reserve(&request.cost(6)).block().unwrap().hold().unwrap();
+    let held = engine.hold(&request.cost(6)).block().unwrap().hold().unwrap();
     assert_eq!(engine.commit(held, Some(2)).block().map(|done| done.charged), Ok(2));
     assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(8));
     assert_eq!(engine.refund_hold(held, 5).block(), Ok(2), "never more than was taken");
@@ -129,7 +132,7 @@ fn an_edit_keeps_charges_and_is_reported() {
     assert!(allows(&engine, &ada) && allows(&engine, &ada));
     let raised = TWO_LIMITS.replace("max = 2", "max = 3");
     let changes =
-        engine.replace_policy("ops", Policy::from_toml(&raised).unwrap()).block().unwrap();
+        engine.edit("ops", Edit::policy(Policy::from_toml(&raised).unwrap())).block().unwrap();
     assert_eq!(changes.len(), 1);
     assert_eq!(&*changes[0].actor, "ops");
     assert!(changes[0].before != changes[0].after);
@@ -151,7 +154,7 @@ fn a_max_that_is_changed_for_the_next_round_applies_from_it() {
     let (ada, bob) = (&[("governor", "ada")], &[("governor", "bob")]);
     let (ada, bob) = (Request::new("default", ada), Request::new("default", bob));
     assert!(allows(&engine, &ada));
-    engine.replace_policy("a vote", Policy::from_toml(&policy(1)).unwrap()).block().unwrap();
+    engine.edit("a vote", Edit::policy(Policy::from_toml(&policy(1)).unwrap())).block().unwrap();
     assert!(allows(&engine, &ada) && allows(&engine, &ada) && !allows(&engine, &ada));
     assert!(
         allows(&engine, &bob) && allows(&engine, &bob),
@@ -206,8 +209,8 @@ fn a_thousand_waiters_for_three_slots_are_served_in_arrival_order() {
 fn public_types_are_send() {
     fn travels<T: Send>() {}
     fn is_shared<T: Send + Sync>() {}
-    is_shared::<Engine>();
-    is_shared::<tidegate::PreparedDomain>();
+    is_shared::<StoreEngine>();
+    is_shared::<tidegate::Domain>();
     is_shared::<tidegate::Report>();
     travels::<tidegate::Lease>();
     travels::<tidegate::Waiting<'static, tidegate::Report>>();

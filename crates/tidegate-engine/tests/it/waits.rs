@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::policy::{Condition, Grant, Limit, Override, Policy, RuleId};
-use tidegate::{Ban, Clock, Engine, ManualClock, MemoryStore, Request, Timestamp, Wait, WhenFull};
+use tidegate::{
+    Ban, Clock, Edit, ManualClock, MemoryStore, Request, StoreEngine, Timestamp, Wait, WhenFull,
+};
 
 /// Midnight, a while after 1970.
 const START: u64 = 86_400 * 20_000;
@@ -53,11 +55,11 @@ fn text(rules: &[Rule]) -> String {
     rules.iter().enumerate().map(rule).collect()
 }
 
-fn engine(rules: &[Rule], steps: &[Step]) -> (Engine, ManualClock) {
+fn engine(rules: &[Rule], steps: &[Step]) -> (StoreEngine, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_secs(START));
     let store = MemoryStore::new(100, WhenFull::Deny).unwrap();
     let policy = Policy::from_toml(&text(rules)).unwrap();
-    let engine = Engine::builder(policy).store(store).clock(clock.clone()).build().unwrap();
+    let engine = StoreEngine::builder(policy).store(store).clock(clock.clone()).build().unwrap();
     for step in steps {
         match step {
             Step::Check { cost } => {
@@ -65,7 +67,7 @@ fn engine(rules: &[Rule], steps: &[Step]) -> (Engine, ManualClock) {
             }
             Step::Pass { ms } => clock.advance(Duration::from_millis(*ms)),
             Step::Edit { rules } => {
-                let _ = engine.replace_policy("test", Policy::from_toml(&text(rules)).unwrap());
+                let _ = engine.edit("test", Edit::policy(Policy::from_toml(&text(rules)).unwrap()));
             }
             Step::Override { rule, limit: number, until_ms } => {
                 let rule = rule % rules.len();
@@ -79,14 +81,14 @@ fn engine(rules: &[Rule], steps: &[Step]) -> (Engine, ManualClock) {
                     given = given.until(after(&clock, *ms).as_nanos());
                 }
                 engine
-                    .set_override("test", &RuleId::named(&format!("r{rule}")), given)
+                    .edit("test", Edit::set_override(&RuleId::named(&format!("r{rule}")), given))
                     .block()
                     .unwrap();
             }
             Step::Ban { for_ms } => {
                 let conditions = vec![Condition::new("user", ["ada"]).unwrap()];
                 let ban = Ban::new("default", conditions).until(after(&clock, *for_ms));
-                let _ = engine.ban("test", ban);
+                let _ = engine.edit("test", Edit::ban(ban));
             }
         }
     }

@@ -109,7 +109,7 @@ impl RuleBuilder {
     /// let limit = Limit::Window(Window::new(10, std::time::Duration::from_secs(10)));
     /// let rule = Rule::builder("user", limit).key(["user"]).empty(Empty::Reject).build()?;
     /// let engine = Engine::new(Policy::new([rule])?);
-    /// let unknown = engine.check(&Request::new("default", &[("user", "")])).block();
+    /// let unknown = engine.check(&Request::new("default", &[("user", "")]));
     /// assert!(matches!(unknown, Err(CheckError::EmptyAttribute { .. })));
     /// assert!(engine.is_empty(), "nothing was charged");
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -11,7 +11,8 @@ use tidegate::policy::{
     OnError, Override, Pattern, Periods, Policy, Rule, RuleBuilder, Share, Slots,
 };
 use tidegate::{
-    Ban, Bucket, Carry, Cooldown, Debt, Engine, Overlay, Quota, Rate, Sliding, Timestamp, Window,
+    Ban, Bucket, Carry, Cooldown, Debt, Edit, Overlay, Quota, Rate, Sliding, StoreEngine,
+    Timestamp, Window,
 };
 
 /// What an override shares with its rule.
@@ -361,15 +362,15 @@ proptest! {
     #[test]
     fn an_overlay_round_trips(rules in rules(), bans in vec(ban(), 0..4)) {
         let file = "rule = [{ name = 'a', cooldown = '1s' }]";
-        let engine = Engine::new(Policy::from_toml(file).unwrap());
+        let engine = StoreEngine::new(Policy::from_toml(file).unwrap());
         for rule in &rules {
-            engine.replace_rule("test", rule.clone()).block().unwrap();
+            engine.edit("test", Edit::rule(rule.clone())).block().unwrap();
             for given in rule.overrides() {
-                engine.set_override("test", rule.id(), given.clone()).block().unwrap();
+                engine.edit("test", Edit::set_override(rule.id(), given.clone())).block().unwrap();
             }
         }
         for ban in bans {
-            engine.ban("test", ban).block().unwrap();
+            engine.edit("test", Edit::ban(ban)).block().unwrap();
         }
         let overlay = engine.overlay();
         let text = overlay.to_toml();

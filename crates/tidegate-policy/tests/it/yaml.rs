@@ -2,12 +2,12 @@
 //! wrong with files.
 
 use tidegate::policy::{Attributes, Policy, PolicyErrors, PolicyFile, RuleId};
-use tidegate::{Engine, ManualClock, Request, RequestLimit, Timestamp, WindowUnit};
+use tidegate::{Edit, ManualClock, Request, RequestLimit, StoreEngine, Timestamp, WindowUnit};
 
 type Entries<'a> = &'a [(&'a str, &'a str)];
 
 struct Desk {
-    engine: Engine,
+    engine: StoreEngine,
     clock: ManualClock,
 }
 
@@ -17,7 +17,7 @@ impl Desk {
         let again = Policy::from_toml(&policy.to_toml()).expect("it can be written");
         assert_eq!(again.rules(), policy.rules(), "{}", policy.to_toml());
         let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-        Self { engine: Engine::builder(policy).clock(clock.clone()).build().unwrap(), clock }
+        Self { engine: StoreEngine::builder(policy).clock(clock.clone()).build().unwrap(), clock }
     }
 
     /// Which rule has spoken about a descriptor, and whether it is allowed.
@@ -397,7 +397,7 @@ fn a_domain_without_limits_is_one() {
     let parsed = Policy::load("f.yaml", text.as_bytes()).expect("a warning only");
     let warning = parsed.warnings[0].to_string();
     assert!(warning.contains("1:9: warning: domain `d` has no limits"), "{warning}");
-    let engine = Engine::builder(parsed.policy.with_request_limits())
+    let engine = StoreEngine::builder(parsed.policy.with_request_limits())
         .clock(ManualClock::default())
         .build()
         .unwrap();
@@ -579,7 +579,7 @@ descriptors:
         let tallies = desk.engine.tallies();
         assert_eq!(tallies.iter().map(|it| it.rule.name()).collect::<Vec<_>>(), names);
         let native = Policy::from_toml("[[rule]]\nname = 'r'\ncooldown = '1s'\n").unwrap();
-        let changes = desk.engine.replace_policy("test", native).block().unwrap();
+        let changes = desk.engine.edit("test", Edit::policy(native)).block().unwrap();
         assert_eq!(changes.len(), names.len() + 1, "{changes:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tidegate::policy::{Policy, RuleId};
-use tidegate::{Engine, ManualClock, Request, Timestamp};
+use tidegate::{ManualClock, Request, StoreEngine, Timestamp};
 
 /// A descriptor: key, value, whether it has a limit, and what is below it.
 #[derive(Clone, Debug)]
@@ -101,7 +101,7 @@ proptest! {
         text += "  - {key: unused, rate_limit: {unit: day, requests_per_unit: 1}}\n";
         trees.iter().for_each(|tree| tree.write(2, &mut text));
         let policy = Policy::load("f.yaml", text.as_bytes()).expect("a policy").policy;
-        let engine = Engine::builder(policy).clock(ManualClock::new(Timestamp::from_secs(5))).build().unwrap();
+        let engine = StoreEngine::builder(policy).clock(ManualClock::new(Timestamp::from_secs(5))).build().unwrap();
         for entries in requests {
             let report = engine.peek(&Request::new("d", &entries)).block().unwrap();
             let expected = walk(&trees, &entries);

@@ -4,7 +4,7 @@
 use tidegate::policy::{
     MetadataValue, Mode, Parsed, Policy, PolicyErrors, PolicyFile, YamlOptions,
 };
-use tidegate::{Engine, ManualClock, Request, Timestamp};
+use tidegate::{ManualClock, Request, StoreEngine, Timestamp};
 
 fn file(name: &str, text: &str) -> PolicyFile {
     PolicyFile { name: name.into(), bytes: text.into() }
@@ -21,7 +21,7 @@ fn error(files: &[PolicyFile]) -> String {
 /// The rule that a descriptor finds.
 fn rule(policy: &Policy, entries: &[(&str, &str)]) -> Option<String> {
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    let engine = Engine::builder(policy.clone()).clock(clock).build().unwrap();
+    let engine = StoreEngine::builder(policy.clone()).clock(clock).build().unwrap();
     let report = engine.check(&Request::new("edge", entries)).block().unwrap();
     report.rule().map(|rule| rule.name().into())
 }
@@ -147,7 +147,7 @@ fn metadata_is_kept_and_what_cannot_be_passed_on_is_an_error() {
     assert!(toml.contains(written), "{toml}");
     assert_eq!(Policy::from_toml(&toml).unwrap(), policy);
     let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
-    let engine = Engine::builder(policy).clock(clock).build().unwrap();
+    let engine = StoreEngine::builder(policy).clock(clock).build().unwrap();
     let report = engine.check(&Request::new("edge", &[("a", "v")])).block().unwrap();
     let metadata = report.rules().find_map(|rule| rule.metadata.cloned()).unwrap();
     let (_, first) = metadata.iter().next().unwrap();

@@ -53,7 +53,7 @@ fn a_settlement_is_the_first_thing_that_a_node_does_and_counts_by_the_clock_of_t
     let server = Server::builder(Program::Valkey9).steppable_clock().start();
     server.step_clock(-3_600);
     let first = Node::new(&server.url(), WINDOW);
-    let id = first.engine.reserve(&ADA.cost(7)).block().unwrap().hold().unwrap();
+    let id = first.engine.hold(&ADA.cost(7)).block().unwrap().hold().unwrap();
     let second = Node::new(&server.url(), WINDOW);
     assert_eq!(second.engine.commit(id, Some(3)).block().unwrap().charged, 3);
     assert_eq!(first.left(), 497);

@@ -207,7 +207,7 @@ fn in_a_cluster_it_needs_no_more_rights_than_documented() {
     for node in &nodes {
         assert_eq!(eventually("it decides", || node.allows(&ADA)), Some(true));
     }
-    let id = nodes[0].engine.reserve(&ADA).block().unwrap().hold().unwrap();
+    let id = nodes[0].engine.hold(&ADA).block().unwrap().hold().unwrap();
     nodes[1].engine.cancel(id, None).block().unwrap();
     // Both at once, so that they take turns.
     thread::scope(|scope| {

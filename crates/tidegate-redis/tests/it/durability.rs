@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::policy::Policy;
 use tidegate::redis::{LogSync, RedisBuilder};
-use tidegate::{Commit, Request};
+use tidegate::{Commit, Edit, Request};
 use tidegate_redis_servers::{
     Appendfsync, Cluster, Cut, Program, Proxy, Replication, Server, until,
 };
@@ -61,7 +61,7 @@ fn settlements_and_repeats_wait_as_the_first_did_and_denials_do_not() {
     let node = Node::with(with_replica(&servers.primary().url()), &policy);
     let named = FLUSH.idempotency_key("once");
     until("it decides", || node.allows(&named) == Some(true));
-    let held = node.engine.reserve(&FLUSH).block().unwrap().hold().unwrap();
+    let held = node.engine.hold(&FLUSH).block().unwrap().hold().unwrap();
     servers.replicas()[0].pause();
     assert_eq!(node.allows(&FLUSH), Some(false), "a denial waits for nothing");
     assert_eq!(node.allows(&named), None, "a repeat may not be durable yet");
@@ -83,7 +83,7 @@ fn an_edit_waits_for_replicas() {
     let policy = Policy::from_toml(&LEVELS.replace("500", "400")).unwrap();
     thread::scope(|scope| {
         let before = node.redis.stats().barriers;
-        let editing = scope.spawn(|| node.engine.replace_policy("test", policy).block());
+        let editing = scope.spawn(|| node.engine.edit("test", Edit::policy(policy)).block());
         until("it waits", || node.redis.stats().barriers > before);
         assert!(!editing.is_finished());
         servers.replicas()[0].resume();

@@ -366,7 +366,7 @@ fn it_needs_no_more_rights_than_documented() {
     let policy = format!("{WINDOW}durability = \"fsync\"\n");
     let node = Node::new(&format!("redis://app:pw@{}", server.address()), &policy);
     assert_eq!(node.allows(&ADA), Some(true));
-    let id = node.engine.reserve(&ADA).block().unwrap().hold().unwrap();
+    let id = node.engine.hold(&ADA).block().unwrap().hold().unwrap();
     node.engine.cancel(id, None).block().unwrap();
     assert_eq!(node.left(), 499);
     assert!(node.redis.stats().barriers > 0);

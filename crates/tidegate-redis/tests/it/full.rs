@@ -142,7 +142,7 @@ fn durable_keys_do_not_share_and_holds_and_results_need_room() {
     assert!(!allows(&nodes[0], "new"), "a durable state cannot be shared");
     let attributes = [("user", &*known[0])];
     let request = Request::new("default", &attributes);
-    let error = nodes[0].engine.reserve(&request).block().unwrap_err();
+    let error = nodes[0].engine.hold(&request).block().unwrap_err();
     assert_eq!(error, CheckError::TooManyHolds(HoldBound::Records { most: MAX_KEYS }));
     let before = keys(&server);
     let named = request.idempotency_key("once");

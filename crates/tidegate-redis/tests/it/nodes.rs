@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::policy::{Condition, Policy};
-use tidegate::{Ban, EditError, Request};
+use tidegate::{Ban, Edit, EditError, Request};
 use tidegate_redis_servers::{Fault, Program, Proxy, Server};
 
 use crate::support::{ADA, Node, builder, eventually, load};
@@ -54,12 +54,12 @@ fn an_edit_counts_on_all_nodes_when_it_is_acknowledged() {
     assert_eq!(nodes[1].allows(&ADA), Some(true));
     for max in [1, 3, 2, 4] {
         let policy = Policy::from_toml(&WINDOW.replace("500", &max.to_string())).unwrap();
-        nodes[0].engine.replace_policy("test", policy).block().unwrap();
+        nodes[0].engine.edit("test", Edit::policy(policy)).block().unwrap();
         let report = nodes[1].engine.peek(&ADA).block().unwrap();
         assert_eq!(report.limit(), Some(max));
     }
     let banned = vec![Condition::new("user", ["ada"]).unwrap()];
-    nodes[1].engine.ban("test", Ban::new("default", banned)).block().unwrap();
+    nodes[1].engine.edit("test", Edit::ban(Ban::new("default", banned))).block().unwrap();
     assert_eq!(nodes[0].allows(&ADA), Some(false));
 }
 
@@ -75,7 +75,7 @@ fn an_acknowledged_edit_counts_on_a_node_that_hears_of_it_late() {
     // What the server has sent back by now does not have it.
     thread::park_timeout(Duration::from_millis(650));
     let banned = vec![Condition::new("user", ["ada"]).unwrap()];
-    editor.engine.ban("test", Ban::new("default", banned)).block().unwrap();
+    editor.engine.edit("test", Edit::ban(Ban::new("default", banned))).block().unwrap();
     assert_eq!(slow.allows(&ADA), Some(false));
 }
 
@@ -100,7 +100,7 @@ fn no_attribute_can_be_read_on_the_server_and_states_expire() {
     let node = Node::with(builder(&server.url()).namespace("shop"), policy);
     let request = Request::new("default", &[("user", "ada-lovelace")]);
     assert_eq!(node.allows(&request), Some(true));
-    let reserved = node.engine.reserve(&request).block().unwrap();
+    let reserved = node.engine.hold(&request).block().unwrap();
     assert!(reserved.hold().is_some());
     let names = server.command(&["KEYS", "*"]);
     assert!(names.array().len() >= 3, "a state, a reservation and the policy");
@@ -160,7 +160,7 @@ fn requests_that_wait_for_one_key_share_commits() {
 fn holds_count_on_all_nodes_and_can_be_settled_on_another() {
     let server = Server::start(Program::Valkey9);
     let nodes = nodes(&server, 2, WINDOW);
-    let id = nodes[0].engine.reserve(&ADA.cost(100)).block().unwrap().hold().unwrap();
+    let id = nodes[0].engine.hold(&ADA.cost(100)).block().unwrap().hold().unwrap();
     assert_eq!(nodes[1].left(), 400);
     nodes[1].engine.commit(id, Some(30)).block().unwrap();
     eventually("the first node sees it", || (nodes[0].left() == 470).then_some(()));
@@ -180,7 +180,7 @@ fn a_file_that_was_replaced_does_not_come_back_with_a_node_that_starts() {
     let restarted = Node::new(&server.url(), WINDOW);
     assert_eq!(limit(&restarted), 7, "the file that it replaced does not");
     let policy = Policy::from_toml(WINDOW).unwrap();
-    restarted.engine.replace_policy("reload", policy).block().unwrap();
+    restarted.engine.edit("reload", Edit::policy(policy)).block().unwrap();
     assert_eq!([&first, &newer, &restarted].map(limit), [500; 3], "a reload puts it there");
 }
 
@@ -200,7 +200,7 @@ fn the_policy_with_the_higher_revision_is_in_force() {
     assert_eq!(limit(&first), 20);
     for older in [policy(1, 10), WINDOW.to_owned()] {
         let older = Policy::from_toml(&older).unwrap();
-        let refused = first.engine.replace_policy("reload", older).block();
+        let refused = first.engine.edit("reload", Edit::policy(older)).block();
         assert!(matches!(refused, Err(EditError::OlderRevision { in_force: 2 })), "{refused:?}");
     }
     let third = Node::new(&server.url(), &policy(3, 30));

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tidegate::policy::Policy;
 use tidegate::redis::{Redis, RedisBuilder};
-use tidegate::{Engine, Request};
+use tidegate::{Request, StoreEngine};
 
 /// An engine with its store, as in a process of its own.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) redis: Redis,
-    pub(crate) engine: Engine,
+    pub(crate) engine: StoreEngine,
 }
 
 /// What the loads of some nodes admitted, and what they do not know.
@@ -43,7 +43,8 @@ impl Node {
         let redis = builder.build().unwrap();
         let policy = Policy::from_toml(policy).unwrap();
         let store = redis.store().bounds(policy.settings().bounds());
-        let engine = Engine::builder(policy).store(store).clock(redis.clock()).build().unwrap();
+        let engine =
+            StoreEngine::builder(policy).store(store).clock(redis.clock()).build().unwrap();
         Self { redis, engine }
     }
 

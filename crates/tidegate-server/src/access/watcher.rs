@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::Engine;
+use tidegate::StoreEngine;
 use tidegate::policy::TokenFile;
 use tidegate_listen::ShutdownSignal;
 use tokio::task::spawn_blocking;
@@ -73,7 +73,7 @@ fn poll(access: &AccessControl, name: &str, watch: &mut FileWatch) {
 /// Closes connections whose token or certificate has ended, until the daemon stops.
 pub(crate) async fn close_ended(
     access: Arc<AccessControl>,
-    engine: Engine,
+    engine: StoreEngine,
     mut shutdown: ShutdownSignal,
 ) {
     loop {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate::Overlay;
 use tidegate::policy::{Attributes, Condition, KeyPart, NamedAttributes, Rule, duration_from_text};
+use tidegate::{Edit, Overlay};
 use tidegate_proto::times::time_text;
 
 use super::AdminError;
@@ -12,21 +12,13 @@ use super::payload::{Payload, TomlTable, as_json, in_list, rule_of, table_of};
 use super::policy::{find, without_overrides};
 use crate::daemon::Daemon;
 
-/// When an edit of an override takes effect: the field `effective` of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TakesEffect {
-    Now,
-    /// When edits of the rule take effect.
-    ByRule,
-}
-
-impl TakesEffect {
-    fn of(table: &mut TomlTable) -> Result<Self, AdminError> {
-        match table.remove("effective").as_ref().map(Value::as_str) {
-            None | Some(Some("next")) => Ok(Self::ByRule),
-            Some(Some("now")) => Ok(Self::Now),
-            Some(_) => Err(AdminError::unfit("`effective` must be \"now\" or \"next\"")),
-        }
+/// Whether an edit of an override takes effect now, or when edits of its rule do: the field `effective`
+/// of a request.
+fn is_now(table: &mut TomlTable) -> Result<bool, AdminError> {
+    match table.remove("effective").as_ref().map(Value::as_str) {
+        None | Some(Some("next")) => Ok(false),
+        Some(Some("now")) => Ok(true),
+        Some(_) => Err(AdminError::unfit("`effective` must be \"now\" or \"next\"")),
     }
 }
 
@@ -47,7 +39,7 @@ pub(super) fn put_override(
 ) -> Result<Value, AdminError> {
     let mut table = payload.table()?;
     let (domain, name) = (domain(&mut table)?, text(&mut table, "rule")?);
-    let takes_effect = TakesEffect::of(&mut table)?;
+    let is_now = is_now(&mut table)?;
     let rule = find(daemon, &domain, &name)?;
     if let Some(Value::Object(key)) = table.get_mut("key") {
         name_positions(&rule, key);
@@ -59,12 +51,9 @@ pub(super) fn put_override(
         return Err(AdminError::unfit("the body has no override"));
     };
     check_paths(daemon, payload.key())?;
-    let (rule, payload) = (overridden.id(), payload.clone());
-    let changes = match takes_effect {
-        TakesEffect::Now => daemon.engine.set_override_now(actor, rule, payload),
-        TakesEffect::ByRule => daemon.engine.set_override(actor, rule, payload),
-    };
-    let changes = changes.block()?;
+    let edit = Edit::set_override(overridden.id(), payload.clone());
+    let edit = if is_now { edit.now() } else { edit };
+    let changes = daemon.engine.edit(actor, edit).block()?;
     Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))
 }
 
@@ -76,7 +65,7 @@ pub(super) fn remove_override(
 ) -> Result<Value, AdminError> {
     let mut table = payload.table()?;
     let (domain, name) = (domain(&mut table)?, text(&mut table, "rule")?);
-    let takes_effect = TakesEffect::of(&mut table)?;
+    let is_now = is_now(&mut table)?;
     let mut key = table.remove("key").unwrap_or_default();
     nothing_else(&table)?;
     let rule = find(daemon, &domain, &name)?;
@@ -94,12 +83,9 @@ pub(super) fn remove_override(
                       are changed there";
         return Err(AdminError::new(404, "Not Found", detail));
     }
-    let key = wanted.key();
-    let changes = match takes_effect {
-        TakesEffect::Now => daemon.engine.remove_override_now(actor, rule, key),
-        TakesEffect::ByRule => daemon.engine.remove_override(actor, rule, key),
-    };
-    let changes = changes.block()?;
+    let edit = Edit::remove_override(rule, wanted.key());
+    let edit = if is_now { edit.now() } else { edit };
+    let changes = daemon.engine.edit(actor, edit).block()?;
     Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))
 }
 
@@ -128,7 +114,7 @@ pub(super) fn ban(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Valu
     let [ban] = overlay.bans() else { return Err(AdminError::unfit("the body has no ban")) };
     check_paths(daemon, ban.conditions())?;
     let description = ban.to_string();
-    let changes = daemon.engine.ban(actor, ban.clone()).block()?;
+    let changes = daemon.engine.edit(actor, Edit::ban(ban.clone())).block()?;
     Ok(json!({
         "changes": changes.len(), "description": description, "version": daemon.audit.last(),
     }))
@@ -142,7 +128,7 @@ pub(super) fn unban(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Va
     nothing_else(&table)?;
     let overlay = overlay_of("ban", json!({ "domain": domain, "match": banned }))?;
     let [wanted] = overlay.bans() else { return Err(AdminError::unfit("the body has no ban")) };
-    let changes = daemon.engine.unban(actor, &domain, wanted.conditions()).block()?;
+    let changes = daemon.engine.edit(actor, Edit::unban(&domain, wanted.conditions())).block()?;
     if changes.is_empty() {
         let detail = "no such ban; `GET /admin/v1/bans` lists them";
         return Err(AdminError::new(404, "Not Found", detail));

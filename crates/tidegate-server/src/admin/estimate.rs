@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 
 use tidegate::policy::{Charging, KeyPart, Limit, NamedAttributes, Override, Policy, Rule, RuleId};
-use tidegate::{Engine, KeyName, ManualClock, Request, StoreBounds, Timestamp, WhenFull};
+use tidegate::{
+    Edit, KeyName, ManualClock, Request, StoreBounds, StoreEngine, Timestamp, WhenFull,
+};
 
 use super::AdminError;
 use super::payload::{in_list, table_of};
@@ -170,10 +172,10 @@ impl RuleEdit {
     fn engine(&self, policy: &Policy) -> Result<TrialEngine, AdminError> {
         let bounds = StoreBounds::new(TRIAL_KEYS, WhenFull::Share);
         let clock = ManualClock::new(Timestamp::ZERO);
-        let engine = Engine::builder(policy.clone()).bounds(bounds).clock(clock).build();
+        let engine = StoreEngine::builder(policy.clone()).bounds(bounds).clock(clock).build();
         let engine = engine.map_err(|_| AdminError::outage())?;
         for given in &self.overrides {
-            engine.set_override_now("preview", &self.rule, given.clone()).block()?;
+            engine.edit("preview", Edit::set_override(&self.rule, given.clone()).now()).block()?;
         }
         Ok(engine)
     }
@@ -194,7 +196,7 @@ impl RuleEdit {
     }
 }
 
-type TrialEngine = Engine;
+type TrialEngine = StoreEngine;
 
 /// Whether a request is denied.
 struct Denied {

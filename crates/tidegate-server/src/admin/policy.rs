@@ -1,6 +1,7 @@
 //! The policy in force, and its rules.
 
 use serde_json::{Value, json};
+use tidegate::Edit;
 use tidegate::policy::{Limit, Policy, Rule};
 
 use super::payload::{Payload, TomlTable, merge, rule_of, table_of};
@@ -48,7 +49,7 @@ pub(super) fn apply(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Va
     if let Some(redis) = &started.redis {
         redis.check_durability(&parsed.policy).map_err(|it| AdminError::unfit(it.to_string()))?;
     }
-    let replace = || daemon.engine.replace_policy(actor, parsed.policy).block();
+    let replace = || daemon.engine.edit(actor, Edit::policy(parsed.policy)).block();
     let changes = daemon.reload.replace(parsed.server, replace)?;
     if daemon.settings.policy_path.is_some() {
         daemon.reload.replaced();
@@ -91,7 +92,7 @@ pub(super) fn patch(
 ) -> Result<Value, AdminError> {
     let changed = patched(&find(daemon, domain, name)?, payload.table()?)?;
     let description = changed.describe();
-    let changes = daemon.engine.replace_rule(actor, changed).block()?;
+    let changes = daemon.engine.edit(actor, Edit::rule(changed)).block()?;
     let starts_fresh = changes
         .iter()
         .any(|it| matches!(it.what, tidegate::Changed::Rule { starts_fresh: true, .. }));

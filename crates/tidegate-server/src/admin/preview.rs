@@ -269,7 +269,7 @@ mod tests {
 
     fn daemon() -> Arc<Daemon> {
         let policy = Policy::from_toml(RULE).unwrap();
-        let engine = tidegate::Engine::new(policy.clone());
+        let engine = tidegate::StoreEngine::new(policy.clone());
         Arc::new(Daemon::new(engine, Settings::on_free_ports(Parsed::from_code(policy))))
     }
 

@@ -1,5 +1,5 @@
 use tidegate::policy::Policy;
-use tidegate::{Engine, Request};
+use tidegate::{Request, StoreEngine};
 
 use super::*;
 
@@ -30,7 +30,7 @@ const POLICY: &str = r#"
 /// The hand-written encoder writes the same bytes as serde.
 #[test]
 fn hand_written_json_equals_that_of_serde() {
-    let engine = Engine::new(Policy::from_toml(POLICY).unwrap());
+    let engine = StoreEngine::new(Policy::from_toml(POLICY).unwrap());
     for (domain, cost) in
         [("odd", 1), ("odd", 1), ("odd", 2), ("rounds", 1), ("none", 1), ("default", 1)]
     {

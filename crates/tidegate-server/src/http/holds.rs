@@ -21,7 +21,7 @@ pub(super) async fn reserve(call: &BufferedRequest<'_>) -> Result<HttpResponse, 
     if let Some(key) = idempotency_key(&head.headers)? {
         request = request.idempotency_key(key);
     }
-    let report = daemon.engine.reserve(&request).await?;
+    let report = daemon.engine.hold(&request).await?;
     let id = call.observe(&request, &report);
     let reserved = ReservationBody::new(&report, id, daemon.latest());
     Ok(response::decided(&report, daemon.settings.dialect, &reserved))

@@ -3,14 +3,14 @@
 use std::fmt;
 
 use tidegate::policy::{Limit, Policy, Rule};
-use tidegate::{Bucket, Engine, LimitError, Rate, Request, Wait};
+use tidegate::{Bucket, LimitError, Rate, Request, StoreEngine, Wait};
 
 use crate::settings::LocalSettings;
 
 /// The rate limits of the socket: per user, and for all users together.
 #[derive(Debug)]
 pub(crate) struct SocketLimits {
-    engine: Engine,
+    engine: StoreEngine,
 }
 
 /// A denied request. It is charged to no limit.
@@ -48,7 +48,7 @@ impl SocketLimits {
             Rule::builder("global", bucket(global)?),
         ]
         .map(|rule| rule.build().expect("`user` is a valid attribute"));
-        Ok(Self { engine: Engine::new(Policy::new(rules).expect("the rules are valid")) })
+        Ok(Self { engine: StoreEngine::new(Policy::new(rules).expect("the rules are valid")) })
     }
 
     /// Charges a request of a user to both limits, or to none.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate::policy::{Parsed, Policy, Scope};
-use tidegate::{Engine, Rate};
+use tidegate::{Rate, StoreEngine};
 use tidegate_proto::ipc::{Decoder, IpcError};
 
 use super::{Access, Local, Next, PeerCredentials, SocketLimits, parts, reply};
@@ -17,7 +17,7 @@ const POLICY: &str = "[[rule]]\nname = 'all'\nkey = ['user']\nwindow = { max = 1
 /// The protocol for user 7 and members of group 70, with `max` requests a day each.
 fn service(max: u64) -> Local {
     let policy = Policy::from_toml(POLICY).unwrap();
-    let engine = Engine::new(policy.clone());
+    let engine = StoreEngine::new(policy.clone());
     let daemon = Arc::new(Daemon::new(engine, Settings::on_free_ports(Parsed::from_code(policy))));
     let access = Access::Only { uids: BTreeSet::from([0, 7]), gids: BTreeSet::from([70]) };
     let per_day = |max| Some(Rate::new(max, Duration::from_secs(86_400)));

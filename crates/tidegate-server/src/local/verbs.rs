@@ -81,7 +81,7 @@ async fn dispatch(daemon: &Daemon, principal: &Principal, kind: &str, text: &str
         }
         "peek" => Ok(decision_fields(&engine.peek(&request).await?, DecisionId::next())),
         "reserve" => {
-            let report = engine.reserve(&request).await?;
+            let report = engine.hold(&request).await?;
             let id = daemon.observe(Listener::Unix, &request, &report);
             Ok(reservation_fields(ReservationBody::new(&report, id, daemon.latest())))
         }

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tidegate::policy::{Listen, Parsed, Policy, YamlOptions};
-use tidegate::{Engine, Timestamp};
+use tidegate::{Edit, StoreEngine, Timestamp};
 use tidegate_listen::ShutdownTrigger;
 
 use super::{PendingReload, PolicyWatcher, ReloadTarget, load};
@@ -30,7 +30,7 @@ impl Scene {
         let path = folder.join("policy.toml");
         fs::write(&path, policy(1)).unwrap();
         let first = Policy::from_toml(&policy(1)).unwrap();
-        let engine = Engine::new(first.clone());
+        let engine = StoreEngine::new(first.clone());
         let daemon = Daemon::new(
             engine,
             Settings::on_free_ports(Parsed::from_code(first)).policy_path(&path),
@@ -247,7 +247,7 @@ fn a_change_with_the_same_stamp_is_found_while_the_file_is_new() {
 #[test]
 fn a_requested_reload_puts_the_file_into_force_again() {
     let mut scene = Scene::new();
-    let _ = scene.daemon.engine.replace_policy("ada", Policy::from_toml(&policy(9)).unwrap());
+    let _ = scene.daemon.engine.edit("ada", Edit::policy(Policy::from_toml(&policy(9)).unwrap()));
     scene.poll(5);
     assert_eq!(scene.max(), 9, "the policy of the admin API stays while the file does not change");
     scene.reload();

@@ -125,7 +125,7 @@ pub(super) async fn handle(
         Err(denial) => return reply_denied(daemon, *peer, &denial, replies),
     };
     match verb {
-        CommandKind::Reserve => match daemon.engine.reserve(&request).await {
+        CommandKind::Reserve => match daemon.engine.hold(&request).await {
             Ok(report) => {
                 let id = daemon.observe(Listener::Resp, &request, &report);
                 encode(&ReservationBody::new(&report, id, daemon.latest()), replies);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use tidegate::redis::Redis;
-use tidegate::{BookingTally, Engine, Timestamp};
+use tidegate::{BookingTally, StoreEngine, Timestamp};
 
 use super::process::write_process;
 use super::tls::write_tls;
@@ -20,7 +20,7 @@ use tidegate_listen::{BudgetKind, ConnectionCounts};
 /// What the metrics are read from.
 #[derive(Debug)]
 pub(crate) struct MetricsSources<'a> {
-    pub(crate) engine: &'a Engine,
+    pub(crate) engine: &'a StoreEngine,
     pub(crate) metrics: &'a Metrics,
     pub(crate) access: &'a AccessControl,
     pub(crate) connections: &'a ListenerConnections,

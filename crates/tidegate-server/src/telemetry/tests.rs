@@ -3,8 +3,8 @@ use std::time::Duration;
 use super::*;
 use crate::daemon::Daemon;
 use crate::settings::Settings;
-use tidegate::Engine;
 use tidegate::policy::{Parsed, Policy};
+use tidegate::{Edit, StoreEngine};
 
 const POLICY: &str = r#"
     [[rule]]
@@ -20,7 +20,7 @@ const POLICY: &str = r#"
 
 fn daemon() -> Daemon {
     let policy = Policy::from_toml(POLICY).unwrap();
-    let engine = Engine::new(policy.clone());
+    let engine = StoreEngine::new(policy.clone());
     Daemon::new(engine, Settings::on_free_ports(Parsed::from_code(policy)))
 }
 
@@ -56,7 +56,7 @@ fn counts_continue_after_an_edit_of_the_policy() {
     let daemon = daemon();
     check(&daemon, "ada");
     let edited = Policy::from_toml(&POLICY.replace("max = 2", "max = 1")).unwrap();
-    let _ = daemon.engine.replace_policy("test", edited);
+    let _ = daemon.engine.edit("test", Edit::policy(edited));
     check(&daemon, "ada");
     let tally = &daemon.engine.tallies()[0];
     assert_eq!((tally.allowed, tally.denied), (1, 1));
@@ -66,7 +66,7 @@ fn counts_continue_after_an_edit_of_the_policy() {
 fn requests_that_no_rule_matches_are_counted_apart() {
     let rule = "[[rule]]\nname = 'a'\ndomain = 'api'\nmatch = { m = 'x' }\ncooldown = '1s'\n";
     let policy = Policy::from_toml(rule).unwrap();
-    let engine = Engine::new(policy.clone());
+    let engine = StoreEngine::new(policy.clone());
     let daemon = Daemon::new(engine, Settings::on_free_ports(Parsed::from_code(policy)));
     for domain in ["api", "elsewhere", "anywhere", "nowhere"] {
         let request = Request::new(domain, &[]);
@@ -88,7 +88,7 @@ fn banned_requests_are_counted_apart() {
     let ban =
         tidegate::Overlay::from_toml("[[ban]]\ndomain = \"default\"\nmatch = { user = \"eve\" }\n")
             .unwrap();
-    daemon.engine.ban("test", ban.bans()[0].clone()).block().unwrap();
+    daemon.engine.edit("test", Edit::ban(ban.bans()[0].clone())).block().unwrap();
     check(&daemon, "eve");
     let text = daemon.metrics_text();
     assert!(text.contains("\ntidegate_banned_total 1\n"), "{text}");

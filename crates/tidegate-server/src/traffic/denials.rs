@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value, json};
 use tidegate::policy::{Mode, RuleId};
-use tidegate::{Engine, Report, Request, Timestamp};
+use tidegate::{Report, Request, StoreEngine, Timestamp};
 use tidegate_proto::times::time_text;
 
 use crate::body::{DecisionBody, DecisionId};
@@ -95,7 +95,7 @@ impl Denials {
     /// Keeps a denial, unless there were too many in this second.
     pub(super) fn observe(
         &self,
-        engine: &Engine,
+        engine: &StoreEngine,
         id: DecisionId,
         listener: Listener,
         requests: &[Request<'_>],

@@ -167,7 +167,7 @@ const MOST_RULES: usize = 1_000;
 mod tests {
     use serde_json::{Value, json};
     use tidegate::policy::Policy;
-    use tidegate::{Engine, Request};
+    use tidegate::{Request, StoreEngine};
 
     use crate::openapi;
 
@@ -190,7 +190,7 @@ mod tests {
     fn a_step_has_what_each_rule_decided_in_it() {
         let policy = "[[rule]]\nname = 'a'\nwindow = { max = 2, per = '1h' }\n\
                       [[rule]]\nname = 'b'\nmode = 'shadow'\nwindow = { max = 1, per = '1h' }";
-        let engine = Engine::new(Policy::from_toml(policy).unwrap());
+        let engine = StoreEngine::new(Policy::from_toml(policy).unwrap());
         let history = History::default();
         let check = || engine.check(&Request::new("default", &[])).block().unwrap().count();
         history.push_rules(1, &engine.tallies());

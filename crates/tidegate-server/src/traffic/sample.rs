@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate::policy::{Charging, Mode, RuleId};
-use tidegate::{Engine, KeyName, Report, Request, Timestamp};
+use tidegate::{KeyName, Report, Request, StoreEngine, Timestamp};
 
 /// Requests of some keys of every rule.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Default for Sample {
 
 impl Sample {
     /// Keeps a decided request for every rule whose key is in the sample.
-    pub(crate) fn observe(&self, engine: &Engine, requests: &[Request<'_>], report: &Report) {
+    pub(crate) fn observe(&self, engine: &StoreEngine, requests: &[Request<'_>], report: &Report) {
         if report.is_outage() || report.is_repeat() {
             return;
         }

@@ -6,7 +6,7 @@ use http::Method;
 use http::request::Parts;
 use smallvec::SmallVec;
 use tidegate::policy::Charging;
-use tidegate::{CheckError, Engine, HoldId, Report, Request, RuleReport, Wait, WaitError};
+use tidegate::{CheckError, HoldId, Report, Request, RuleReport, StoreEngine, Wait, WaitError};
 
 use super::hold::{RequestHold, Settlement};
 use super::{NoSlot, PolicySettings, PolicyVerb};
@@ -16,7 +16,7 @@ use crate::{ActualCost, Admission, Attribute, AttributeError, Permit};
 
 /// Decides about requests by a domain of an engine.
 pub(super) struct EngineDecider {
-    pub(super) engine: Engine,
+    pub(super) engine: StoreEngine,
     pub(super) settings: Arc<PolicySettings>,
 }
 
@@ -73,7 +73,7 @@ impl EngineDecider {
     /// Calls an engine that decides at once.
     fn call(&self, request: Request<'_>, cost: u64) -> Result<Report, CheckError> {
         match self.settings.verb {
-            PolicyVerb::Reserve(_) if cost > 0 => self.engine.reserve(&request).block(),
+            PolicyVerb::Reserve(_) if cost > 0 => self.engine.hold(&request).block(),
             _ => self.engine.check(&request).block(),
         }
     }
@@ -162,7 +162,7 @@ impl LateBooking {
     }
 
     /// Books units, or what was reserved, and returns whether nothing is left uncharged.
-    pub(super) async fn book(&self, engine: &Engine, id: HoldId, units: Option<u64>) -> bool {
+    pub(super) async fn book(&self, engine: &StoreEngine, id: HoldId, units: Option<u64>) -> bool {
         let (pairs, name) = (self.request.pairs(), id.to_string());
         let request = Request::new(&self.request.domain, &pairs).idempotency_key(&name);
         let booked = engine.book(&request.cost(units.unwrap_or(self.request.cost))).await;
@@ -172,14 +172,14 @@ impl LateBooking {
 
 /// The decision of a store that needs to wait.
 async fn decided(
-    engine: Engine,
+    engine: StoreEngine,
     owned: OwnedRequest,
     settings: Arc<PolicySettings>,
 ) -> (GateResult, Admission) {
     let pairs = owned.pairs();
     let request = owned.request(&pairs);
     let result = match settings.verb {
-        PolicyVerb::Reserve(_) if owned.cost > 0 => engine.reserve(&request).await,
+        PolicyVerb::Reserve(_) if owned.cost > 0 => engine.hold(&request).await,
         _ => engine.check(&request).await,
     };
     let is_head = owned.is_head;
@@ -188,7 +188,7 @@ async fn decided(
 
 /// The result of a report, and the admission for the handler.
 fn gate_result(
-    engine: &Engine,
+    engine: &StoreEngine,
     settings: &PolicySettings,
     result: Result<Report, CheckError>,
     is_head: bool,
@@ -235,7 +235,7 @@ fn admission(report: &Report) -> Admission {
 
 /// Waits for a slot.
 async fn acquired(
-    engine: Engine,
+    engine: StoreEngine,
     owned: OwnedRequest,
     max_wait: Option<Duration>,
     settings: Arc<PolicySettings>,

@@ -3,7 +3,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::response;
-use tidegate::{Cooldown, Engine, HoldId, Limiter, SettleError, Timestamp};
+use tidegate::{Cooldown, HoldId, Limiter, SettleError, StoreEngine, Timestamp};
 
 use super::Settle;
 use super::decider::LateBooking;
@@ -60,7 +60,7 @@ pub(super) struct Settlement {
 
 /// Units held for a request.
 pub(super) struct RequestHold {
-    engine: Engine,
+    engine: StoreEngine,
     id: HoldId,
     /// Half of its time: after that it is extended.
     half_life: Duration,
@@ -78,7 +78,7 @@ pub(super) struct RequestHold {
 
 impl RequestHold {
     pub(super) fn new(
-        engine: Engine,
+        engine: StoreEngine,
         id: HoldId,
         expires: Timestamp,
         actual_cost: ActualCost,
@@ -124,7 +124,7 @@ impl RequestHold {
 /// The usage of a request, to be charged to its reservation.
 #[derive(Clone)]
 struct Usage {
-    engine: Engine,
+    engine: StoreEngine,
     id: HoldId,
     /// `None`: what was reserved.
     units: Option<u64>,

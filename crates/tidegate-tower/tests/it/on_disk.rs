@@ -9,7 +9,7 @@ use axum::routing::get as route;
 use http::{Request, StatusCode};
 use tidegate::durable::FileOptions;
 use tidegate::policy::Policy;
-use tidegate::{Engine, ManualClock, Request as EngineRequest};
+use tidegate::{ManualClock, Request as EngineRequest, StoreEngine};
 use tidegate_tower::{Admission, Header, PolicyLayer, Settle};
 use tower::ServiceExt;
 
@@ -34,7 +34,7 @@ const POLICY: &str = r#"
 
 /// An engine on disk, in a folder that is removed on drop.
 struct OnDisk {
-    engine: Engine,
+    engine: StoreEngine,
     path: PathBuf,
 }
 
@@ -46,7 +46,7 @@ impl OnDisk {
         let store = FileOptions::default().fill_ahead(4_096).open(&path).unwrap();
         let policy = Policy::from_toml(POLICY).unwrap();
         Self {
-            engine: Engine::builder(policy)
+            engine: StoreEngine::builder(policy)
                 .store(store)
                 .clock(ManualClock::default())
                 .build()

@@ -1,6 +1,7 @@
 //! A policy in front of a service.
 
 use std::time::Duration;
+use tidegate::Edit;
 
 use axum::Router;
 use axum::routing::get as route;
@@ -234,7 +235,7 @@ async fn policy_can_change_under_a_running_layer() {
         assert_eq!(send(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, status);
     }
     let policy = tidegate::policy::Policy::from_toml(&TWO_RULES.replace("max = 2", "max = 3"));
-    engine.replace_policy("ops", policy.unwrap()).block().unwrap();
+    engine.edit("ops", Edit::policy(policy.unwrap())).block().unwrap();
     for status in [200, 429] {
         assert_eq!(send(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, status);
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get as route;
-use tidegate::EditError;
 use tidegate::policy::Policy;
+use tidegate::{Edit, EditError};
 use tidegate_tower::{Header, PolicyLayer};
 use tower::ServiceExt;
 
@@ -23,7 +23,7 @@ fn app(layer: PolicyLayer) -> Router {
 }
 
 fn replace(engine: &TestEngine, policy: &str) -> Result<(), EditError> {
-    engine.replace_policy("test", Policy::from_toml(policy).unwrap()).block().map(drop)
+    engine.edit("test", Edit::policy(Policy::from_toml(policy).unwrap())).block().map(drop)
 }
 
 async fn status(app: &Router) -> u16 {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use tidegate::policy::Policy;
 use tidegate::shared::{Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction};
-use tidegate::{Engine, ManualClock, Outage, Request as EngineRequest};
+use tidegate::{ManualClock, Outage, Request as EngineRequest, StoreEngine};
 use tidegate_tower::{Header, PolicyLayer, Settle};
 use tower::ServiceExt;
 
@@ -72,7 +72,7 @@ const TOKENS: &str = r#"
 async fn a_renewal_that_fails_is_repeated_before_the_reservation_expires() {
     let (map, clock) = (Arc::new(Map::default()), ManualClock::default());
     let store = SharedStore::new(Arc::clone(&map), b"a secret");
-    let builder = Engine::builder(Policy::from_toml(TOKENS).unwrap()).store(store);
+    let builder = StoreEngine::builder(Policy::from_toml(TOKENS).unwrap()).store(store);
     let engine = builder.clock(clock.clone()).build().unwrap();
     let layer = PolicyLayer::new(engine.clone(), "default")
         .unwrap()

@@ -10,16 +10,19 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use tidegate::policy::Policy;
-use tidegate::{Engine, ManualClock, Timestamp};
+use tidegate::{ManualClock, StoreEngine, Timestamp};
 use tower::{Service, ServiceExt};
 use tower_layer::Layer;
 
-pub(crate) type TestEngine = Engine;
+pub(crate) type TestEngine = StoreEngine;
 
 pub(crate) fn engine(policy: &str) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
     (
-        Engine::builder(Policy::from_toml(policy).unwrap()).clock(clock.clone()).build().unwrap(),
+        StoreEngine::builder(Policy::from_toml(policy).unwrap())
+            .clock(clock.clone())
+            .build()
+            .unwrap(),
         clock,
     )
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tidegate::durable::FileStore;
 use tidegate::policy::{Policy, RuleId};
-use tidegate::{CheckError, Engine, HoldId, Outage, SettleError};
+use tidegate::{CheckError, Edit, HoldId, Outage, SettleError, StoreEngine};
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
@@ -76,6 +76,6 @@ fn errors_are_readable_under_expect() {
     same("no id".parse::<HoldId>().unwrap_err());
     same(FileStore::open("/dev/null/nowhere").unwrap_err());
     let policy = Policy::from_toml("[[rule]]\nname = \"a\"\ncooldown = \"1s\"").unwrap();
-    let engine = Engine::new(policy);
-    same(engine.remove_override("ops", &rule, &[]).block().unwrap_err());
+    let engine = StoreEngine::new(policy);
+    same(engine.edit("ops", Edit::remove_override(&rule, &[])).block().unwrap_err());
 }

@@ -50,7 +50,7 @@ impl Desk {
         let (window, reserved) = {
             // The window does not close meanwhile.
             let _state = self.state();
-            (self.window_number(), self.parts.engine.reserve(&request))
+            (self.window_number(), self.parts.engine.hold(&request))
         };
         let report = reserved.await.map_err(|_| self.outage("propose"))?;
         let Some(hold) = report.hold().filter(|_| report.is_allowed()) else {

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use tidegate::durable::{FileOptions, FileStore, OpenError};
 use tidegate::policy::PolicyErrors;
-use tidegate::{CheckError, Clock, Engine, EngineBuildError, Outage, SettleError, SystemClock};
+use tidegate::{
+    CheckError, Clock, EngineBuildError, Outage, SettleError, StoreEngine, SystemClock,
+};
 use tidegate_listen::Warnings;
 use tokio::sync::watch;
 
@@ -46,7 +48,7 @@ impl Desk {
         let policy = limits.policy().map_err(StartError::Policy)?;
         let interpreter = Interpreter::new(settings.interpreter.clone(), limits.call_timeout)
             .map_err(StartError::Trust)?;
-        let engine = Engine::builder(policy)
+        let engine = StoreEngine::builder(policy)
             .store(store)
             .clock(Arc::clone(&clock))
             .build()

@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use tidegate::{Answer, EditError};
+use tidegate::{Answer, Edit, EditError};
 
 use super::{Desk, Parts, Window};
 use crate::limits::{DOMAIN, TOKENS_PER_WINDOW};
@@ -85,7 +85,7 @@ impl Desk {
             if let Some(cap) = tally.proposals_per_window {
                 let actor = format!("the tally of window {window}");
                 let rule = limits.cap_rule(cap).map_err(EditError::from);
-                let changed = rule.and_then(|rule| engine.replace_rule(&actor, rule).block());
+                let changed = rule.and_then(|rule| engine.edit(&actor, Edit::rule(rule)).block());
                 changed.map_err(|errors| {
                     tracing::error!("cannot set the cap to {cap}: {errors}");
                     DeskError::Outage

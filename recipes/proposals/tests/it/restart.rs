@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate::Engine;
 use tidegate::durable::FileOptions;
+use tidegate::{Edit, StoreEngine};
 use tidegate_proposals::{Governors, Limits, Note, ProposalTally, Tally};
 
 use crate::ai::Ai;
@@ -142,7 +142,8 @@ async fn interrupted_tally_is_finished_at_the_next_start() {
         // The steps of a tally by hand, up to this point.
         let policy = settings.limits.policy().unwrap();
         let store = FileOptions::default().open(&settings.store).unwrap();
-        let engine = Engine::builder(policy).store(store).clock(clock.clone()).build().unwrap();
+        let engine =
+            StoreEngine::builder(policy).store(store).clock(clock.clone()).build().unwrap();
         let counted = ProposalTally { proposal: id.parse().unwrap(), yes: 3, no: 0, passed: true };
         let tally = Tally {
             window: 1,
@@ -152,7 +153,10 @@ async fn interrupted_tally_is_finished_at_the_next_start() {
         };
         engine.note("proposals", &Note::Tallied(tally).to_text()).block().unwrap();
         if upto >= Upto::Rule {
-            engine.replace_rule("a test", settings.limits.cap_rule(1).unwrap()).block().unwrap();
+            engine
+                .edit("a test", Edit::rule(settings.limits.cap_rule(1).unwrap()))
+                .block()
+                .unwrap();
         }
         if upto >= Upto::End {
             let note = Note::WindowClosed { window: 1, proposals_per_window: 3, tokens: 2 };

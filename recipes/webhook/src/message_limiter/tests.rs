@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tidegate::{Engine, ManualClock, MemoryStore, StoreBounds, Timestamp, WhenFull};
+use tidegate::{ManualClock, MemoryStore, StoreBounds, StoreEngine, Timestamp, WhenFull};
 
 use super::{Claimed, MessageLimiter};
 use crate::limits::{Algorithm, Limits, UserLimit};
@@ -11,7 +11,7 @@ mod outage;
 
 fn limiter(limits: &Limits, clock: &ManualClock) -> MessageLimiter {
     MessageLimiter::new(
-        Engine::builder(limits.policy().unwrap()).clock(clock.clone()).build().unwrap(),
+        StoreEngine::builder(limits.policy().unwrap()).clock(clock.clone()).build().unwrap(),
     )
 }
 
@@ -155,7 +155,7 @@ async fn failed_reservation_allows_messages_and_is_logged() {
     let mut bounds = StoreBounds::new(100, WhenFull::Share);
     bounds.max_holds = 1;
     let store = MemoryStore::with_bounds(bounds).unwrap();
-    let engine = Engine::builder(three().policy().unwrap())
+    let engine = StoreEngine::builder(three().policy().unwrap())
         .store(store)
         .clock(ManualClock::default())
         .build()

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use axum::http::StatusCode;
 use serde_json::Value;
-use tidegate::{Engine, ManualClock, Timestamp};
+use tidegate::{ManualClock, StoreEngine, Timestamp};
 use tidegate_listen::ListenSocket;
 use tidegate_webhook::{MessageLimiter, Settings, Webhook, serve};
 use tokio::sync::oneshot;
@@ -41,8 +41,8 @@ pub(crate) async fn started_with(
     let find = |name: &str| variables.iter().find(|variable| variable.0 == name);
     let settings =
         Settings::from_env(|name| find(name).map(|variable| OsString::from(variable.1))).unwrap();
-    let engine: Engine =
-        Engine::builder(settings.policy.clone()).clock(clock.clone()).build().unwrap();
+    let engine: StoreEngine =
+        StoreEngine::builder(settings.policy.clone()).clock(clock.clone()).build().unwrap();
     let webhook = Webhook::new(&settings, MessageLimiter::new(engine)).unwrap();
     let socket = ListenSocket::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();

@@ -3,9 +3,8 @@
 use tidegate_policy::policy::Policy;
 
 use super::PlainRequest;
-use crate::Engine;
+use crate::StoreEngine;
 use crate::decision::Decisions;
-use crate::engine::domain::DomainName;
 use crate::plan::ChargeList;
 use crate::request::Request;
 
@@ -25,12 +24,11 @@ fn policy(limits: &[&str], keys: [&str; 3]) -> Policy {
 }
 
 /// Charges a request if the fast path can, and returns whether it could.
-fn is_fast(engine: &Engine, attributes: &[(&str, &str)]) -> bool {
+fn is_fast(engine: &StoreEngine, attributes: &[(&str, &str)]) -> bool {
     let request = Request::new("default", attributes);
-    let find = DomainName::of(std::slice::from_ref(&request));
     let (rules, times) = engine.begin(None);
     let mut list: ChargeList = std::array::from_fn(|_| None);
-    let mut plain = PlainRequest::new(engine, &rules, &find, &request, Some(times)).unwrap();
+    let mut plain = PlainRequest::new(engine, &rules, &request, Some(times)).unwrap();
     let (store, decisions) = (&engine.shared.store, &mut Decisions::new());
     plain.plan(&mut list)
         && store.fast_table().is_some_and(|table| {
@@ -39,7 +37,7 @@ fn is_fast(engine: &Engine, attributes: &[(&str, &str)]) -> bool {
 }
 
 /// How many keys the fast path decides: when they are new, and when they have slots.
-fn fast_keys(engine: &Engine, keys: usize) -> (usize, usize) {
+fn fast_keys(engine: &StoreEngine, keys: usize) -> (usize, usize) {
     let names: Vec<String> = (0..keys).map(|key| format!("user {key}")).collect();
     let attributes: Vec<_> = names.iter().map(|it| [("user", it.as_str()), ("org", "o")]).collect();
     let mut new = 0;
@@ -54,7 +52,7 @@ fn fast_keys(engine: &Engine, keys: usize) -> (usize, usize) {
 fn keys_of_narrow_slots_are_decided_fast_wherever_they_are_and_new_ones_in_their_home_lines() {
     let three = [LIMITS[0], LIMITS[1], LIMITS[0]];
     for limits in [&LIMITS[..1], &LIMITS[1..2], &LIMITS[2..3], &LIMITS[..2], &three] {
-        let engine = Engine::new(policy(limits, ["\"user\"", "\"org\"", ""]));
+        let engine = StoreEngine::new(policy(limits, ["\"user\"", "\"org\"", ""]));
         let (new, known) = fast_keys(&engine, 2_000);
         if !cfg!(tidegate_locked) {
             assert_eq!(known, 2_000, "{limits:?}");
@@ -67,7 +65,7 @@ fn keys_of_narrow_slots_are_decided_fast_wherever_they_are_and_new_ones_in_their
 #[test]
 fn new_keys_of_one_request_with_the_same_home_line_have_their_own_slots() {
     const ONCE: &str = "window = { max = 1, per = \"1h\" }";
-    let engine = Engine::new(policy(&[ONCE, ONCE], ["\"user\"", "\"org\"", ""]));
+    let engine = StoreEngine::new(policy(&[ONCE, ONCE], ["\"user\"", "\"org\"", ""]));
     let is_allowed = |user: &str, org: &str| {
         let attributes = [("user", user), ("org", org)];
         engine.check(&Request::new("default", &attributes)).block().unwrap().is_allowed()
@@ -86,7 +84,7 @@ fn known_keys_of_wide_slots_are_decided_fast_in_their_home_lines() {
     for limit in &LIMITS[3..] {
         let several = [LIMITS[0], limit, LIMITS[1]];
         for limits in [&[*limit][..], &several] {
-            let engine = Engine::new(policy(limits, ["\"user\"", "\"org\"", ""]));
+            let engine = StoreEngine::new(policy(limits, ["\"user\"", "\"org\"", ""]));
             let known = fast_keys(&engine, 5).1;
             assert_eq!(known, if cfg!(tidegate_locked) { 0 } else { 5 }, "{limits:?}");
         }
@@ -102,7 +100,7 @@ fn rules_that_do_not_apply_take_no_place() {
             LIMITS[1]
         )
     });
-    let engine = Engine::new(Policy::from_toml(&rules.collect::<String>()).unwrap());
+    let engine = StoreEngine::new(Policy::from_toml(&rules.collect::<String>()).unwrap());
     let known = fast_keys(&engine, 5).1;
     assert_eq!(known, if cfg!(tidegate_locked) { 0 } else { 5 }, "three of six apply");
     let both = [("user", "ada"), ("other", "x")];

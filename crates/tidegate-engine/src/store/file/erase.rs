@@ -23,7 +23,7 @@ use crate::store::record::{ByteReader, ByteWriter, KeyRecord, Record};
 
 impl FileStore {
     /// Erases the names of all keys in which an attribute has a value; returns how many. The same
-    /// as [`Engine::erase`](crate::Engine::erase), without an engine.
+    /// as [`StoreEngine::erase`](crate::StoreEngine::erase), without an engine.
     pub fn erase(&self, attribute: &str, value: &str, now: Timestamp) -> Result<u64, OpenError> {
         let (times, value) = (Times { now, wall: now }, &*logged_value(value));
         let is_named = |key: &KeyRecord| {

@@ -34,8 +34,8 @@ use crate::store::record::{ActionsRecord, KeyedAction, Record, RoundRecord};
 ///     quota = { max = 10, per = "day" }
 /// "#)?).folder(&folder).build()?;
 /// let request = Request::new("default", &[("user", "ada")]).cost(5);
-/// let hold = engine.reserve(&request.note("a long text")).block()?.hold().expect("there is room");
-/// engine.commit(hold, Commit::actual(3).note("it was shorter")).block()?;
+/// let held = engine.reserve(&request.note("a long text")).block()?;
+/// held.commit_as(Commit::actual(3).note("it was shorter")).block()?;
 ///
 /// let of_ada = Filter::new().key("user", "ada");
 /// let totals = engine.ledger()?.totals(&of_ada)?;
@@ -301,7 +301,7 @@ impl LedgerEntries {
             let (number, note) = (0, note.filter(|note| !is_erased(note)));
             let (note, cause) = match author {
                 Author::Host => (note, None),
-                Author::Engine => (None, note),
+                Author::StoreEngine => (None, note),
             };
             self.enqueue(LedgerEntry { number, at, what, domain, hold, note, cause, bookings });
         }

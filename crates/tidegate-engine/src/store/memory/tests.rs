@@ -11,13 +11,14 @@ use super::edits::MOST_SUPERSEDED;
 use super::*;
 use crate::any_limit::NO_PERIOD;
 use crate::plan::{ChargeTerms, IdempotencyKey};
-use crate::{Engine, Request};
+use crate::{Edit, Request, StoreEngine};
 
 /// The most bytes per key that a growing table takes, from a number of keys on.
 fn most_bytes_per_key(limit: &str, from: usize, to: usize) -> usize {
     let policy = format!("[[rule]]\nname = \"r\"\nkey = [\"user\"]\n{limit}\n");
     let clock = ManualClock::new(Timestamp::from_secs(1));
-    let engine = Engine::builder(Policy::from_toml(&policy).unwrap()).clock(clock).build().unwrap();
+    let engine =
+        StoreEngine::builder(Policy::from_toml(&policy).unwrap()).clock(clock).build().unwrap();
     let mut most = 0;
     for key in 0..to {
         let user = key.to_string();
@@ -89,10 +90,11 @@ fn slots_claimed_for_a_removed_rule_are_free_again() {
 fn bytes_after(
     policy: &str,
     users: std::ops::Range<usize>,
-    then: impl Fn(&Engine, &Request<'_>),
+    then: impl Fn(&StoreEngine, &Request<'_>),
 ) -> (usize, usize) {
     let clock = ManualClock::new(Timestamp::from_secs(1));
-    let engine = Engine::builder(Policy::from_toml(policy).unwrap()).clock(clock).build().unwrap();
+    let engine =
+        StoreEngine::builder(Policy::from_toml(policy).unwrap()).clock(clock).build().unwrap();
     let before = engine.bytes();
     for user in users {
         let user = user.to_string();
@@ -109,7 +111,7 @@ fn bytes_include_holds_idempotency_keys_histories_and_overflow_counters() {
         assert!(engine.check(request).block().unwrap().is_allowed());
     });
     let of_holds = bytes_after(rule, 0..20_000, |engine, request| {
-        assert!(engine.reserve(request).block().unwrap().is_allowed());
+        assert!(engine.hold(request).block().unwrap().is_allowed());
     });
     assert!(of_holds.1 >= of_keys.1 + 20_000 * size_of::<(HoldId, Hold)>(), "{of_holds:?}");
     let of_names = bytes_after(rule, 0..20_000, |engine, request| {
@@ -121,7 +123,7 @@ fn bytes_include_holds_idempotency_keys_histories_and_overflow_counters() {
     let of_edits = bytes_after(rule, 0..1_000, |engine, request| {
         let max = request.attributes().get("user").unwrap();
         let edited = rule.replace("max = 5", &format!("max = 1{max}"));
-        engine.replace_policy("test", Policy::from_toml(&edited).unwrap()).block().unwrap();
+        engine.edit("test", Edit::policy(Policy::from_toml(&edited).unwrap())).block().unwrap();
     });
     assert!(of_edits.1 >= of_edits.0 + 1_000 * 100, "{of_edits:?}");
 }
@@ -133,7 +135,8 @@ fn overflow_counters_take_at_most_an_eighth_of_the_table_for_all_rules() {
     let third = rule.replace("\"r\"", "\"third\"").replace("1h", "2h");
     let policy = format!("[server]\nmax_keys = 100_000\n{rule}{other}{third}");
     let clock = ManualClock::new(Timestamp::from_secs(1));
-    let engine = Engine::builder(Policy::from_toml(&policy).unwrap()).clock(clock).build().unwrap();
+    let engine =
+        StoreEngine::builder(Policy::from_toml(&policy).unwrap()).clock(clock).build().unwrap();
     let overflow = || lock(&engine.store().table().tables).shared.bytes();
     for user in 0..100_000 {
         if user == 33_000 {
@@ -188,7 +191,7 @@ fn left_of_bucket(from: usize, rate: impl Fn(usize) -> usize) -> u64 {
 }
 
 struct Edited {
-    engine: Engine,
+    engine: StoreEngine,
     clock: ManualClock,
     /// The most versions that a rule without patterns had, and one with patterns.
     versions: [usize; 2],
@@ -196,15 +199,16 @@ struct Edited {
 
 impl Edited {
     /// Edits all rules every second, and calls a function after each edit.
-    fn run(mut after: impl FnMut(&Engine, usize)) -> Self {
+    fn run(mut after: impl FnMut(&StoreEngine, usize)) -> Self {
         let policies: Vec<Policy> = (0..6).map(edited_policy).collect();
         let clock = ManualClock::new(Timestamp::from_secs(1));
-        let engine = Engine::builder(policies[0].clone()).clock(clock.clone()).build().unwrap();
+        let engine =
+            StoreEngine::builder(policies[0].clone()).clock(clock.clone()).build().unwrap();
         let mut versions = [0; 2];
         after(&engine, 0);
         for edit in 1..EDITS {
             clock.advance(std::time::Duration::from_secs(1));
-            engine.replace_policy("test", policies[edit % 6].clone()).block().unwrap();
+            engine.edit("test", Edit::policy(policies[edit % 6].clone())).block().unwrap();
             after(&engine, edit);
             for rule in engine.store().history().rules() {
                 let most = &mut versions[usize::from(rule.has_patterns())];
@@ -216,21 +220,21 @@ impl Edited {
     }
 }
 
-fn charge(engine: &Engine, domain: &str, user: &str, cost: u64) {
+fn charge(engine: &StoreEngine, domain: &str, user: &str, cost: u64) {
     let attributes = [("user", user)];
     let request = Request::new(domain, &attributes).cost(cost);
     assert!(engine.check(&request).block().unwrap().is_allowed(), "{domain} {user}");
 }
 
-fn left(engine: &Engine, domain: &str, user: &str) -> u64 {
+fn left(engine: &StoreEngine, domain: &str, user: &str) -> u64 {
     let attributes = [("user", user)];
     engine.peek(&Request::new(domain, &attributes)).block().unwrap().remaining().unwrap()
 }
 
-fn hold(engine: &Engine, (domain, user): (&str, &str), cost: u64) -> HoldId {
+fn hold(engine: &StoreEngine, (domain, user): (&str, &str), cost: u64) -> HoldId {
     let attributes = [("user", user)];
     let request = Request::new(domain, &attributes).cost(cost);
-    engine.reserve(&request).block().unwrap().hold().unwrap()
+    engine.hold(&request).block().unwrap().hold().unwrap()
 }
 
 #[test]

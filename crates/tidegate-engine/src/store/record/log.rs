@@ -339,7 +339,7 @@ impl KeyedAction {
         match (&self.note, self.author) {
             (None, _) => out.byte(0),
             (Some(_), Author::Host) => out.byte(1),
-            (Some(_), Author::Engine) => out.byte(2),
+            (Some(_), Author::StoreEngine) => out.byte(2),
         }
         self.note.iter().for_each(|note| out.text(note));
         out.list(self.bookings.iter(), |out, (key, entry, units)| {
@@ -359,7 +359,7 @@ impl KeyedAction {
                 0 => None,
                 1 => Some(from.text()?.into()),
                 2 => {
-                    author = Author::Engine;
+                    author = Author::StoreEngine;
                     Some(from.text()?.into())
                 }
                 _ => return Err(Malformed),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tidegate::durable::{Disk, FileOptions, Filter, OpenError};
 use tidegate::policy::{Condition, Override, Policy, Rule, RuleId};
 use tidegate::{
-    Ban, CheckError, Engine, ManualClock, MemoryStore, Outage, Report, Request, SettleError, Store,
-    Timestamp, WhenFull,
+    Ban, CheckError, Edit, ManualClock, MemoryStore, Outage, Overlay, Report, Request, SettleError,
+    Store, StoreEngine, Timestamp, WhenFull,
 };
 
 /// Everything at once: every kind of durable limit, in one decision.
@@ -83,7 +83,7 @@ pub(super) enum Outcome {
 
 /// An engine, with its acknowledged reservations.
 pub(super) struct World {
-    pub(super) engine: Engine,
+    pub(super) engine: StoreEngine,
     clock: ManualClock,
     pub(super) holds: HashMap<usize, tidegate::HoldId>,
     durability: &'static str,
@@ -149,8 +149,11 @@ impl World {
 impl World {
     fn with_store(durability: &'static str, store: impl Into<Store>, now: Timestamp) -> Self {
         let clock = ManualClock::new(now);
-        let engine =
-            Engine::builder(policy(durability)).store(store).clock(clock.clone()).build().unwrap();
+        let engine = StoreEngine::builder(policy(durability))
+            .store(store)
+            .clock(clock.clone())
+            .build()
+            .unwrap();
         Self { engine, clock, holds: HashMap::new(), durability }
     }
 
@@ -194,7 +197,7 @@ impl World {
                 let (key, attributes) = (key(name), [("user", *user)]);
                 let request = Request::new("default", &attributes).cost(*cost);
                 let named = key.as_ref().map_or(request, |key| request.idempotency_key(key));
-                let report = engine.reserve(&named).block();
+                let report = engine.hold(&named).block();
                 if let Some(id) = report.as_ref().ok().and_then(Report::hold) {
                     self.holds.insert(number, id);
                 }
@@ -221,26 +224,37 @@ impl World {
         let of_user = |user: &str| vec![Condition::new("user", [user]).unwrap()];
         match op {
             Op::Ban(user) => {
-                engine.ban("root", Ban::new("default", of_user(user))).block().unwrap()
+                engine.edit("root", Edit::ban(Ban::new("default", of_user(user)))).block().unwrap()
             }
-            Op::Unban(user) => engine.unban("root", "default", &of_user(user)).block().unwrap(),
+            Op::Unban(user) => {
+                engine.edit("root", Edit::unban("default", &of_user(user))).block().unwrap()
+            }
             Op::Override(user, max) => {
                 let given = self.override_of(user, *max);
-                engine.set_override("root", &RuleId::named("round"), given).block().unwrap()
+                engine
+                    .edit("root", Edit::set_override(&RuleId::named("round"), given))
+                    .block()
+                    .unwrap()
             }
             Op::DropOverride(user) => engine
-                .remove_override("root", &RuleId::named("round"), &of_user(user))
+                .edit("root", Edit::remove_override(&RuleId::named("round"), &of_user(user)))
                 .block()
                 .unwrap(),
             Op::Replace { max, effective } => {
                 let limit = format!("window = {{ max = {max}, per = \"10s\" }}");
-                engine.replace_rule("root", self.rule("all", &limit, effective)).block().unwrap()
+                engine
+                    .edit("root", Edit::rule(self.rule("all", &limit, effective)))
+                    .block()
+                    .unwrap()
             }
             Op::Quota { max, effective } => {
                 let limit = format!("quota = {{ max = {max}, per = \"round\", carry = 20 }}");
-                engine.replace_rule("root", self.rule("round", &limit, effective)).block().unwrap()
+                engine
+                    .edit("root", Edit::rule(self.rule("round", &limit, effective)))
+                    .block()
+                    .unwrap()
             }
-            _ => engine.remove_overlay("root").block().unwrap(),
+            _ => engine.edit("root", Edit::overlay(Overlay::default())).block().unwrap(),
         }
     }
 

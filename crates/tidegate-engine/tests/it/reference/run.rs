@@ -8,8 +8,8 @@ use tidegate::durable::FileOptions;
 use tidegate::policy::{Durability, Limit, Policy, Rule, RuleId};
 use tidegate::testing::CrashDisk;
 use tidegate::{
-    Bucket, CheckError, Engine, HoldId, ManualClock, MemoryStore, Report, Request, Sliding,
-    Timestamp, Wait, WhenFull,
+    Bucket, CheckError, Edit, HoldId, ManualClock, MemoryStore, Overlay, Report, Request, Sliding,
+    StoreEngine, Timestamp, Wait, WhenFull,
 };
 
 use super::generate::{Act, Begin, Kind, Op, OtherNumbers, RuleNumbers, Step};
@@ -32,8 +32,8 @@ pub(super) enum Backend {
 
 /// The engine under test.
 enum Subject {
-    Memory(Engine),
-    Disk(Engine, CrashDisk),
+    Memory(StoreEngine),
+    Disk(StoreEngine, CrashDisk),
     /// Between two runs.
     Stopped,
 }
@@ -70,7 +70,7 @@ impl Run {
             Backend::Memory => {
                 let store = MemoryStore::new(MAX_KEYS, WhenFull::Deny).unwrap();
                 Subject::Memory(
-                    Engine::builder(policy).store(store).clock(clock.clone()).build().unwrap(),
+                    StoreEngine::builder(policy).store(store).clock(clock.clone()).build().unwrap(),
                 )
             }
             Backend::Disk => open(policy, CrashDisk::new(), &clock),
@@ -286,7 +286,7 @@ impl Run {
             Verb::Check => it.check(&request).block(),
             Verb::Peek if is_late => it.at(at).peek(&request).block(),
             Verb::Peek | Verb::PeekReserve => it.peek(&request).block(),
-            Verb::Reserve => it.reserve(&request).block(),
+            Verb::Reserve => it.hold(&request).block(),
         })
     }
 
@@ -418,7 +418,7 @@ impl Run {
                 let rule = self.rule(number, numbers);
                 let given = rule.in_policy();
                 self.model.put_over(rule);
-                with_engine!(&self.subject, it => it.replace_rule("test", given).block().unwrap());
+                with_engine!(&self.subject, it => it.edit("test", Edit::rule(given)).block().unwrap());
             }
             Act::SetOverride(rule, given) => {
                 let Some((number, given)) = self.override_of(*rule, given) else { return };
@@ -429,7 +429,7 @@ impl Run {
                 let domain = DOMAINS[self.model.rules[number].rule.domain];
                 let rule = &RuleId::named(&format!("r{number}")).in_domain(domain);
                 let given = given.in_policy();
-                with_engine!(&self.subject, it => it.set_override("test", rule, given).block().unwrap());
+                with_engine!(&self.subject, it => it.edit("test", Edit::set_override(rule, given)).block().unwrap());
             }
             Act::DropOverride(rule, given) => {
                 let Some((number, given)) = self.override_of(*rule, given) else { return };
@@ -437,11 +437,11 @@ impl Run {
                 let domain = DOMAINS[self.model.rules[number].rule.domain];
                 let rule = &RuleId::named(&format!("r{number}")).in_domain(domain);
                 let key = given.target.conditions();
-                with_engine!(&self.subject, it => it.remove_override("test", rule, &key).block().unwrap());
+                with_engine!(&self.subject, it => it.edit("test", Edit::remove_override(rule, &key)).block().unwrap());
             }
             Act::DropOverlay => {
                 self.model.remove_overlay();
-                with_engine!(&self.subject, it => it.remove_overlay("test")).block().unwrap();
+                with_engine!(&self.subject, it => it.edit("test", Edit::overlay(Overlay::default()))).block().unwrap();
             }
             other => panic!("{other:?} is no edit"),
         }
@@ -465,7 +465,7 @@ impl Run {
 
     fn replace_policy(&self) {
         let policy = policy(&self.model);
-        with_engine!(&self.subject, it => it.replace_policy("test", policy)).block().unwrap();
+        with_engine!(&self.subject, it => it.edit("test", Edit::policy(policy))).block().unwrap();
     }
 
     /// Stops the engine, lets time pass, and starts it again.
@@ -492,7 +492,10 @@ fn open(policy: Policy, disk: CrashDisk, clock: &ManualClock) -> Subject {
     let options = FileOptions::default().max_keys(MAX_KEYS).when_full(WhenFull::Deny);
     let options = options.least_durability(Durability::Flush).fill_ahead(4_096);
     let store = options.open_on(Arc::new(disk.clone())).unwrap();
-    Subject::Disk(Engine::builder(policy).store(store).clock(clock.clone()).build().unwrap(), disk)
+    Subject::Disk(
+        StoreEngine::builder(policy).store(store).clock(clock.clone()).build().unwrap(),
+        disk,
+    )
 }
 
 /// The rules of the file, and two for other keys.

@@ -111,7 +111,7 @@ impl Worker {
         let request = Request::new("sum", &attributes).cost(5).idempotency_key(&name);
         self.write(&format!("begun {user} {name} 5"));
         let id = loop {
-            let report = self.node.engine.reserve(&request).block().unwrap();
+            let report = self.node.engine.hold(&request).block().unwrap();
             if !report.is_outage() {
                 break report.hold().unwrap();
             }

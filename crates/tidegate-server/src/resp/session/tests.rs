@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
-use tidegate::Engine;
+use tidegate::StoreEngine;
 use tidegate::durable::FileOptions;
 use tidegate::policy::{Parsed, Policy};
 use tidegate::testing::CrashDisk;
@@ -16,7 +16,7 @@ const POLICY: &str =
 fn daemon(disk: &CrashDisk) -> SharedDaemon {
     let policy = Policy::from_toml(POLICY).unwrap();
     let store = FileOptions::default().open_on(Arc::new(disk.clone())).unwrap();
-    let engine = Engine::builder(policy.clone()).store(store).build().unwrap();
+    let engine = StoreEngine::builder(policy.clone()).store(store).build().unwrap();
     Arc::new(Daemon::new(engine, Settings::on_free_ports(Parsed::from_code(policy))))
 }
 

@@ -1,11 +1,11 @@
 use tidegate::policy::Policy;
-use tidegate::{Engine, Request};
+use tidegate::{Request, StoreEngine};
 
 use super::*;
 
 fn name(user: &str) -> KeyName {
     let policy = "[[rule]]\nname = 'n'\nkey = ['user']\nwindow = { max = 1, per = '1h' }\n";
-    let engine = Engine::new(Policy::from_toml(policy).unwrap());
+    let engine = StoreEngine::new(Policy::from_toml(policy).unwrap());
     let attributes = [("user", user)];
     let request = Request::new("default", &attributes);
     let report = engine.check(&request).block().unwrap();

@@ -1,7 +1,7 @@
 use std::sync::atomic::Ordering;
 
 use tidegate::policy::{Policy, RuleId};
-use tidegate::{Engine, KeyName, Request, Timestamp};
+use tidegate::{KeyName, Request, StoreEngine, Timestamp};
 
 use super::{
     Entry, JOINED_FROM, LEAST_KEYS, MOST_BYTES, RuleRequests, Sample, WINDOW_NS, index_of, mix,
@@ -18,11 +18,11 @@ const POLICY: &str = r#"
     window = { max = 5, per = "1h" }
 "#;
 
-fn start() -> (Engine, Sample) {
-    (Engine::new(Policy::from_toml(POLICY).unwrap()), Sample::default())
+fn start() -> (StoreEngine, Sample) {
+    (StoreEngine::new(Policy::from_toml(POLICY).unwrap()), Sample::default())
 }
 
-fn check(engine: &Engine, sample: &Sample, user: &str) -> bool {
+fn check(engine: &StoreEngine, sample: &Sample, user: &str) -> bool {
     let attributes = [("user", user)];
     let request = Request::new("default", &attributes);
     let report = engine.check(&request).block().unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::durable::{Disk, DiskFile, FileOptions, Folder};
-use tidegate::{Engine, ManualClock};
+use tidegate::{ManualClock, StoreEngine};
 
 use super::{log, message, pass, three};
 use crate::message_limiter::{Claimed, MessageLimiter};
@@ -86,11 +86,11 @@ impl DiskFile for LimitedFile {
     }
 }
 
-fn storage() -> (MessageLimiter, Engine, Arc<AtomicBool>) {
+fn storage() -> (MessageLimiter, StoreEngine, Arc<AtomicBool>) {
     let disk = Limited::new();
     let is_full = Arc::clone(&disk.is_full);
     let store = FileOptions::default().open_on(Arc::new(disk)).unwrap();
-    let engine = Engine::builder(three().policy().unwrap())
+    let engine = StoreEngine::builder(three().policy().unwrap())
         .store(store)
         .clock(ManualClock::default())
         .build()
@@ -143,7 +143,7 @@ async fn duplicate_message_is_claimed_once_on_disk() {
     let opened = || {
         let store = FileOptions::default().open(&path).unwrap();
         MessageLimiter::new(
-            Engine::builder(three().policy().unwrap())
+            StoreEngine::builder(three().policy().unwrap())
                 .store(store)
                 .clock(clock.clone())
                 .build()
