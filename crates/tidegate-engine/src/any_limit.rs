@@ -1,4 +1,7 @@
-//! Any limit and any state: all that the engine knows of an algorithm, but for how a table packs it.
+//! Any limit and any state: all that the engine knows of an algorithm, but for how a table packs it
+//! (`store/memory/slot.rs`).
+//!
+//! A match on the algorithm names all of them, so that the compiler asks about a new one.
 
 use smallvec::{SmallVec, smallvec};
 use tidegate_core::{
@@ -56,27 +59,47 @@ pub(crate) struct DecisionTime {
 /// A period for limits that have none.
 pub(crate) const NO_PERIOD: Period = Period { index: 0, ends: None };
 
-/// Dispatches on the algorithm of both the limit and the state.
+/// Dispatches on the algorithm of both the limit and its states, of which there are one or two.
 ///
 /// A state never has another algorithm than its limit: the algorithm is part of a state's
 /// identity.
 macro_rules! dispatch {
     (
-        ($any_limit:expr, $any_state:expr), $limit:ident, $state:ident => $any:expr,
+        ($any_limit:expr $(, $any_state:expr)+), $limit:ident $(, $state:ident)+ => $any:expr,
         quota => $quota:expr,
-        slots($max:ident, $held:ident) => $slots:expr $(,)?
+        slots($max:ident $(, $held:ident)+) => $slots:expr $(,)?
     ) => {
-        match ($any_limit, $any_state) {
-            (AnyLimit::Bucket($limit), AnyState::Bucket($state)) => $any,
-            (AnyLimit::Window($limit), AnyState::Window($state)) => $any,
-            (AnyLimit::Sliding($limit), AnyState::Sliding($state)) => $any,
-            (AnyLimit::Cooldown($limit), AnyState::Cooldown($state)) => $any,
-            (AnyLimit::Quota($limit), AnyState::Quota($state)) => $quota,
-            (AnyLimit::Slots($max), AnyState::Slots { held: $held }) => $slots,
-            (limit, state) => unreachable!("{limit:?} with {state:?}"),
+        match ($any_limit $(, $any_state)+) {
+            (AnyLimit::Bucket($limit) $(, AnyState::Bucket($state))+) => $any,
+            (AnyLimit::Window($limit) $(, AnyState::Window($state))+) => $any,
+            (AnyLimit::Sliding($limit) $(, AnyState::Sliding($state))+) => $any,
+            (AnyLimit::Cooldown($limit) $(, AnyState::Cooldown($state))+) => $any,
+            (AnyLimit::Quota($limit) $(, AnyState::Quota($state))+) => $quota,
+            (AnyLimit::Slots($max) $(, AnyState::Slots { held: $held })+) => $slots,
+            mixed => unreachable!("states of other algorithms: {mixed:?}"),
         }
     };
 }
+
+/// Makes any state of one of an algorithm.
+macro_rules! any_state_of {
+    ($($variant:ident($state:ident)),+) => {
+        $(impl From<$state> for AnyState {
+            #[inline(always)]
+            fn from(state: $state) -> Self {
+                Self::$variant(state)
+            }
+        })+
+    };
+}
+
+any_state_of!(
+    Bucket(BucketState),
+    Window(WindowState),
+    Sliding(SlidingState),
+    Cooldown(CooldownState),
+    Quota(QuotaState)
+);
 
 /// A number for the algorithm of a limit. It is part of the identity of a rule's states.
 pub(crate) fn algorithm_of(limit: &Limit) -> u8 {
@@ -379,19 +402,12 @@ impl AnyLimit {
         units: u64,
         at: DecisionTime,
     ) -> u64 {
-        match (self, state, charge) {
-            (Self::Bucket(limit), AnyState::Bucket(state), AnyState::Bucket(charge)) => {
-                limit.refund_charge(state, charge, units, at.now)
-            }
-            (Self::Window(limit), AnyState::Window(state), AnyState::Window(charge)) => {
-                limit.refund_charge(state, charge, units, at.now)
-            }
-            (Self::Sliding(limit), AnyState::Sliding(state), AnyState::Sliding(charge)) => {
-                limit.refund_charge(state, charge, units, at.now)
-            }
-            // A cooldown and slots give nothing back.
-            _ => 0,
-        }
+        dispatch!(
+            (self, state, charge), limit, state, charge =>
+                limit.refund_charge(state, charge, units, at.now),
+            quota => unreachable!("{limit:?} is a quota, of {state:?} and {charge:?}"),
+            slots(_max, _held, _charge) => 0,
+        )
     }
 
     /// Turns a hold into a charge of `actual`.
@@ -445,7 +461,10 @@ impl AnyLimit {
             (Self::Sliding(limit), AnyState::Sliding(state)) => {
                 beyond(limit.used(state, now), state.held, limit.max())
             }
-            _ => 0,
+            (Self::Cooldown(_) | Self::Quota(_) | Self::Slots(_), _) => 0,
+            (Self::Bucket(_) | Self::Window(_) | Self::Sliding(_), _) => {
+                unreachable!("a state of another algorithm: {state:?}")
+            }
         }
     }
 
@@ -523,23 +542,25 @@ impl AnyLimit {
                 return AnyState::Window(WindowState { used, ..*state });
             }
             // The same under every limit.
-            _ => return *state,
+            (Self::Window(_) | Self::Cooldown(_) | Self::Slots(_), _) => return *state,
+            (Self::Bucket(_) | Self::Sliding(_) | Self::Quota(_), _) => {
+                unreachable!("a state of another algorithm: {state:?}")
+            }
         }
         used.with_held(state.held())
     }
 
     /// Whether the state is as good as fresh, at `now` or later.
     pub(crate) fn is_idle(&self, state: &AnyState, now: Timestamp) -> bool {
-        match (self, state) {
-            (Self::Bucket(limit), AnyState::Bucket(state)) => limit.is_idle(state, now),
-            (Self::Window(limit), AnyState::Window(state)) => limit.is_idle(state, now),
-            (Self::Sliding(limit), AnyState::Sliding(state)) => limit.is_idle(state, now),
-            (Self::Cooldown(limit), AnyState::Cooldown(state)) => limit.is_idle(state, now),
+        dispatch!(
+            (self, state), limit, state => limit.is_idle(state, now),
             // That depends on the period, which is not known here.
-            (Self::Quota(_), _) => false,
-            (Self::Slots(_), AnyState::Slots { held }) => *held == 0,
-            (limit, state) => unreachable!("{limit:?} with {state:?}"),
-        }
+            quota => {
+                let _unknown = (limit, state);
+                false
+            },
+            slots(_max, held) => *held == 0,
+        )
     }
 
     /// Whether a key is stored from its first request on, allowed or not.
@@ -623,16 +644,18 @@ impl AnyLimit {
 
     /// Whether a charge counts for longer under this limit than under another one.
     pub(crate) fn is_slower_than(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Bucket(it), Self::Bucket(other)) => {
+        match self {
+            Self::Bucket(it) => {
+                let Self::Bucket(other) = other else { return false };
                 let (it, other) = (it.rate(), other.rate());
                 let per = |count: u64, ns: u128| u128::from(count).saturating_mul(ns);
                 per(it.count(), other.period().as_nanos())
                     < per(other.count(), it.period().as_nanos())
             }
-            (Self::Sliding(it), Self::Sliding(other)) => it.per() > other.per(),
-            (Self::Cooldown(it), Self::Cooldown(other)) => it.gap() > other.gap(),
-            _ => false,
+            Self::Sliding(it) => matches!(other, Self::Sliding(other) if it.per() > other.per()),
+            Self::Cooldown(it) => matches!(other, Self::Cooldown(other) if it.gap() > other.gap()),
+            // A charge counts until the window or period ends, and a slot until it is released.
+            Self::Window(_) | Self::Quota(_) | Self::Slots(_) => false,
         }
     }
 
@@ -643,24 +666,11 @@ impl AnyLimit {
 
     /// A state at least as restrictive as both.
     pub(crate) fn join(&self, a: &AnyState, b: &AnyState) -> AnyState {
-        match (self, a, b) {
-            (Self::Bucket(limit), AnyState::Bucket(a), AnyState::Bucket(b)) => {
-                AnyState::Bucket(limit.join(a, b))
-            }
-            (Self::Window(limit), AnyState::Window(a), AnyState::Window(b)) => {
-                AnyState::Window(limit.join(a, b))
-            }
-            (Self::Sliding(limit), AnyState::Sliding(a), AnyState::Sliding(b)) => {
-                AnyState::Sliding(limit.join(a, b))
-            }
-            (Self::Cooldown(limit), AnyState::Cooldown(a), AnyState::Cooldown(b)) => {
-                AnyState::Cooldown(limit.join(a, b))
-            }
-            (Self::Quota(limit), AnyState::Quota(a), AnyState::Quota(b)) => {
-                AnyState::Quota(limit.join(a, b))
-            }
-            (_, a, _) => *a,
-        }
+        dispatch!(
+            (self, a, b), limit, a, b => limit.join(a, b).into(),
+            quota => limit.join(a, b).into(),
+            slots(_max, a, b) => AnyState::Slots { held: *a.max(b) },
+        )
     }
 }
 
@@ -675,7 +685,10 @@ fn take_slots(max: u64, held: &mut u64, cost: u64, now: Timestamp) -> Decision {
 impl AnyState {
     /// Whether what was charged falls bit by bit, by the numbers of the limit in force meanwhile.
     pub(crate) fn falls_gradually(&self) -> bool {
-        matches!(self, Self::Bucket(_) | Self::Sliding(_))
+        match self {
+            Self::Bucket(_) | Self::Sliding(_) => true,
+            Self::Window(_) | Self::Cooldown(_) | Self::Quota(_) | Self::Slots { .. } => false,
+        }
     }
 
     /// The units on hold.

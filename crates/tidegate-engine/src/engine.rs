@@ -18,7 +18,7 @@ pub use in_memory::Engine;
 pub use keys::Enrolment;
 pub use lease::{Lease, WaitError, Waiting};
 pub use options::{Commit, Note, Refund};
-pub use report::{Report, RuleReport};
+pub use report::{Report, ReportDetails, RuleReport};
 pub use reservation::{NotHeld, Reservation};
 pub use rule_keys::RuleKey;
 pub use settle::CommitReport;

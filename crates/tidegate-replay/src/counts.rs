@@ -162,7 +162,7 @@ impl Counts {
         {
             self.rules[number].denied += 1;
         }
-        self.totals.unmatched += u64::from(!report.is_matched());
+        self.totals.unmatched += u64::from(!report.details().is_matched());
         let (allowed, denied) = (u64::from(report.is_allowed()), u64::from(!report.is_allowed()));
         let shadow_denied = u64::from(is_shadow_denied);
         self.totals.denied += denied;

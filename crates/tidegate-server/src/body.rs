@@ -95,7 +95,7 @@ impl<'a> RuleBody<'a> {
 
 /// What decided in place of the store, where it was unavailable.
 pub(crate) fn outage(report: &Report) -> Option<&'static str> {
-    report.is_outage().then(|| if report.is_local() { "local" } else { "on_error" })
+    report.is_outage().then(|| if report.details().is_local() { "local" } else { "on_error" })
 }
 
 /// The id of a decision, to find it.

@@ -179,7 +179,7 @@ impl Daemon {
         report: &Report,
     ) -> DecisionId {
         let id = DecisionId::next();
-        if let Some(decisive) = requests.get(report.decisive_request()) {
+        if let Some(decisive) = requests.get(report.details().decisive_request()) {
             self.metrics.observe(self.now(), listener, decisive, report);
         }
         self.traffic.observe(&self.engine, id, listener, requests, report);

@@ -63,7 +63,7 @@ impl DecisionCounters {
             return;
         }
         self.allowed.add(1);
-        if report.is_denied_in_shadow() {
+        if report.details().is_denied_in_shadow() {
             self.shadow_denied.add(1);
         }
     }
@@ -127,25 +127,25 @@ impl Metrics {
         request: &Request<'_>,
         report: &Report,
     ) {
-        report.count();
+        report.details().count();
         self.decisions.add(report);
         if report.is_outage() {
             self.outages.add(1);
-            self.local_decisions.add(u64::from(report.is_local()));
-        } else if report.is_banned() {
+            self.local_decisions.add(u64::from(report.details().is_local()));
+        } else if report.details().is_banned() {
             self.banned.add(1);
-        } else if !report.is_matched() {
+        } else if !report.details().is_matched() {
             self.unmatched.add(request.domain());
         }
         if let Some(weight) = sampled(now)
-            && let Some(key) = report.key_of(request)
+            && let Some(key) = report.details().key_of(request)
         {
             self.top.add(&key, report.is_allowed(), weight, now);
         }
         if !report.is_allowed() {
             self.log_denial(listener, request, report);
         }
-        for (rule, units) in report.unbooked() {
+        for (rule, units) in report.details().unbooked() {
             if let Some(left_out) = self.unbooked.next() {
                 let (domain, rule) = (rule.domain(), rule.name());
                 let by = report.rule().map(RuleId::name);
@@ -162,7 +162,7 @@ impl Metrics {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return;
         }
-        let key = report.key_of(request).map(|key| self.top.printable(&key));
+        let key = report.details().key_of(request).map(|key| self.top.printable(&key));
         let RetryFields { retry_after_ms, retry } = RetryFields::new(report.retry_after());
         tracing::debug!(
             listener = listener.name(),

@@ -106,7 +106,7 @@ impl Denial {
             rules.extend(report.rule().cloned());
         }
         Self {
-            kind: if report.is_outage() && !report.is_local() {
+            kind: if report.is_outage() && !report.details().is_local() {
                 DenialKind::Unavailable
             } else {
                 DenialKind::LimitExceeded

@@ -259,9 +259,9 @@ pub use tidegate_engine::{
     Answer, AnswerFuture, Applies, Ban, BookingTally, Change, Changed, CheckError, Commit,
     CommitReport, Domain, Edit, EditError, Edited, Engine, EngineBuildError, EngineBuilder,
     Enrolment, Explanation, HoldBound, HoldId, HoldIdError, KeyName, Lease, MemoryStore,
-    NoSuchDomain, NoSuchRule, Note, Outage, Overlay, Owner, Refund, Report, Request, RequestLimit,
-    RuleExplanation, RuleKey, RuleReport, RuleTally, RuleUsage, SettleError, Store, StoreEngine,
-    WaitError, Waiting, shared,
+    NoSuchDomain, NoSuchRule, Note, Outage, Overlay, Owner, Refund, Report, ReportDetails, Request,
+    RequestLimit, RuleExplanation, RuleKey, RuleReport, RuleTally, RuleUsage, SettleError, Store,
+    StoreEngine, WaitError, Waiting, shared,
 };
 #[cfg(feature = "engine")]
 pub use tidegate_policy::{

@@ -171,7 +171,9 @@ fn checked(message: &Message, result: Result<Report, CheckError>) -> CheckResult
         CheckResult { allowed: true, remaining: None, charge: CheckedCharge::Nothing }
     };
     match result {
-        Ok(report) if report.is_outage() && !report.is_local() => outage(&"store unavailable"),
+        Ok(report) if report.is_outage() && !report.details().is_local() => {
+            outage(&"store unavailable")
+        }
         Ok(report) => CheckResult {
             allowed: report.is_allowed(),
             remaining: report.remaining(),

@@ -11,12 +11,13 @@ use super::current_rules::CurrentRules;
 use super::error::CheckError;
 use super::planning::{EarlyDenial, RuleHit};
 use super::ruleset::{CompiledDomain, Ruleset};
-use crate::plan::{Charge, KeyName};
-use crate::request::Request;
+use crate::plan::Charge;
 use crate::store::{Answer, Decided, Durable, Failure, HoldId};
 pub(super) use body::{PlainParts, RecycledBody, ReportBody, ReportTicket, TicketEnd};
+pub use details::ReportDetails;
 
 mod body;
+mod details;
 
 /// The decision on a request: the verdict, and what every rule decided.
 ///
@@ -102,6 +103,12 @@ impl Report {
         number.map(|number| self.ruleset().rule(number).rule.id())
     }
 
+    /// More of it, for servers.
+    #[must_use]
+    pub const fn details(&self) -> ReportDetails<'_> {
+        ReportDetails(self)
+    }
+
     /// The decision of the decisive rule.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
@@ -184,56 +191,14 @@ impl Report {
             .map(|(evaluated, decision)| self.rule_report(evaluated, decision))
     }
 
-    /// The rules' decisions on one of several requests that were
-    /// [decided as one](super::Engine::check_together), by its index.
-    ///
-    /// Requests with the same key of a rule share its decision.
-    pub fn rules_of(&self, request: usize) -> impl Iterator<Item = RuleReport<'_>> {
-        let applies = move |index: usize| {
-            !self.body.is_of_several
-                || self.rules_hit(request).any(|charge| charge == u32::try_from(index).ok())
-        };
-        let evaluated = self.body.evaluated.iter().zip(&self.body.decisions).enumerate();
-        evaluated
-            .filter(move |(index, _)| applies(*index))
-            .map(|(_, (evaluated, decision))| self.rule_report(evaluated, decision))
-    }
-
-    /// Whether an override makes one of the decided requests unlimited, by its index.
-    #[must_use]
-    pub fn is_unlimited(&self, request: usize) -> bool {
-        self.rules_hit(request).any(|charge| charge.is_none())
-    }
-
-    /// The index of the first request that was denied without the decision of a limit: it is banned
-    /// or lacks an attribute, or the store is unavailable and `on_error` of a rule denies it.
-    #[must_use]
-    pub fn denied_request(&self) -> Option<usize> {
-        self.body.denial.as_ref().map(|denial| denial.request)
-    }
-
-    /// Whether one of the decided requests, by its index, is denied because the store is
-    /// unavailable: by `on_error` of a rule that applies to it.
-    #[must_use]
-    pub fn is_denied_by_outage(&self, request: usize) -> bool {
-        if !self.body.is_outage || self.body.is_allowed || self.is_local() {
-            return false;
-        }
-        let charge = |charge: Option<u32>| self.body.evaluated.get(usize::try_from(charge?).ok()?);
-        !self.body.is_of_several
-            || self.rules_hit(request).filter_map(charge).any(|it| self.denies_in_outage(it))
-    }
-
     fn rules_hit(&self, request: usize) -> impl Iterator<Item = Option<u32>> {
         let is_its = move |it: &&RuleHit| usize::try_from(it.request) == Ok(request);
         self.body.hits.iter().filter(is_its).map(|it| it.charge)
     }
 
-    /// Whether all descriptors are in quota mode, those without a rule included: see
-    /// [`EngineSettings::quota_mode`](tidegate_policy::policy::EngineSettings::quota_mode).
-    #[must_use]
-    pub fn is_quota_mode_for_all(&self) -> bool {
-        self.ruleset().settings.quota_mode()
+    /// Whether [local shares](OnError::Local) of the limits decided.
+    pub(super) fn is_local(&self) -> bool {
+        self.body.is_outage && !self.body.decisions.is_empty()
     }
 
     fn rule_report<'r>(
@@ -264,43 +229,11 @@ impl Report {
         }
     }
 
-    /// The key of the decisive rule's state, with the values of the request that this decides.
-    #[must_use]
-    pub fn key_of(&self, request: &Request<'_>) -> Option<KeyName> {
-        let number = match &self.body.denial {
-            Some(denial) => denial.rule,
-            None => self.decisive_rule().map(|index| self.body.evaluated[index].rule),
-        };
-        let compiled = self.ruleset().rule(number?);
-        Some(KeyName {
-            rule: compiled.rule.id().clone(),
-            parts: compiled.key_of(&request.attributes),
-        })
-    }
-
-    /// The index of the request that the decisive rule applied to, among those decided at once.
-    #[must_use]
-    pub fn decisive_request(&self) -> usize {
-        if let Some(denial) = &self.body.denial {
-            return denial.request;
-        }
-        let charge = self.decisive_rule().and_then(|index| u32::try_from(index).ok());
-        let hit = self.body.hits.iter().find(|hit| charge.is_some() && hit.charge == charge);
-        hit.and_then(|hit| usize::try_from(hit.request).ok()).unwrap_or(0)
-    }
-
     /// Whether the store was unavailable, so that the rules' `on_error` decided: by words alone, or
-    /// [by local shares](Self::is_local) of the limits.
+    /// [by local shares](ReportDetails::is_local) of the limits.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         self.body.is_outage
-    }
-
-    /// Whether [local shares](OnError::Local) of the limits decided, because the store was unavailable:
-    /// limits, what remains and waits are those of the shares, and rules without one are left out.
-    #[must_use]
-    pub fn is_local(&self) -> bool {
-        self.body.is_outage && !self.body.decisions.is_empty()
     }
 
     /// Whether the [idempotency key](Request::idempotency_key) was used before, for the same request:
@@ -314,12 +247,6 @@ impl Report {
     #[must_use]
     pub fn hold(&self) -> Option<HoldId> {
         self.body.hold.map(|hold| hold.id)
-    }
-
-    /// When the hold expires.
-    #[must_use]
-    pub fn expires(&self) -> Option<Timestamp> {
-        self.body.hold.map(|hold| hold.expires)
     }
 
     /// The index of the decisive rule.

@@ -32,7 +32,7 @@ impl Held {
     }
 
     pub(super) fn expires(&self) -> Option<Timestamp> {
-        lock(&self.renewed).or_else(|| self.report.expires())
+        lock(&self.renewed).or_else(|| self.report.details().expires())
     }
 
     pub(super) fn renew(&self) -> Answer<Result<Timestamp, SettleError>> {

@@ -4,11 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate_core::Decision;
 use tidegate_policy::policy::{Charging, Mode, RuleId};
 
 use super::StoreEngine;
-use super::report::Report;
 use super::ruleset::{CompiledRule, Ruleset};
 use crate::decision::Booking;
 
@@ -52,11 +50,11 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    fn add(&self, mode: Mode, is_allowed: bool) {
+    pub(super) fn add(&self, mode: Mode, is_allowed: bool) {
         self.counts[counter_index(mode, is_allowed)].fetch_add(1, Ordering::Relaxed);
     }
 
-    fn book(&self, booking: &Booking) {
+    pub(super) fn book(&self, booking: &Booking) {
         let Booking { units, overdrawn, forgiven, unbooked, .. } = *booking;
         for (counter, units) in self.units.iter().zip([units, overdrawn, forgiven, unbooked]) {
             // Wraps after 2^64 units.
@@ -85,68 +83,6 @@ pub(super) fn continue_counting(old: Option<&Ruleset>, rules: &mut [CompiledRule
         if let Some(tally) = tallies.get(rule.rule.id()) {
             rule.tally = Arc::clone(tally);
         }
-    }
-}
-
-impl Report {
-    /// Counts each rule's decision, for [`StoreEngine::tallies`].
-    ///
-    /// A decision by itself counts nothing: callers without metrics do not pay for it.
-    pub fn count(&self) {
-        for (evaluated, decision) in self.body.evaluated.iter().zip(&self.body.decisions) {
-            self.ruleset()
-                .rule(evaluated.rule)
-                .tally
-                .add(evaluated.mode, Decision::is_allowed(decision));
-        }
-        for booking in &self.body.decisions.bookings {
-            if let Some(evaluated) = self.body.evaluated.get(booking.index) {
-                self.ruleset().rule(evaluated.rule).tally.book(booking);
-            }
-        }
-        if let Some(rule) = self.body.denial.as_ref().and_then(|denial| denial.rule) {
-            self.ruleset().rule(rule).tally.add(Mode::Enforce, false);
-        }
-    }
-
-    /// Counts a denial for want of a slot, whatever is free by now.
-    pub fn count_no_slot(&self) {
-        for evaluated in &self.body.evaluated {
-            let rule = self.ruleset().rule(evaluated.rule);
-            if rule.slots().is_some() {
-                rule.tally.add(evaluated.mode, false);
-            }
-        }
-    }
-
-    /// The postpaid rules that booked nothing of their cost, with the units: another rule denied the
-    /// request, or the rule's state has no room.
-    pub fn unbooked(&self) -> impl Iterator<Item = (&RuleId, u64)> {
-        let unbooked = self.body.decisions.bookings.iter().filter(|it| it.unbooked > 0);
-        unbooked.filter_map(|it| {
-            let evaluated = self.body.evaluated.get(it.index)?;
-            Some((self.ruleset().rule(evaluated.rule).rule.id(), it.unbooked))
-        })
-    }
-
-    /// Whether a rule in shadow mode denied.
-    #[must_use]
-    pub fn is_denied_in_shadow(&self) -> bool {
-        let mut decided = self.body.evaluated.iter().zip(&self.body.decisions);
-        decided.any(|(it, decision)| it.mode == Mode::Shadow && !Decision::is_allowed(decision))
-    }
-
-    /// Whether the request was denied by a [ban](crate::Ban), before any rule was evaluated.
-    #[must_use]
-    pub fn is_banned(&self) -> bool {
-        self.body.denial.as_ref().is_some_and(|it| it.is_ban)
-    }
-
-    /// Whether any rule applied to the request.
-    #[must_use]
-    pub fn is_matched(&self) -> bool {
-        !self.body.evaluated.is_empty()
-            || self.body.denial.as_ref().is_some_and(|it| it.rule.is_some())
     }
 }
 

@@ -101,7 +101,7 @@ pub(super) fn expiry_comes_at_its_own_time(make: Make<'_>) {
     for limit in TEN {
         let desk = TestEngine::new(make, &rule(&format!("{limit}\nreserve_for = \"30s\"")));
         let report = desk.at(1_000).reserve(ADA, 10);
-        assert_eq!(report.expires(), Some(Timestamp::from_secs(31)));
+        assert_eq!(report.details().expires(), Some(Timestamp::from_secs(31)));
         let id = report.hold().unwrap();
         assert!(!desk.at(30_999).allows(ADA, 1), "{limit}");
         assert!(desk.at(31_000).allows(ADA, 9), "{limit}");

@@ -84,7 +84,7 @@ pub(super) fn prepaid_denials_book_nothing(make: Make<'_>) {
         let denied = desk.check(ADA, 5);
         assert_eq!(denied.rule().map(RuleId::name), Some("requests"), "{limit}");
         let unbooked: Vec<_> =
-            denied.unbooked().map(|(rule, units)| (rule.name(), units)).collect();
+            denied.details().unbooked().map(|(rule, units)| (rule.name(), units)).collect();
         assert_eq!(unbooked, [("r", 5)], "{limit}");
         assert_eq!(desk.left(ADA, "r"), 3, "{limit}");
         // A denial of the postpaid rule alone charges it, and no other.

@@ -24,7 +24,7 @@ const TWO: &str = r#"
 
 /// The rules of a request, by its index: names and what remains.
 fn rule_counts(report: &Report, request: usize) -> Vec<(&str, u64)> {
-    report.rules_of(request).map(|it| (it.rule.name(), it.decision.remaining())).collect()
+    report.details().rules_of(request).map(|it| (it.rule.name(), it.decision.remaining())).collect()
 }
 
 pub(super) fn each_request_has_its_rules(make: Make<'_>) {
@@ -42,24 +42,25 @@ pub(super) fn each_request_has_its_rules(make: Make<'_>) {
     assert_eq!(rule_counts(&report, 1), []);
     assert_eq!(rule_counts(&report, 2), [("user", 1)]);
     assert_eq!(rule_counts(&report, 3), [("user", 1)], "the same key, once for both");
-    let unlimited = [0, 1, 2, 3, 4].map(|index| report.is_unlimited(index));
+    let unlimited = [0, 1, 2, 3, 4].map(|index| report.details().is_unlimited(index));
     assert_eq!(unlimited, [false, false, false, false, true]);
     let report = desk.engine.check_together(&requests[2..]).block().unwrap();
     assert!(!report.is_allowed());
-    let denying = [0, 1].map(|at| report.rules_of(at).any(|it| !it.decision.is_allowed()));
+    let denying =
+        [0, 1].map(|at| report.details().rules_of(at).any(|it| !it.decision.is_allowed()));
     assert_eq!(denying, [true, false], "bob is denied, ada is not charged");
     assert_eq!(desk.left(ADA, "user"), 1);
     let alone = desk.check(ADA, 1);
     assert_eq!(rule_counts(&alone, 0), [("user", 0)]);
-    assert!(desk.check(&[("user", "root")], 1).is_unlimited(0));
+    assert!(desk.check(&[("user", "root")], 1).details().is_unlimited(0));
 }
 
 pub(super) fn early_denial_names_the_request(make: Make<'_>) {
     let desk = TestEngine::new(make, &TWO.replace("missing = \"skip\"", "missing = \"refuse\""));
     let requests = [ADA, &[("path", "/a")]].map(|it| Request::new("default", it));
     let report = desk.engine.check_together(&requests).block().unwrap();
-    assert_eq!((report.is_allowed(), report.denied_request()), (false, Some(1)));
-    assert_eq!(desk.check(ADA, 1).denied_request(), None);
+    assert_eq!((report.is_allowed(), report.details().denied_request()), (false, Some(1)));
+    assert_eq!(desk.check(ADA, 1).details().denied_request(), None);
 }
 
 fn with_request_limits(make: Make<'_>) -> TestEngine {

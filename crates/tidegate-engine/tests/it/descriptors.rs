@@ -64,7 +64,7 @@ fn the_key_and_the_explanation_have_the_entries() {
     let engine = engine(tree());
     let request = Request::new("d", FREE);
     let report = engine.check(&request).block().unwrap();
-    let key = report.key_of(&request).expect("a rule decided");
+    let key = report.details().key_of(&request).expect("a rule decided");
     let parts = vec![("1.plan", Some("free")), ("2.user", Some("ada"))];
     assert_eq!(key.parts().collect::<Vec<_>>(), parts);
     let Explanation { rules, .. } = engine.explain(&request).block().unwrap();

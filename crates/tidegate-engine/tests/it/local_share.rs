@@ -126,7 +126,7 @@ fn in_an_outage_the_share_of_the_limit_is_admitted_and_no_more() {
                 "{limit} {share}: each key has its own"
             );
             let report = check(nodes.one(), &ADA);
-            assert!(report.is_outage() && report.is_local());
+            assert!(report.is_outage() && report.details().is_local());
             assert_eq!(report.limit(), Some(expected), "{limit} {share}");
         }
     }
@@ -187,7 +187,7 @@ fn a_rule_that_denies_outweighs_local_shares_and_nothing_is_charged() {
     let nodes = Nodes::in_outage(&policy(""));
     for _ in 0..3 {
         let report = check(nodes.one(), &ADA);
-        assert!(!report.is_allowed() && report.is_outage() && !report.is_local());
+        assert!(!report.is_allowed() && report.is_outage() && !report.details().is_local());
         assert_eq!(report.rule().map(RuleId::name), Some("strict"));
     }
     // Only in shadow mode it denies nothing.
@@ -287,7 +287,7 @@ fn a_ban_and_a_missing_attribute_deny_in_an_outage() {
             .unwrap();
         nodes.switch(UNAVAILABLE);
         let banned = check(nodes.one(), &BOB);
-        assert!(!banned.is_allowed() && banned.is_banned(), "{policy}");
+        assert!(!banned.is_allowed() && banned.details().is_banned(), "{policy}");
         assert_eq!(banned.reason().as_deref(), Some("no bob"));
         let missing = check(nodes.one(), &Request::new("default", &[]));
         assert!(!missing.is_allowed(), "{policy}");
@@ -346,7 +346,7 @@ fn charges_before_the_outage_are_the_stores_and_come_back_with_it() {
     assert_eq!(admitted(nodes.one(), &ADA), 4);
     nodes.switch(WORKS);
     let report = check(nodes.one(), &ADA);
-    assert!(!report.is_outage() && !report.is_local());
+    assert!(!report.is_outage() && !report.details().is_local());
     assert_eq!((report.limit(), report.remaining()), (Some(8), Some(1)), "nothing local was added");
 }
 
@@ -403,7 +403,7 @@ fn a_key_that_shared_a_state_keeps_counting_when_it_gets_its_own() {
 fn reservations_are_charged_locally_without_a_hold() {
     let nodes = Nodes::in_outage(&local("window = { max = 8, per = '1h' }", "0.5"));
     let reserved = nodes.one().hold(&ADA.cost(3)).block().unwrap();
-    assert!(reserved.is_allowed() && reserved.is_local());
+    assert!(reserved.is_allowed() && reserved.details().is_local());
     assert_eq!(reserved.hold(), None);
     let reserved = nodes.one().hold(&ADA.cost(3)).block().unwrap();
     assert!(!reserved.is_allowed());
@@ -430,7 +430,7 @@ fn peeks_and_explanations_show_the_local_share_and_charge_nothing() {
     assert!(check(nodes.one(), &ADA).is_allowed());
     for _ in 0..5 {
         let peeked = nodes.one().peek(&ADA).block().unwrap();
-        assert!(peeked.is_allowed() && peeked.is_local());
+        assert!(peeked.is_allowed() && peeked.details().is_local());
         assert_eq!((peeked.limit(), peeked.remaining()), (Some(4), Some(3)));
         let explained = nodes.one().explain(&ADA).block().unwrap();
         let text = explained.to_string();
@@ -444,10 +444,10 @@ fn several_requests_at_once_are_charged_locally_all_or_none() {
     let nodes = Nodes::in_outage(&local("window = { max = 8, per = '1h' }", "0.5"));
     assert!(check(nodes.one(), &BOB.cost(4)).is_allowed());
     let together = nodes.one().check_together(&[ADA, BOB]).block().unwrap();
-    assert!(!together.is_allowed() && together.is_local());
-    let denied = |index| together.rules_of(index).any(|it| !it.decision.is_allowed());
+    assert!(!together.is_allowed() && together.details().is_local());
+    let denied = |index| together.details().rules_of(index).any(|it| !it.decision.is_allowed());
     assert_eq!((denied(0), denied(1)), (false, true), "each with its own decision");
-    assert!(!together.is_denied_by_outage(1), "its limit denied it");
+    assert!(!together.details().is_denied_by_outage(1), "its limit denied it");
     assert_eq!(admitted(nodes.one(), &ADA), 4, "it was not charged");
 }
 
@@ -461,11 +461,12 @@ fn of_several_requests_only_those_with_a_local_share_are_reported() {
         );
     let nodes = Nodes::in_outage(&policy);
     let together = nodes.one().check_together(&[ADA, BOB]).block().unwrap();
-    assert!(together.is_allowed() && together.is_local());
-    let names =
-        |index| -> Vec<&str> { together.rules_of(index).map(|it| it.rule.name()).collect() };
+    assert!(together.is_allowed() && together.details().is_local());
+    let names = |index| -> Vec<&str> {
+        together.details().rules_of(index).map(|it| it.rule.name()).collect()
+    };
     assert_eq!((names(0), names(1)), (vec![], vec!["local"]));
-    assert_eq!(together.decisive_request(), 1);
+    assert_eq!(together.details().decisive_request(), 1);
 }
 
 #[test]
@@ -480,7 +481,7 @@ fn waiting_until_ready_ends_with_the_wait_of_the_local_share() {
     let std::task::Poll::Ready(ready) = waiting.as_mut().poll(&mut context) else {
         panic!("its wait is over");
     };
-    assert!(ready.unwrap().is_local());
+    assert!(ready.unwrap().details().is_local());
 }
 
 #[test]
@@ -506,7 +507,7 @@ fn a_full_disk_is_an_outage_with_local_shares_and_edits_apply_to_them() {
     disk.set_full(true);
     // There may be some room left in what was filled ahead.
     let first = (0..100).map(|_| check(&engine, &ADA)).find(Report::is_outage).unwrap();
-    assert!(first.is_local() && first.is_allowed());
+    assert!(first.details().is_local() && first.is_allowed());
     assert_eq!((first.limit(), first.remaining()), (Some(8), Some(7)));
     assert_eq!(admitted(&engine, &ADA), 7);
     let larger = Policy::from_toml(&text.replace("800", "1000")).unwrap();

@@ -289,6 +289,14 @@ struct Entry {
     state: State,
     /// When it came under that limit.
     since: Timestamp,
+    /// When it was edited last, and what it was before the edits at that time; unless it was written since.
+    before_edits: Option<(Timestamp, Box<Self>)>,
+}
+
+impl Entry {
+    fn written(&mut self) {
+        self.before_edits = None;
+    }
 }
 
 type Key = (usize, String);
@@ -354,6 +362,7 @@ impl Model {
             let at = At { now: self.holds[hold].expires, ..at };
             for item in std::mem::take(&mut self.holds[hold].items) {
                 if let Some(entry) = self.states.get_mut(&item.key) {
+                    entry.written();
                     entry.limit.commit(&mut entry.state, item.on_hold(), 0, at);
                 }
             }
@@ -372,7 +381,12 @@ impl Model {
             }
             let key = (number, key_of(&rule.given, user, org));
             let limit = *rule.limit_of(user);
-            let fresh = || Entry { limit, state: limit.fresh(at), since: Timestamp::ZERO };
+            let fresh = || Entry {
+                limit,
+                state: limit.fresh(at),
+                since: Timestamp::ZERO,
+                before_edits: None,
+            };
             let before = self.states.get(&key).cloned().unwrap_or_else(fresh);
             assert_eq!(before.limit, limit, "edits go through all states");
             let mut after = before.clone();
@@ -404,6 +418,7 @@ impl Model {
                     decision = after.limit.peek(&after.state, cost, at);
                 }
                 if after.state != before.state {
+                    after.written();
                     self.states.insert(key.clone(), after.clone());
                 }
             } else if decision.is_allowed() || after.state != before.state {
@@ -452,8 +467,14 @@ impl Model {
                 continue;
             }
             // Without carry, the state of a hold whose period is over can be gone.
-            let fresh = || Entry { limit: *limit, state: limit.fresh(at), since: Timestamp::ZERO };
+            let fresh = || Entry {
+                limit: *limit,
+                state: limit.fresh(at),
+                since: Timestamp::ZERO,
+                before_edits: None,
+            };
             let entry = self.states.entry(item.key.clone()).or_insert_with(fresh);
+            entry.written();
             let (charged, left) = entry.limit.commit(&mut entry.state, item.on_hold(), actual, at);
             [item.units, item.debt] = left;
             most = most.max(charged);
@@ -480,6 +501,7 @@ impl Model {
         held.ended = Some((None, 0));
         for item in std::mem::take(&mut held.items) {
             if let Some(entry) = self.states.get_mut(&item.key) {
+                entry.written();
                 entry.limit.commit(&mut entry.state, item.on_hold(), 0, at);
             }
         }
@@ -495,7 +517,12 @@ impl Model {
             };
             let Some(entry) = self.states.get_mut(key) else { continue };
             let charge = (&mut charged.state, [left, debt]);
-            most = most.max(entry.limit.refund_charge(&mut entry.state, charge, units, at));
+            let refunded = entry.limit.refund_charge(&mut entry.state, charge, units, at);
+            if refunded > 0 {
+                entry.written();
+                charged.written();
+            }
+            most = most.max(refunded);
         }
         most
     }
@@ -511,7 +538,11 @@ impl Model {
             let units = if units == 0 { 0 } else { rule.given.fixed_cost.unwrap_or(units) };
             let key = (number, key_of(&rule.given, user, org));
             if let Some(entry) = self.states.get_mut(&key) {
-                most = most.max(entry.limit.refund(&mut entry.state, units, at));
+                let refunded = entry.limit.refund(&mut entry.state, units, at);
+                if refunded > 0 {
+                    entry.written();
+                }
+                most = most.max(refunded);
             }
         }
         most
@@ -576,6 +607,7 @@ impl Model {
                 if held == 0 {
                     self.states.remove(&key);
                 } else {
+                    entry.written();
                     entry.state = fresh;
                 }
             }
@@ -587,6 +619,13 @@ impl Model {
 /// Puts a state under the limit that a rule has for its key by now.
 fn take_over(rule: &Ruled, key: &str, entry: &mut Entry, at: At) {
     let limit = *rule.limit_of(key.split('/').next().unwrap());
+    // What was in force for no time has changed nothing, so nothing was rounded for it. A round may have
+    // closed in no time.
+    if !matches!(limit, Any::Quota(..)) {
+        let before = entry.before_edits.take().filter(|(edited, _)| *edited == at.now);
+        let before = before.map_or_else(|| Box::new(entry.clone()), |(_, before)| before);
+        *entry = Entry { before_edits: Some((at.now, before.clone())), ..*before };
+    }
     if limit != entry.limit {
         // What has left a sliding window does not come back; there and back at once is the
         // identity.

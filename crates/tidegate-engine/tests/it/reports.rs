@@ -53,7 +53,7 @@ fn a_report_has_nothing_of_the_one_before() {
     drop(held);
     let together = [Request::new("default", &[("user", "ada")]); 2];
     let several = engine.check_together(&together).block().unwrap();
-    assert_eq!(several.rules_of(1).count(), 2);
+    assert_eq!(several.details().rules_of(1).count(), 2);
     drop(several);
     let banned = check(&engine, "bob");
     assert_eq!(banned.reason().as_deref(), Some("abuse"));
@@ -63,10 +63,14 @@ fn a_report_has_nothing_of_the_one_before() {
     drop(lacking);
 
     let report = check(&engine, "cyd");
-    assert!(report.is_allowed() && !report.is_banned() && !report.is_repeat());
+    assert!(report.is_allowed() && !report.details().is_banned() && !report.is_repeat());
     assert_eq!((report.hold(), report.reason()), (None, None));
-    assert_eq!((report.missing_attribute(), report.denied_request()), (None, None));
-    assert_eq!(report.rules_of(1).count(), 2, "one request: all rules, whatever the index");
+    assert_eq!((report.missing_attribute(), report.details().denied_request()), (None, None));
+    assert_eq!(
+        report.details().rules_of(1).count(),
+        2,
+        "one request: all rules, whatever the index"
+    );
     assert_eq!(remaining(&report), [("one".into(), 999), ("two".into(), 8)]);
 }
 
@@ -101,7 +105,7 @@ fn a_ban_counts_for_the_next_request() {
     assert!(check(&engine, "bob").is_allowed());
     let conditions = vec![Condition::new("user", ["bob"]).unwrap()];
     engine.edit("test", Edit::ban(Ban::new("default", conditions.clone()))).block().unwrap();
-    assert!(check(&engine, "bob").is_banned());
+    assert!(check(&engine, "bob").details().is_banned());
     engine.edit("test", Edit::unban("default", &conditions)).block().unwrap();
     assert!(check(&engine, "bob").is_allowed());
 }

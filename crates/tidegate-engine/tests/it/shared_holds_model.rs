@@ -209,7 +209,7 @@ impl World {
                 let reply = async move {
                     let request = user.cost(units).idempotency_key(&key);
                     let report = node.hold(&request).await.ok()?;
-                    Some((report.hold()?, report.expires()?))
+                    Some((report.hold()?, report.details().expires()?))
                 };
                 Call::Hold { units, name: Some(name), reply: Box::pin(reply) }
             }

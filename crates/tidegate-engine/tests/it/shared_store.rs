@@ -335,7 +335,7 @@ fn edits_of_one_engine_count_in_all() {
     let made = first.edit("root", Edit::ban(Ban::new("default", banned.clone()))).block().unwrap();
     assert_eq!(made.len(), 1);
     let denied = second.check(&ADA).block().unwrap();
-    assert!(denied.is_banned(), "{denied:?}");
+    assert!(denied.details().is_banned(), "{denied:?}");
     second.edit("root", Edit::unban("default", &banned)).block().unwrap();
     assert!(first.check(&ADA).block().unwrap().is_allowed());
     assert_eq!(first.changes_since(0), second.changes_since(0));

@@ -16,7 +16,7 @@ pub(crate) struct Section {
 }
 
 /// One field.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) kind: ValueKind,
@@ -36,7 +36,7 @@ pub(crate) enum Presence {
 }
 
 /// What the value of a field may be.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum ValueKind {
     /// Text that is not empty.
     Text,
@@ -104,6 +104,22 @@ impl Field {
     pub(crate) const fn write(self, write: fn(&Rule) -> Option<String>) -> Self {
         Self { write: Some(write), ..self }
     }
+}
+
+/// The fields of three lists, which have `N` together.
+pub(crate) const fn joined<const N: usize>(lists: [&[Field]; 3]) -> [Field; N] {
+    let mut all = [required("", Text); N];
+    let (mut list, mut index, mut used) = (0, 0, 0);
+    while list < lists.len() {
+        if index < lists[list].len() {
+            all[used] = lists[list][index];
+            (index, used) = (index + 1, used + 1);
+        } else {
+            (list, index) = (list + 1, 0);
+        }
+    }
+    assert!(used == N);
+    all
 }
 
 /// Fields of earlier versions, and what to do instead.

@@ -77,6 +77,17 @@ pub(crate) const ALGORITHMS: [&Algorithm; 6] = [
     &slots::ALGORITHM,
 ];
 
+/// Their fields.
+pub(crate) const ALGORITHM_FIELDS: [Field; ALGORITHMS.len()] = {
+    let mut fields = [ALGORITHMS[0].field; ALGORITHMS.len()];
+    let mut index = 1;
+    while index < fields.len() {
+        fields[index] = ALGORITHMS[index].field;
+        index += 1;
+    }
+    fields
+};
+
 impl Limit {
     /// The name of the algorithm, as it is written in a policy file.
     #[must_use]

@@ -5,8 +5,8 @@ use super::fields::ValueKind::{
     self, Bool, Choice, ChoiceOr, Cost, Duration, IntegerOr, Metadata, Patterns, Rate, Share,
     Tables, Text, Texts, Time,
 };
-use super::fields::{CARRY, COUNT, PARTS, QUEUE, Section, WAIT, optional, required};
-use super::limit::{Limit, bucket, cooldown, quota, sliding, slots, window, written};
+use super::fields::{CARRY, COUNT, Field, PARTS, QUEUE, Section, WAIT, joined, optional, required};
+use super::limit::{ALGORITHM_FIELDS, Limit, written};
 use super::parse::reader::TableReader;
 use super::parse::{metadata, rule as values_of};
 use super::words::Words;
@@ -16,120 +16,125 @@ use super::{Charging, Durability, Effective, Empty, Missing, Mode, OnError, Rule
 
 pub(crate) static RULE: Section = Section {
     name: "a rule",
-    fields: &[
-        required("name", Text)
-            .about("Unique in its domain; shown in decisions and metrics.")
-            .read(|table, rule| rule.id.name = table.text("name").unwrap_or_default().into())
-            .write(|rule| Some(text(&rule.id.name))),
-        optional("domain", Text)
-            .about("The area that a request names. Default: \"default\".")
-            .read(|table, rule| {
-                rule.id.domain = table.text("domain").unwrap_or(Rule::DEFAULT_DOMAIN).into();
-            })
-            .write(|rule| Some(rule.domain()).filter(|it| *it != Rule::DEFAULT_DOMAIN).map(text)),
-        optional("match", Patterns)
-            .about("Conditions on attributes of the request; all must hold.")
-            .read(|table, rule| rule.conditions = values_of::conditions(table, "match"))
-            .write(|rule| not_empty(&rule.conditions, |it| conditions(it))),
-        optional("key", Texts)
-            .about("Attributes that the limit counts by. Default: [], one key for all.")
-            .read(|table, rule| rule.key = values_of::key(table))
-            .write(|rule| not_empty(&values::key_parts(&rule.key), |it| values::texts(it))),
-        bucket::ALGORITHM.field,
-        window::ALGORITHM.field,
-        sliding::ALGORITHM.field,
-        cooldown::ALGORITHM.field,
-        quota::ALGORITHM.field,
-        slots::ALGORITHM.field,
-        optional("cost", Cost)
-            .about("What a request costs, in place of its own cost.")
-            .read(|table, rule| rule.cost = values_of::cost(table))
-            .write(|rule| rule.cost.as_ref().map(values::costs)),
-        optional("deny", Text)
-            .about("The reason in denials.")
-            .read(|table, rule| rule.deny = table.text("deny").map(Into::into))
-            .write(|rule| rule.deny.as_deref().map(text)),
-        optional("mode", Choice(Mode::WORDS))
-            .about("Whether denials are enforced.")
-            .read(|table, rule| rule.mode = table.word("mode").unwrap_or_default())
-            .write(|rule| not_default(rule.mode)),
-        optional("group", Text)
-            .about("Of the rules of a group only the first that matches applies.")
-            .read(|table, rule| rule.group = table.text("group").map(Into::into))
-            .write(|rule| rule.group.as_deref().map(text)),
-        // Read with the limit, whose numbers it has where it does not change them.
-        optional("override", Tables(&OVERRIDE))
-            .about("Other limits for some keys.")
-            .write(|rule| {
-                let tables: Vec<_> = rule.overrides.iter().map(|it| override_table(rule, it)).collect();
-                not_empty(&tables, values::long_list)
-            }),
-        optional("on_error", ChoiceOr(&["allow", "deny"], &LOCAL))
-            .about(
-                "The decision when the store is unavailable. Default: \"allow\"; \"deny\" for quotas.",
-            )
-            .read(|table, rule| rule.on_error = values_of::on_error(table))
-            .write(|rule| {
-                rule.on_error.map(|on_error| match on_error {
-                    OnError::Allow => text("allow"),
-                    OnError::Deny => text("deny"),
-                    OnError::Local(share) => format!("{{ local = {share} }}"),
-                })
-            }),
-        optional("missing", Choice(Missing::WORDS))
-            .about("What happens when an attribute of the key is absent. Default: \"refuse\".")
-            .read(|table, rule| rule.missing = table.word("missing").unwrap_or_default())
-            .write(|rule| not_default(rule.missing)),
-        optional("empty", Choice(Empty::WORDS))
-            .about(
-                "Whether an empty attribute of the key is a key, or an error of the request. \
-                 Default: \"accept\".",
-            )
-            .read(|table, rule| rule.empty = table.word("empty").unwrap_or_default())
-            .write(|rule| not_default(rule.empty)),
-        optional("durability", Choice(Durability::WORDS))
-            .about("How durable a charge is before the response.")
-            .read(|table, rule| rule.durability = table.word("durability"))
-            .write(|rule| rule.durability.map(word)),
-        optional("reserve_for", Duration)
-            .about("How long a reservation holds units. Default: \"10m\".")
-            .read(|table, rule| {
-                rule.reserve_for = table.duration("reserve_for").unwrap_or(Rule::DEFAULT_RESERVE_FOR);
-            })
-            .write(|rule| {
-                let is_written = rule.reserve_for != Rule::DEFAULT_RESERVE_FOR;
-                is_written.then(|| values::duration(rule.reserve_for))
-            }),
-        // Both are read before the limit, which depends on them.
-        optional("charge_refused", Bool)
-            .about("Also charge denied requests.")
-            .write(|rule| flag(rule.charging == Charging::Refused)),
-        optional("postpaid", Bool)
-            .about(
-                "Book costs in full, whatever is left, because they are known only afterwards; allow a \
-                 request if at least one unit was left before.",
-            )
-            .write(|rule| flag(rule.charging == Charging::Postpaid)),
-        optional("quota_mode", Bool)
-            .about(
-                "Envoy's quota mode: a call is denied only if all of its descriptors with such rules are.",
-            )
-            .read(|table, rule| rule.quota_mode = table.boolean("quota_mode").unwrap_or(false))
-            .write(|rule| flag(rule.quota_mode)),
-        optional("replaces", Texts)
-            .about("Names of rules of the domain that do not apply where this one does.")
-            .read(|table, rule| rule.replaces = table.texts("replaces"))
-            .write(|rule| not_empty(&rule.replaces, |names| values::texts(names))),
-        optional("effective", Choice(Effective::WORDS))
-            .about("When an edit takes effect.")
-            .read(|table, rule| rule.effective = table.word("effective").unwrap_or_default())
-            .write(|rule| not_default(rule.effective)),
-        optional("metadata", Metadata)
-            .about("Values for Envoy's dynamic metadata, where `response_metadata` is on.")
-            .read(|table, rule| rule.metadata = metadata::read(table))
-            .write(|rule| rule.metadata.as_deref().map(values::metadata)),
-    ],
+    fields: &joined::<{ WHICH.len() + ALGORITHM_FIELDS.len() + HOW.len() }>([
+        WHICH,
+        &ALGORITHM_FIELDS,
+        HOW,
+    ]),
 };
+
+/// Which rule it is, and for which requests; the limit comes next.
+const WHICH: &[Field] = &[
+    required("name", Text)
+        .about("Unique in its domain; shown in decisions and metrics.")
+        .read(|table, rule| rule.id.name = table.text("name").unwrap_or_default().into())
+        .write(|rule| Some(text(&rule.id.name))),
+    optional("domain", Text)
+        .about("The area that a request names. Default: \"default\".")
+        .read(|table, rule| {
+            rule.id.domain = table.text("domain").unwrap_or(Rule::DEFAULT_DOMAIN).into();
+        })
+        .write(|rule| Some(rule.domain()).filter(|it| *it != Rule::DEFAULT_DOMAIN).map(text)),
+    optional("match", Patterns)
+        .about("Conditions on attributes of the request; all must hold.")
+        .read(|table, rule| rule.conditions = values_of::conditions(table, "match"))
+        .write(|rule| not_empty(&rule.conditions, |it| conditions(it))),
+    optional("key", Texts)
+        .about("Attributes that the limit counts by. Default: [], one key for all.")
+        .read(|table, rule| rule.key = values_of::key(table))
+        .write(|rule| not_empty(&values::key_parts(&rule.key), |it| values::texts(it))),
+];
+
+/// How requests are charged to the limit, and what happens then.
+const HOW: &[Field] = &[
+    optional("cost", Cost)
+        .about("What a request costs, in place of its own cost.")
+        .read(|table, rule| rule.cost = values_of::cost(table))
+        .write(|rule| rule.cost.as_ref().map(values::costs)),
+    optional("deny", Text)
+        .about("The reason in denials.")
+        .read(|table, rule| rule.deny = table.text("deny").map(Into::into))
+        .write(|rule| rule.deny.as_deref().map(text)),
+    optional("mode", Choice(Mode::WORDS))
+        .about("Whether denials are enforced.")
+        .read(|table, rule| rule.mode = table.word("mode").unwrap_or_default())
+        .write(|rule| not_default(rule.mode)),
+    optional("group", Text)
+        .about("Of the rules of a group only the first that matches applies.")
+        .read(|table, rule| rule.group = table.text("group").map(Into::into))
+        .write(|rule| rule.group.as_deref().map(text)),
+    // Read with the limit, whose numbers it has where it does not change them.
+    optional("override", Tables(&OVERRIDE))
+        .about("Other limits for some keys.")
+        .write(|rule| {
+            let tables: Vec<_> = rule.overrides.iter().map(|it| override_table(rule, it)).collect();
+            not_empty(&tables, values::long_list)
+        }),
+    optional("on_error", ChoiceOr(&["allow", "deny"], &LOCAL))
+        .about(
+            "The decision when the store is unavailable. Default: \"allow\"; \"deny\" for quotas.",
+        )
+        .read(|table, rule| rule.on_error = values_of::on_error(table))
+        .write(|rule| {
+            rule.on_error.map(|on_error| match on_error {
+                OnError::Allow => text("allow"),
+                OnError::Deny => text("deny"),
+                OnError::Local(share) => format!("{{ local = {share} }}"),
+            })
+        }),
+    optional("missing", Choice(Missing::WORDS))
+        .about("What happens when an attribute of the key is absent. Default: \"refuse\".")
+        .read(|table, rule| rule.missing = table.word("missing").unwrap_or_default())
+        .write(|rule| not_default(rule.missing)),
+    optional("empty", Choice(Empty::WORDS))
+        .about(
+            "Whether an empty attribute of the key is a key, or an error of the request. \
+             Default: \"accept\".",
+        )
+        .read(|table, rule| rule.empty = table.word("empty").unwrap_or_default())
+        .write(|rule| not_default(rule.empty)),
+    optional("durability", Choice(Durability::WORDS))
+        .about("How durable a charge is before the response.")
+        .read(|table, rule| rule.durability = table.word("durability"))
+        .write(|rule| rule.durability.map(word)),
+    optional("reserve_for", Duration)
+        .about("How long a reservation holds units. Default: \"10m\".")
+        .read(|table, rule| {
+            rule.reserve_for = table.duration("reserve_for").unwrap_or(Rule::DEFAULT_RESERVE_FOR);
+        })
+        .write(|rule| {
+            let is_written = rule.reserve_for != Rule::DEFAULT_RESERVE_FOR;
+            is_written.then(|| values::duration(rule.reserve_for))
+        }),
+    // Both are read before the limit, which depends on them.
+    optional("charge_refused", Bool)
+        .about("Also charge denied requests.")
+        .write(|rule| flag(rule.charging == Charging::Refused)),
+    optional("postpaid", Bool)
+        .about(
+            "Book costs in full, whatever is left, because they are known only afterwards; allow a \
+             request if at least one unit was left before.",
+        )
+        .write(|rule| flag(rule.charging == Charging::Postpaid)),
+    optional("quota_mode", Bool)
+        .about(
+            "Envoy's quota mode: a call is denied only if all of its descriptors with such rules are.",
+        )
+        .read(|table, rule| rule.quota_mode = table.boolean("quota_mode").unwrap_or(false))
+        .write(|rule| flag(rule.quota_mode)),
+    optional("replaces", Texts)
+        .about("Names of rules of the domain that do not apply where this one does.")
+        .read(|table, rule| rule.replaces = table.texts("replaces"))
+        .write(|rule| not_empty(&rule.replaces, |names| values::texts(names))),
+    optional("effective", Choice(Effective::WORDS))
+        .about("When an edit takes effect.")
+        .read(|table, rule| rule.effective = table.word("effective").unwrap_or_default())
+        .write(|rule| not_default(rule.effective)),
+    optional("metadata", Metadata)
+        .about("Values for Envoy's dynamic metadata, where `response_metadata` is on.")
+        .read(|table, rule| rule.metadata = metadata::read(table))
+        .write(|rule| rule.metadata.as_deref().map(values::metadata)),
+];
 
 /// What a rule does without its store, beyond words.
 static LOCAL: Section = Section {
@@ -166,20 +171,20 @@ pub(crate) static OVERRIDE: Section = Section {
 /// An override of a rule in another file, so it has its limit in full.
 pub(crate) static OVERLAY_OVERRIDE: Section = Section {
     name: "an override",
-    fields: &[
-        required("domain", Text).about("The domain of its rule."),
-        required("rule", Text).about("The name of its rule."),
-        required("key", Patterns).about("Which keys: attributes of the rule's key."),
-        optional("unlimited", Bool).about("No limit for these keys."),
-        optional("until", Time).about("When the override ends."),
-        bucket::ALGORITHM.field,
-        window::ALGORITHM.field,
-        sliding::ALGORITHM.field,
-        cooldown::ALGORITHM.field,
-        quota::ALGORITHM.field,
-        slots::ALGORITHM.field,
-    ],
+    fields: &joined::<{ OVERRIDDEN.len() + ALGORITHM_FIELDS.len() }>([
+        OVERRIDDEN,
+        &ALGORITHM_FIELDS,
+        &[],
+    ]),
 };
+
+const OVERRIDDEN: &[Field] = &[
+    required("domain", Text).about("The domain of its rule."),
+    required("rule", Text).about("The name of its rule."),
+    required("key", Patterns).about("Which keys: attributes of the rule's key."),
+    optional("unlimited", Bool).about("No limit for these keys."),
+    optional("until", Time).about("When the override ends."),
+];
 
 /// The rule in a table. Where something is wrong it has been reported, and the rule only serves to
 /// find more errors.

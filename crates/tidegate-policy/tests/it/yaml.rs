@@ -24,7 +24,7 @@ impl Desk {
     fn check(&self, domain: &str, entries: Entries<'_>) -> (Option<String>, bool) {
         let report = self.engine.check(&Request::new(domain, entries)).block().unwrap();
         let name = report.rule().map(RuleId::name);
-        let rule = if report.is_unlimited(0) { Some("unlimited") } else { name };
+        let rule = if report.details().is_unlimited(0) { Some("unlimited") } else { name };
         (rule.map(Into::into), report.is_allowed())
     }
 

@@ -17,7 +17,7 @@ const BOB: Request<'static> = Request::new("default", &[("user", "bob")]);
 fn admitted(node: &Node, request: &Request<'_>) -> usize {
     let check = |_| {
         let report = node.engine.check(request).block().unwrap();
-        assert!(report.is_local(), "{report:?}");
+        assert!(report.details().is_local(), "{report:?}");
         report.is_allowed()
     };
     (0..40).map(check).filter(|is_allowed| *is_allowed).count()

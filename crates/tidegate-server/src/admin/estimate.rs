@@ -155,7 +155,7 @@ impl RuleEdit {
                     let report = engine.at(step.at).check(&request).block();
                     report.map(|report| Denied {
                         is_enforced: !report.is_allowed(),
-                        at_all: !report.is_allowed() || report.is_denied_in_shadow(),
+                        at_all: !report.is_allowed() || report.details().is_denied_in_shadow(),
                     })
                 };
                 let (Ok(was), Ok(is)) = (is_denied(&before), is_denied(&after)) else {

@@ -44,7 +44,7 @@ impl<'a> ReservationBody<'a> {
     pub(crate) fn new(report: &'a Report, id: DecisionId, now: Timestamp) -> Self {
         Self {
             reservation: report.hold().map(|id| id.to_string()),
-            expires_in_ms: report.expires().map(|at| ms_until(at, now)),
+            expires_in_ms: report.details().expires().map(|at| ms_until(at, now)),
             decision: DecisionBody::new(report, id),
         }
     }

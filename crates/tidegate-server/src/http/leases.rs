@@ -144,7 +144,7 @@ async fn no_slot(
     };
     let daemon = call.daemon;
     let report = daemon.engine.peek(request).await?;
-    report.count_no_slot();
+    report.details().count_no_slot();
     let RetryFields { retry_after_ms, retry } = RetryFields::denied(Wait::Unknown);
     // A slot that is free by now belongs to the queue.
     let acquired = LeaseBody::none(DecisionBody {

@@ -64,7 +64,7 @@ pub(crate) fn status_of(report: &Report) -> StatusCode {
 
 /// Whether a request is denied because the store is unavailable, and not by a limit.
 pub(crate) fn is_denied_by_outage(report: &Report) -> bool {
-    !report.is_allowed() && report.is_outage() && !report.is_local()
+    !report.is_allowed() && report.is_outage() && !report.details().is_local()
 }
 
 /// The response to a check, with rate-limit headers.

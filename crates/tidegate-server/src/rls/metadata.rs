@@ -34,7 +34,7 @@ impl DescribedStatus {
         status: DescriptorStatus,
     ) -> Self {
         let is_wanted = daemon.settings.response_metadata && status.code() == Code::Ok;
-        let metadata = || report.rules_of(index).find_map(|rule| rule.metadata.cloned());
+        let metadata = || report.details().rules_of(index).find_map(|rule| rule.metadata.cloned());
         Self { metadata: is_wanted.then(metadata).flatten(), status }
     }
 }

@@ -13,13 +13,15 @@ use crate::daemon::Daemon;
 
 /// The status of one descriptor, by its index.
 pub(super) fn status(report: &Report, index: usize) -> DescriptorStatus {
-    if report.denied_request() == Some(index) || report.is_denied_by_outage(index) {
+    if report.details().denied_request() == Some(index)
+        || report.details().is_denied_by_outage(index)
+    {
         let duration_until_reset = report.retry_after().and_then(after).map(seconds);
         let code = Code::OverLimit.into();
         return DescriptorStatus { code, duration_until_reset, ..Default::default() };
     }
-    let Some(rule) = report.rules_of(index).max_by_key(weight) else {
-        let limit_remaining = if report.is_unlimited(index) { u32::MAX } else { 0 };
+    let Some(rule) = report.details().rules_of(index).max_by_key(weight) else {
+        let limit_remaining = if report.details().is_unlimited(index) { u32::MAX } else { 0 };
         return DescriptorStatus { code: Code::Ok.into(), limit_remaining, ..Default::default() };
     };
     let is_over = denies(&rule);
@@ -48,9 +50,10 @@ fn denies(rule: &RuleReport<'_>) -> bool {
 /// Where all descriptors are in that mode, so are those without a limit, which are never over it;
 /// those that are unlimited are not.
 pub(super) fn is_over_all_quotas(report: &Report, descriptors: usize) -> bool {
-    let is_over = |index| match report.rules_of(index).find(|rule| rule.is_quota) {
+    let is_over = |index| match report.details().rules_of(index).find(|rule| rule.is_quota) {
         Some(rule) => Some(!rule.decision.is_allowed()),
-        None => (report.is_quota_mode_for_all() && !report.is_unlimited(index)).then_some(false),
+        None => (report.details().is_quota_mode_for_all() && !report.details().is_unlimited(index))
+            .then_some(false),
     };
     let mut quotas = (0..descriptors).filter_map(is_over).peekable();
     quotas.peek().is_some() && quotas.all(|is_over| is_over)

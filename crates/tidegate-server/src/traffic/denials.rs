@@ -112,7 +112,8 @@ impl Denials {
         let index = usize::try_from(key % KEY_GATES as u64).unwrap_or(0);
         let is_kept = self.in_second_by_key[index].pass(second, MOST_PER_KEY)
             && self.in_second.pass(second, MOST_PER_SECOND);
-        let Some(request) = requests.get(report.decisive_request()).filter(|_| is_kept) else {
+        let Some(request) = requests.get(report.details().decisive_request()).filter(|_| is_kept)
+        else {
             self.not_kept.add(1);
             return;
         };
@@ -127,7 +128,7 @@ impl Denials {
         request: &Request<'_>,
         report: &Report,
     ) -> Denial {
-        let key = report.key_of(request).map(|key| TopKey::new(&key, self.hides_keys));
+        let key = report.details().key_of(request).map(|key| TopKey::new(&key, self.hides_keys));
         let key: Map<_, _> = key.map_or_else(Map::new, |key| {
             key.key.iter().map(|(name, value)| (name.to_string(), json!(value))).collect()
         });

@@ -192,7 +192,8 @@ mod tests {
                       [[rule]]\nname = 'b'\nmode = 'shadow'\nwindow = { max = 1, per = '1h' }";
         let engine = StoreEngine::new(Policy::from_toml(policy).unwrap());
         let history = History::default();
-        let check = || engine.check(&Request::new("default", &[])).block().unwrap().count();
+        let check =
+            || engine.check(&Request::new("default", &[])).block().unwrap().details().count();
         history.push_rules(1, &engine.tallies());
         (0..3).for_each(|_| check());
         history.push_rules(2, &engine.tallies());

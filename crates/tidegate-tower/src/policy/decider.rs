@@ -203,7 +203,7 @@ fn gate_result(
     }
     let mut admission = admission(&report);
     let headers = headers_of(&report, settings.dialect);
-    let after = match (&settings.verb, report.hold().zip(report.expires())) {
+    let after = match (&settings.verb, report.hold().zip(report.details().expires())) {
         (PolicyVerb::Reserve(settle), Some((id, expires))) => {
             let actual_cost = ActualCost::new();
             admission.actual_cost = Some(actual_cost.clone());

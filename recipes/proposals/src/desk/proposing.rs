@@ -59,7 +59,7 @@ impl Desk {
         let id = ProposalId(hold);
         let mut state = self.state();
         state.apply(Fact::held(FactKind::Reserve, hold, Some(note)));
-        state.set_expiry(id, report.expires());
+        state.set_expiry(id, report.details().expires());
         state.set_submitted_in(id, window);
         drop(state);
         Ok(Submitted { desk: self, id, governor, draft, is_over: false })

@@ -20,7 +20,7 @@ use tidegate_table::table::{
 
 use super::{MemoryStore, Width};
 
-use super::slot::{AnyLocked, SlotLine, unpack_wide};
+use super::slot::{AnyLocked, SlotLine, narrow, unpack_wide};
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
 use crate::decision::Decisions;
 use crate::plan::{Charge, ChargeList};
@@ -395,14 +395,11 @@ fn evaluate_narrow_in<'a, const IS_NEW: bool>(
     seen: &mut Option<SlotCharge<'a, TaggedLine>>,
 ) -> Fit {
     // Each algorithm has the whole path for itself, so that nothing is copied where they meet.
-    match &charge.limit {
-        AnyLimit::Bucket(limit) => evaluate::<_, IS_NEW>(line, limit, charge, now, decisions, seen),
-        AnyLimit::Window(limit) => evaluate::<_, IS_NEW>(line, limit, charge, now, decisions, seen),
-        AnyLimit::Cooldown(limit) => {
-            evaluate::<_, IS_NEW>(line, limit, charge, now, decisions, seen)
-        }
-        _ => Fit::NotPlain,
-    }
+    narrow!(
+        &charge.limit,
+        limit => evaluate::<_, IS_NEW>(line, limit, charge, now, decisions, seen),
+        Fit::NotPlain
+    )
 }
 
 #[inline(always)]

@@ -1,8 +1,11 @@
 //! How any state is packed into a slot, and lines of either width.
 
-use tidegate_core::{CooldownState, Period, QuotaState, Timestamp, WindowState};
-use tidegate_table::table::keyed::{pack_bucket, pack_sliding, unpack_bucket, unpack_sliding};
-use tidegate_table::table::{Line, Locked, Narrow, SlotTable, Tagged, TaggedLine, Wide, WideLine};
+use tidegate_core::{Bucket, Cooldown, Period, QuotaState, Timestamp, Window};
+use tidegate_table::table::keyed::sealed::Pack;
+use tidegate_table::table::keyed::{pack_sliding, unpack_sliding};
+use tidegate_table::table::{
+    Line, Locked, Narrow, NarrowLine, SlotTable, Tagged, TaggedLine, Wide, WideLine,
+};
 
 use super::MemoryStore;
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
@@ -19,11 +22,35 @@ impl Width {
     #[inline(always)]
     pub(super) fn of(limit: &AnyLimit) -> Self {
         match limit {
+            // They come first in `AnyLimit`, so that one comparison tells.
             AnyLimit::Bucket(_) | AnyLimit::Window(_) | AnyLimit::Cooldown(_) => Self::Narrow,
             AnyLimit::Sliding(_) | AnyLimit::Quota(_) => Self::Wide,
             AnyLimit::Slots(_) => Self::None,
         }
     }
+}
+
+/// Dispatches on the algorithm of a limit whose states are [narrow](Width::Narrow).
+macro_rules! narrow {
+    ($any_limit:expr, $limit:ident => $narrow:expr, $other:expr) => {
+        match $any_limit {
+            AnyLimit::Bucket($limit) => $narrow,
+            AnyLimit::Window($limit) => $narrow,
+            AnyLimit::Cooldown($limit) => $narrow,
+            AnyLimit::Sliding(_) | AnyLimit::Quota(_) | AnyLimit::Slots(_) => $other,
+        }
+    };
+}
+
+pub(super) use narrow;
+
+/// A state of this limit in a narrow slot.
+#[inline(always)]
+fn unpacked<A: Pack<Line = NarrowLine>>(_: &A, packed: Narrow) -> AnyState
+where
+    AnyState: From<A::State>,
+{
+    A::unpack(packed).into()
 }
 
 /// A line whose slots hold states of several limits.
@@ -71,17 +98,7 @@ impl SlotLine for TaggedLine {
     #[inline(always)]
     fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState {
         let packed = self.load(slot).packed;
-        match limit {
-            AnyLimit::Window(_) => AnyState::Window(WindowState {
-                ends_ns: packed.low,
-                used: u64::from(packed.high),
-                held: 0,
-            }),
-            AnyLimit::Cooldown(_) => {
-                AnyState::Cooldown(CooldownState { since_ns_plus_1: packed.low })
-            }
-            _ => AnyState::Bucket(unpack_bucket(packed)),
-        }
+        narrow!(limit, limit => unpacked(limit, packed), unreachable!("{limit:?} is not narrow"))
     }
 
     #[inline(always)]
@@ -92,11 +109,9 @@ impl SlotLine for TaggedLine {
     #[inline(always)]
     fn pack(tag: u32, state: &AnyState, _decided_at: DecisionTime) -> Tagged<Narrow> {
         let packed = match state {
-            AnyState::Bucket(state) => pack_bucket(state),
-            AnyState::Window(state) => {
-                Narrow { high: u32::try_from(state.used).unwrap_or(u32::MAX), low: state.ends_ns }
-            }
-            AnyState::Cooldown(state) => Narrow { high: 0, low: state.since_ns_plus_1 },
+            AnyState::Bucket(state) => Bucket::pack(state),
+            AnyState::Window(state) => Window::pack(state),
+            AnyState::Cooldown(state) => Cooldown::pack(state),
             AnyState::Sliding(_) | AnyState::Quota(_) | AnyState::Slots { .. } => Narrow::default(),
         };
         Tagged { tag, packed }
@@ -153,7 +168,8 @@ pub(crate) fn unpack_wide(words: &Wide, limit: &AnyLimit) -> AnyState {
             debt: words[4],
             held_from: words[5],
         }),
-        _ => AnyState::Sliding(unpack_sliding(*words)),
+        AnyLimit::Sliding(_) => AnyState::Sliding(unpack_sliding(*words)),
+        other => unreachable!("{other:?} is not wide"),
     }
 }
 

@@ -277,7 +277,7 @@ impl World {
 }
 
 fn words(report: &Report) -> String {
-    let mut words = format!("allowed {} {:?}", report.is_allowed(), report.expires());
+    let mut words = format!("allowed {} {:?}", report.is_allowed(), report.details().expires());
     write!(words, " {:?}", report.reason()).unwrap();
     for it in report.rules() {
         write!(words, "\n    {}: {:?}", it.rule, it.decision).unwrap();

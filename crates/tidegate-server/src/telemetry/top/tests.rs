@@ -9,7 +9,7 @@ fn name(user: &str) -> KeyName {
     let attributes = [("user", user)];
     let request = Request::new("default", &attributes);
     let report = engine.check(&request).block().unwrap();
-    report.key_of(&request).unwrap()
+    report.details().key_of(&request).unwrap()
 }
 
 fn at(seconds: u64) -> Timestamp {
