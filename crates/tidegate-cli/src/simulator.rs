@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::policy::{EngineSettings, Policy};
 use tidegate::{
-    CheckError, Explanation, ManualClock, Request, StoreEngine, Timestamp, Wait, WaitError,
+    CheckError, Explanation, ManualClock, Request, StoreEngine, Timestamp, Wait, NotGranted,
 };
 use tidegate_server::explanation::DecisionSummary;
 
@@ -70,8 +70,8 @@ impl Simulator {
                 lease.into_id();
                 Ok(decision)
             }
-            Err(WaitError::Denied(report)) => Ok(DecisionSummary::of(&report)),
-            Err(WaitError::Invalid(error)) => Err(error),
+            Err(NotGranted::Denied(report)) => Ok(DecisionSummary::of(&report)),
+            Err(NotGranted::Invalid(error)) => Err(error),
             Err(_) => Ok(DecisionSummary {
                 is_allowed: false,
                 wait: Some(Wait::Unknown),

@@ -76,6 +76,27 @@ pub enum Wait {
     Unknown,
 }
 
+/// A [denied](Decision::allowed) request, as an error.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Denied {
+    /// How long to wait.
+    pub wait: Wait,
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.wait {
+            Wait::After(wait) => write!(f, "denied: retry after {wait:?}"),
+            Wait::Never => f.write_str("denied: the cost is more than the limit ever allows"),
+            Wait::Unknown => f.write_str("denied: the wait is unknown"),
+        }
+    }
+}
+
+crate::debug_as_displayed!(Denied);
+
+impl core::error::Error for Denied {}
+
 impl Wait {
     /// Whole milliseconds, rounded up, so that a retry is not too early; `None` where no wait
     /// helps or it is unknown.
@@ -106,6 +127,11 @@ impl Decision {
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
         matches!(self.outcome, Outcome::Allow)
+    }
+
+    /// `Ok` if the request is allowed, for callers to whom a denial is an error.
+    pub fn allowed(&self) -> Result<(), Denied> {
+        self.retry_after().map_or(Ok(()), |wait| Err(Denied { wait }))
     }
 
     /// The capacity of the limit that decided, in units of cost.

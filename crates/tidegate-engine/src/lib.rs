@@ -37,8 +37,8 @@ pub use edits::{Ban, Change, Changed, Edit, Overlay};
 pub use engine::{
     Applies, BookingTally, CheckError, Commit, CommitReport, Domain, EditError, Edited, Engine,
     EngineBuildError, EngineBuilder, Enrolment, Explanation, Lease, NoSuchDomain, NoSuchRule,
-    NotHeld, Note, Refund, Report, ReportDetails, Reservation, RuleExplanation, RuleKey,
-    RuleReport, RuleTally, RuleUsage, SettleError, StoreEngine, WaitError, Waiting,
+    NotGranted, Note, Refund, Report, ReportDetails, Reservation, RuleExplanation, RuleKey,
+    RequestDenied, RuleReport, RuleTally, RuleUsage, SettleError, StoreEngine, Waiting,
 };
 pub use hold_id::{HoldId, HoldIdError, Owner};
 pub use plan::KeyName;

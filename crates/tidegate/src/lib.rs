@@ -234,15 +234,17 @@
 )]
 
 mod limiter;
+mod slots;
 
 pub use limiter::{
-    BuildError, Call, CallLimit, DirectLimiter, FullError, Limiter, LimiterBuilder, ReadyError,
+    BuildError, Call, CallLimit, DirectLimiter, FullError, Limiter, LimiterBuilder, WaitError,
     StoppedClock, UntilReady,
 };
+pub use slots::{Slot, Slots, UntilSlot};
 #[doc(hidden)]
 pub use tidegate_core::debug_as_displayed;
 pub use tidegate_core::{
-    Algorithm, Bucket, Carry, Cooldown, Debt, Decision, LimitError, LimitErrorKind, Period, Quota,
+    Algorithm, Bucket, Carry, Cooldown, Debt, Decision, Denied, LimitError, LimitErrorKind, Period, Quota,
     Rate, Sliding, Timestamp, Verdict, Wait, Window,
 };
 pub use tidegate_table::{
@@ -261,7 +263,7 @@ pub use tidegate_engine::{
     Enrolment, Explanation, HoldBound, HoldId, HoldIdError, KeyName, Lease, MemoryStore,
     NoSuchDomain, NoSuchRule, Note, Outage, Overlay, Owner, Refund, Report, ReportDetails, Request,
     RequestLimit, RuleExplanation, RuleKey, RuleReport, RuleTally, RuleUsage, SettleError, Store,
-    StoreEngine, WaitError, Waiting, shared,
+    StoreEngine, Waiting, shared,
 };
 #[cfg(feature = "engine")]
 pub use tidegate_policy::{

@@ -21,7 +21,7 @@ mod ready;
 pub use builder::{BuildError, LimiterBuilder};
 pub use direct::DirectLimiter;
 pub use per_call::{Call, CallLimit};
-pub use ready::{ReadyError, UntilReady};
+pub use ready::{WaitError, UntilReady};
 
 /// One limit over many keys, in memory: what replaces a map behind a lock.
 ///

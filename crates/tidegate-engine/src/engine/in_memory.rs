@@ -10,7 +10,7 @@ use tidegate_table::clock::Clock;
 
 use super::{
     CheckError, CommitReport, Domain, EditError, EngineBuilder, Enrolment, Explanation, Lease,
-    NoSuchDomain, NotHeld, Report, Reservation, RuleUsage, SettleError, StoreEngine, Waiting,
+    NoSuchDomain, NotGranted, Report, Reservation, RuleUsage, SettleError, StoreEngine, Waiting,
 };
 use crate::edits::{Change, Edit};
 use crate::request::Request;
@@ -156,7 +156,7 @@ impl Engine {
     ///
     /// Unless it is [renewed](Reservation::renew) it expires after the shortest `reserve_for` of the
     /// rules.
-    pub fn reserve(&self, request: &Request<'_>) -> Result<Reservation, NotHeld> {
+    pub fn reserve(&self, request: &Request<'_>) -> Result<Reservation, NotGranted> {
         self.0.reserve(request).block()
     }
 

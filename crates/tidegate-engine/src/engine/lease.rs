@@ -34,11 +34,11 @@ pub struct Lease {
     held: Held,
 }
 
-/// Why a waiter got nothing.
+/// Why a request got no units and no slot.
 #[non_exhaustive]
-pub enum WaitError {
-    /// A rule denied the request, and waiting would not have helped.
-    Denied(Box<Report>),
+pub enum NotGranted {
+    /// A rule denied the request, and where it could have waited, that would not have helped.
+    Denied(Report),
     /// The queue is full.
     QueueFull,
     /// The deadline passed.
@@ -49,7 +49,7 @@ pub enum WaitError {
     Invalid(CheckError),
 }
 
-impl fmt::Display for WaitError {
+impl fmt::Display for NotGranted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Denied(report) => f.write_str(&report.reason().unwrap_or_default()),
@@ -61,9 +61,15 @@ impl fmt::Display for WaitError {
     }
 }
 
-tidegate_core::debug_as_displayed!(WaitError);
+tidegate_core::debug_as_displayed!(NotGranted);
 
-impl std::error::Error for WaitError {}
+impl std::error::Error for NotGranted {}
+
+impl From<CheckError> for NotGranted {
+    fn from(error: CheckError) -> Self {
+        Self::Invalid(error)
+    }
+}
 
 impl StoreEngine {
     /// A slot, as soon as one is free. Waiters are served in the order in which they called; where
@@ -99,7 +105,7 @@ impl StoreEngine {
         let wait = match wait {
             Ok(Some(wait)) => wait,
             Ok(None) => return self.cannot_acquire(request),
-            Err(error) => return Waiting::over(Err(WaitError::Invalid(error))),
+            Err(error) => return Waiting::over(Err(NotGranted::Invalid(error))),
         };
         let request = *request;
         let store = self.shared.store.shared();
@@ -142,21 +148,21 @@ impl StoreEngine {
         let decided = self.decide(std::slice::from_ref(request), Verb::Acquire, When::Now);
         Waiting::decided(self.after(decided, |engine, decided| match decided {
             Ok(report) => engine.lease(report),
-            Err(error) => Err(WaitError::Invalid(error)),
+            Err(error) => Err(NotGranted::Invalid(error)),
         }))
     }
 
     /// The lease of a report, if it is allowed.
-    fn lease(&self, report: Report) -> Result<Lease, WaitError> {
+    fn lease(&self, report: Report) -> Result<Lease, NotGranted> {
         match report.hold() {
             Some(id) if report.is_allowed() => {
                 Ok(Lease { held: Held::new(self.by_the_clock(), report, id) })
             }
             // A slot that is not durable cannot be granted.
             _ if report.is_allowed() => {
-                Err(WaitError::Invalid(CheckError::Outage(Outage::Unavailable)))
+                Err(NotGranted::Invalid(CheckError::Outage(Outage::Unavailable)))
             }
-            _ => Err(WaitError::Denied(Box::new(report))),
+            _ => Err(NotGranted::Denied(report)),
         }
     }
 
@@ -164,7 +170,7 @@ impl StoreEngine {
         &'a self,
         request: &Request<'_>,
         now: Timestamp,
-    ) -> Tried<'a, Result<Lease, WaitError>> {
+    ) -> Tried<'a, Result<Lease, NotGranted>> {
         match self.attempt(Report::new(&self.shared.rules), request, Verb::Acquire, now) {
             Answer::Ready(decided) => Tried::Now(self.attempted_lease(decided)),
             Answer::Pending(deciding) => {
@@ -192,7 +198,7 @@ impl StoreEngine {
         request: &Request<'_>,
         now: Timestamp,
         attempt: TicketAttempt,
-    ) -> Tried<'a, Result<Lease, WaitError>> {
+    ) -> Tried<'a, Result<Lease, NotGranted>> {
         let mut report = Report::new(&self.shared.rules);
         report.body.ticket = Some(Box::new(attempt.ticket));
         match self.attempt(report, request, Verb::Acquire, now) {
@@ -208,7 +214,7 @@ impl StoreEngine {
         &self,
         attempt: TicketAttempt,
         decided: Result<Report, CheckError>,
-    ) -> Attempt<Result<Lease, WaitError>> {
+    ) -> Attempt<Result<Lease, NotGranted>> {
         let Ok(report) = decided else {
             attempt.end(None);
             return self.attempted_lease(decided);
@@ -217,7 +223,7 @@ impl StoreEngine {
         let outlasts = attempt.outlasts(&report);
         attempt.end(Some(&report));
         match end {
-            Some(TicketEnd::Known(TicketOutcome::Full)) => Attempt::Done(Err(WaitError::QueueFull)),
+            Some(TicketEnd::Known(TicketOutcome::Full)) => Attempt::Done(Err(NotGranted::QueueFull)),
             Some(TicketEnd::Known(TicketOutcome::Waits { .. })) => {
                 Attempt::NotYet { retry_at: self.next_release(&report) }
             }
@@ -230,10 +236,10 @@ impl StoreEngine {
     fn attempted_lease(
         &self,
         decided: Result<Report, CheckError>,
-    ) -> Attempt<Result<Lease, WaitError>> {
+    ) -> Attempt<Result<Lease, NotGranted>> {
         let report = match decided {
             Ok(report) => report,
-            Err(error) => return Attempt::Done(Err(WaitError::Invalid(error))),
+            Err(error) => return Attempt::Done(Err(NotGranted::Invalid(error))),
         };
         if report.is_allowed() {
             return Attempt::Done(self.lease(report));
@@ -251,7 +257,7 @@ impl StoreEngine {
         if is_for_slots {
             Attempt::NotYet { retry_at: self.next_release(&report) }
         } else {
-            Attempt::Done(Err(WaitError::Denied(Box::new(report))))
+            Attempt::Done(Err(NotGranted::Denied(report)))
         }
     }
 
@@ -288,7 +294,7 @@ impl StoreEngine {
         let (rules, times) = self.begin(None);
         let first = match self.plan(&rules, request, times) {
             Ok(planned) => planned.plan.charges.first().map(|charge| charge.hash),
-            Err(error) => return Waiting::over(Err(WaitError::Invalid(error))),
+            Err(error) => return Waiting::over(Err(NotGranted::Invalid(error))),
         };
         let wait = waiting::WaitRequest {
             queue: first.map_or(0, |hash| !hash),
@@ -320,16 +326,16 @@ impl StoreEngine {
         &self,
         decided: Result<Report, CheckError>,
         now: Timestamp,
-    ) -> Attempt<Result<Report, WaitError>> {
+    ) -> Attempt<Result<Report, NotGranted>> {
         let report = match decided {
             Ok(report) => report,
-            Err(error) => return Attempt::Done(Err(WaitError::Invalid(error))),
+            Err(error) => return Attempt::Done(Err(NotGranted::Invalid(error))),
         };
         match report.retry_after() {
             None => Attempt::Done(Ok(report)),
             Some(Wait::After(wait)) => Attempt::NotYet { retry_at: Some(now.saturating_add(wait)) },
             Some(Wait::Unknown) => Attempt::NotYet { retry_at: self.next_release(&report) },
-            Some(Wait::Never) => Attempt::Done(Err(WaitError::Denied(Box::new(report)))),
+            Some(Wait::Never) => Attempt::Done(Err(NotGranted::Denied(report))),
         }
     }
 
@@ -370,7 +376,7 @@ impl StoreEngine {
 
 impl Lease {
     /// The lease, once it is durable. If it does not become durable, the rules decide.
-    fn confirmed(mut self) -> Answer<Result<Self, WaitError>> {
+    fn confirmed(mut self) -> Answer<Result<Self, NotGranted>> {
         let Some(durable) = self.held.report.body.take_durable() else {
             return Answer::Ready(Ok(self));
         };
@@ -382,7 +388,7 @@ impl Lease {
         }))
     }
 
-    fn in_outage(mut self) -> Result<Self, WaitError> {
+    fn in_outage(mut self) -> Result<Self, NotGranted> {
         let rules = &self.held.engine.shared.rules;
         let mut report = std::mem::replace(&mut self.held.report, Report::new(rules));
         let hold = report.body.hold;
@@ -459,7 +465,7 @@ impl fmt::Debug for Lease {
 
 impl Report {
     /// The result of a wait, once the decision is durable. If it does not become durable, the rules decide.
-    fn confirmed(mut self) -> Answer<Result<Self, WaitError>> {
+    fn confirmed(mut self) -> Answer<Result<Self, NotGranted>> {
         let Some(durable) = self.body.take_durable() else { return Answer::Ready(Ok(self)) };
         Answer::Pending(Box::pin(async move {
             match durable.await {
@@ -469,9 +475,9 @@ impl Report {
         }))
     }
 
-    fn in_outage(mut self) -> Result<Self, WaitError> {
+    fn in_outage(mut self) -> Result<Self, NotGranted> {
         self.set_outage();
-        if self.is_allowed() { Ok(self) } else { Err(WaitError::Denied(Box::new(self))) }
+        if self.is_allowed() { Ok(self) } else { Err(NotGranted::Denied(self)) }
     }
 }
 
@@ -480,42 +486,42 @@ impl Report {
 pub struct Waiting<'a, T> {
     stage: WaitStage<'a, T>,
     /// The result as it may be returned: once it is durable.
-    confirmed: fn(T) -> Answer<Result<T, WaitError>>,
+    confirmed: fn(T) -> Answer<Result<T, NotGranted>>,
 }
 
 enum WaitStage<'a, T> {
     Queued(Box<dyn ErasedWaiter<T> + Send + 'a>),
     /// It does not wait in a queue, but for its decision or until that is durable.
-    Decides(BoxFuture<Result<T, WaitError>>),
-    Over(Option<Result<T, WaitError>>),
+    Decides(BoxFuture<Result<T, NotGranted>>),
+    Over(Option<Result<T, NotGranted>>),
 }
 
 /// A waiter with the type of its attempt erased.
 trait ErasedWaiter<T> {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T, WaitError>>;
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T, NotGranted>>;
 
-    fn block(self: Box<Self>) -> Result<T, WaitError>;
+    fn block(self: Box<Self>) -> Result<T, NotGranted>;
 }
 
-impl<'a, T, F> ErasedWaiter<T> for waiting::QueueWait<'a, Result<T, WaitError>, F>
+impl<'a, T, F> ErasedWaiter<T> for waiting::QueueWait<'a, Result<T, NotGranted>, F>
 where
-    F: FnMut(AttemptTurn) -> Tried<'a, Result<T, WaitError>>,
+    F: FnMut(AttemptTurn) -> Tried<'a, Result<T, NotGranted>>,
 {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T, WaitError>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T, NotGranted>> {
         Pin::new(self).poll(context).map(flatten)
     }
 
-    fn block(self: Box<Self>) -> Result<T, WaitError> {
+    fn block(self: Box<Self>) -> Result<T, NotGranted> {
         flatten((*self).block())
     }
 }
 
-fn flatten<T>(outcome: Result<Result<T, WaitError>, QueueError>) -> Result<T, WaitError> {
+fn flatten<T>(outcome: Result<Result<T, NotGranted>, QueueError>) -> Result<T, NotGranted> {
     outcome.unwrap_or_else(|error| {
         Err(match error {
-            QueueError::QueueFull => WaitError::QueueFull,
-            QueueError::DeadlinePassed => WaitError::TimedOut,
-            QueueError::Closed => WaitError::Closed,
+            QueueError::QueueFull => NotGranted::QueueFull,
+            QueueError::DeadlinePassed => NotGranted::TimedOut,
+            QueueError::Closed => NotGranted::Closed,
         })
     })
 }
@@ -523,32 +529,32 @@ fn flatten<T>(outcome: Result<Result<T, WaitError>, QueueError>) -> Result<T, Wa
 impl<'a, T> Waiting<'a, T> {
     fn new(
         waiter: impl ErasedWaiter<T> + Send + 'a,
-        confirmed: fn(T) -> Answer<Result<T, WaitError>>,
+        confirmed: fn(T) -> Answer<Result<T, NotGranted>>,
     ) -> Self {
         Self { stage: WaitStage::Queued(Box::new(waiter)), confirmed }
     }
 
-    fn over(outcome: Result<T, WaitError>) -> Self {
+    fn over(outcome: Result<T, NotGranted>) -> Self {
         Self::decided(Answer::Ready(outcome))
     }
 
-    fn decided(outcome: Answer<Result<T, WaitError>>) -> Self {
+    fn decided(outcome: Answer<Result<T, NotGranted>>) -> Self {
         let confirmed = |it| Answer::Ready(Ok(it));
         Self { stage: outcome.into(), confirmed }
     }
 
     /// Blocks this thread until the waiting is over.
-    pub fn block(self) -> Result<T, WaitError> {
+    pub fn block(self) -> Result<T, NotGranted> {
         match self.stage {
             WaitStage::Queued(waiter) => (self.confirmed)(waiter.block()?).block(),
             WaitStage::Decides(outcome) => block_on(outcome),
-            WaitStage::Over(outcome) => outcome.unwrap_or(Err(WaitError::Closed)),
+            WaitStage::Over(outcome) => outcome.unwrap_or(Err(NotGranted::Closed)),
         }
     }
 }
 
-impl<T> From<Answer<Result<T, WaitError>>> for WaitStage<'_, T> {
-    fn from(answer: Answer<Result<T, WaitError>>) -> Self {
+impl<T> From<Answer<Result<T, NotGranted>>> for WaitStage<'_, T> {
+    fn from(answer: Answer<Result<T, NotGranted>>) -> Self {
         match answer {
             Answer::Ready(outcome) => Self::Over(Some(outcome)),
             Answer::Pending(outcome) => Self::Decides(outcome),
@@ -557,7 +563,7 @@ impl<T> From<Answer<Result<T, WaitError>>> for WaitStage<'_, T> {
 }
 
 impl<T> Future for Waiting<'_, T> {
-    type Output = Result<T, WaitError>;
+    type Output = Result<T, NotGranted>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { stage, confirmed } = self.get_mut();
@@ -570,7 +576,7 @@ impl<T> Future for Waiting<'_, T> {
         match stage {
             WaitStage::Decides(outcome) => outcome.as_mut().poll(context),
             WaitStage::Over(outcome) => {
-                Poll::Ready(outcome.take().unwrap_or(Err(WaitError::Closed)))
+                Poll::Ready(outcome.take().unwrap_or(Err(NotGranted::Closed)))
             }
             WaitStage::Queued(_) => Poll::Pending,
         }

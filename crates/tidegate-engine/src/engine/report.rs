@@ -27,6 +27,26 @@ pub struct Report {
     pub(super) body: RecycledBody,
 }
 
+/// A [denied](Report::allowed) request, as an error.
+pub struct RequestDenied(Report);
+
+impl RequestDenied {
+    /// The report.
+    pub fn into_report(self) -> Report {
+        self.0
+    }
+}
+
+impl fmt::Display for RequestDenied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.reason().unwrap_or_default())
+    }
+}
+
+tidegate_core::debug_as_displayed!(RequestDenied);
+
+impl std::error::Error for RequestDenied {}
+
 /// A rule that was evaluated.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EvaluatedRule {
@@ -90,6 +110,11 @@ impl Report {
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.body.is_allowed
+    }
+
+    /// The report of an allowed request, for callers to whom a denial is an error.
+    pub fn allowed(self) -> Result<Self, RequestDenied> {
+        if self.is_allowed() { Ok(self) } else { Err(RequestDenied(self)) }
     }
 
     /// The decisive rule: the denying one with the longest wait, or else the one with the least

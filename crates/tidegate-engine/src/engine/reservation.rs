@@ -7,7 +7,7 @@ use tidegate_core::Timestamp;
 use tidegate_table::locks::lock;
 
 use super::settle::CommitReport;
-use super::{CheckError, Commit, Note, Report, SettleError, StoreEngine};
+use super::{Commit, NotGranted, Note, Report, SettleError, StoreEngine};
 use crate::request::Request;
 use crate::store::{Answer, HoldId};
 
@@ -79,40 +79,12 @@ pub struct Reservation {
     used: Option<u64>,
 }
 
-/// Why nothing was reserved.
-#[non_exhaustive]
-pub enum NotHeld {
-    /// A rule denied the request.
-    Denied(Report),
-    /// The request cannot be decided.
-    Invalid(CheckError),
-}
-
-impl fmt::Display for NotHeld {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Denied(report) => f.write_str(&report.reason().unwrap_or_default()),
-            Self::Invalid(error) => error.fmt(f),
-        }
-    }
-}
-
-tidegate_core::debug_as_displayed!(NotHeld);
-
-impl std::error::Error for NotHeld {}
-
-impl From<CheckError> for NotHeld {
-    fn from(error: CheckError) -> Self {
-        Self::Invalid(error)
-    }
-}
-
 impl StoreEngine {
     /// Reserves the cost of a request at every rule that applies, or at none.
     ///
     /// Unless it is [renewed](Reservation::renew) it expires after the shortest `reserve_for` of the
     /// rules.
-    pub fn reserve(&self, request: &Request<'_>) -> Answer<Result<Reservation, NotHeld>> {
+    pub fn reserve(&self, request: &Request<'_>) -> Answer<Result<Reservation, NotGranted>> {
         let engine = self.clone();
         self.hold(request).map(move |report| {
             let report = report?;
@@ -129,7 +101,7 @@ impl StoreEngine {
                     held.is_kept = true;
                     Ok(Reservation { held, used: None })
                 }
-                _ => Err(NotHeld::Denied(report)),
+                _ => Err(NotGranted::Denied(report)),
             }
         })
     }

@@ -4,7 +4,7 @@ use tidegate_core::{Timestamp, Wait};
 use tidegate_policy::policy::RuleId;
 
 use super::{ADA, BOB, Make, TestEngine, ms, rule};
-use crate::{CheckError, Owner, Refund, Request, SettleError, WaitError};
+use crate::{CheckError, Owner, Refund, Request, SettleError, NotGranted};
 
 /// Limits of ten units that do not refill while a test runs.
 const TEN: [&str; 6] = [
@@ -316,7 +316,7 @@ pub(super) fn slots_are_never_more_than_there_are(make: Make<'_>) {
     assert!(matches!(desk.try_check(ADA, 1), Err(CheckError::NeedsAcquire { .. })));
     let (first, second) = (acquire().unwrap(), acquire().unwrap());
     assert!(second.fence() > first.fence());
-    assert!(matches!(acquire(), Err(WaitError::QueueFull)));
+    assert!(matches!(acquire(), Err(NotGranted::QueueFull)));
     assert_eq!(desk.left(ADA, "all"), 3, "a request without a slot was not charged");
     first.release().block().unwrap();
     let mut third = acquire().unwrap();
@@ -333,13 +333,13 @@ pub(super) fn slots_are_never_more_than_there_are(make: Make<'_>) {
     assert!(acquire().is_err(), "a late release frees nothing");
     third.release().block().unwrap();
     let fifth = acquire().unwrap();
-    assert!(matches!(acquire(), Err(WaitError::QueueFull | WaitError::Denied(_))));
+    assert!(matches!(acquire(), Err(NotGranted::QueueFull | NotGranted::Denied(_))));
     // A store that answers later is released later.
     drop((fourth, fifth));
     let mut looks = 0..1_000_000;
     assert!(looks.any(|_| desk.left(ADA, "places") == 2), "at rest all are free");
     assert_eq!(desk.left(ADA, "all"), 0);
-    assert!(matches!(acquire(), Err(WaitError::Denied(_))), "the other rule denies");
+    assert!(matches!(acquire(), Err(NotGranted::Denied(_))), "the other rule denies");
     assert_eq!(desk.left(ADA, "places"), 2);
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate::policy::{Condition, Grant, Limit, Override, Policy, RuleId};
 use tidegate::{
-    CheckError, Edit, ManualClock, Request, SettleError, StoreEngine, Timestamp, WaitError,
+    CheckError, Edit, ManualClock, Request, SettleError, StoreEngine, Timestamp, NotGranted,
     Waiting, Window,
 };
 
@@ -76,7 +76,7 @@ fn a_request_takes_one_slot_whatever_it_costs() {
     let now = Some(Duration::ZERO);
     let first = engine.acquire(&request.cost(10), now).block().unwrap();
     let second = engine.acquire(&request.cost(0), now).block().unwrap();
-    assert!(matches!(engine.acquire(&request.cost(0), now).block(), Err(WaitError::TimedOut)));
+    assert!(matches!(engine.acquire(&request.cost(0), now).block(), Err(NotGranted::TimedOut)));
     drop((first, second));
     assert_eq!(engine.peek(&request).block().unwrap().remaining(), Some(2));
 }
@@ -92,7 +92,7 @@ fn a_denied_request_does_not_wait_for_a_slot_of_a_rule_in_shadow_mode() {
     let acquire = || engine.acquire(&request, Some(Duration::ZERO)).block();
     let _first = acquire().unwrap();
     let denied = acquire();
-    assert!(matches!(denied, Err(WaitError::Denied(_))), "{denied:?}");
+    assert!(matches!(denied, Err(NotGranted::Denied(_))), "{denied:?}");
 }
 
 #[test]

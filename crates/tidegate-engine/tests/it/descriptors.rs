@@ -4,7 +4,7 @@
 use tidegate::policy::{Attributes, Condition, Policy, RuleId};
 use tidegate::{
     Applies, Ban, CheckError, Edit, Explanation, KeyName, ManualClock, Request, StoreEngine,
-    Timestamp, WaitError,
+    Timestamp, NotGranted,
 };
 
 type TestEngine = StoreEngine;
@@ -90,7 +90,7 @@ fn slots_are_found_by_position() {
     let request = Request::new("d", FREE);
     let lease = engine.acquire(&request, None).block().expect("a slot is free");
     let denied = engine.acquire(&request, Some(std::time::Duration::ZERO)).block();
-    assert!(matches!(denied, Err(WaitError::TimedOut)), "it waits for the slot of its key");
+    assert!(matches!(denied, Err(NotGranted::TimedOut)), "it waits for the slot of its key");
     let bob = [("plan", "free"), ("user", "bob")];
     assert!(engine.acquire(&Request::new("d", &bob), None).block().is_ok(), "another key");
     drop(lease);

@@ -10,7 +10,7 @@ use tidegate::shared::{Listing, RecordStore, SharedStore, Transaction};
 use tidegate::testing::{CrashDisk, DelayedRecords};
 use tidegate::{
     Ban, CheckError, Edit, ManualClock, Outage, Report, Request, StoreEngine, Timestamp, Wait,
-    WaitError,
+    NotGranted,
 };
 
 /// Records that can be switched off.
@@ -419,7 +419,7 @@ fn a_request_for_a_slot_charges_no_local_share_because_it_gets_none() {
         let acquired = nodes.one().acquire(&ADA, None).block();
         assert!(matches!(
             acquired,
-            Err(WaitError::Invalid(CheckError::Outage(Outage::Unavailable)))
+            Err(NotGranted::Invalid(CheckError::Outage(Outage::Unavailable)))
         ));
     }
 }

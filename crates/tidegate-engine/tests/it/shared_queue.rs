@@ -14,7 +14,7 @@ use tidegate::shared::{
 };
 use tidegate::testing::{DelayedRecords, RecordFaults};
 use tidegate::{
-    Edit, Lease, ManualClock, Outage, Request, StoreEngine, SystemClock, Timestamp, WaitError,
+    Edit, Lease, ManualClock, Outage, Request, StoreEngine, SystemClock, Timestamp, NotGranted,
     Waiting,
 };
 
@@ -203,7 +203,7 @@ fn the_bound_of_the_queue_counts_the_waiters_of_all_engines() {
     assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
     for node in 0..3 {
         let full = poll(&mut nodes.wait(node));
-        assert!(matches!(full, Poll::Ready(Err(WaitError::QueueFull))), "{full:?}");
+        assert!(matches!(full, Poll::Ready(Err(NotGranted::QueueFull))), "{full:?}");
     }
     drop(first);
     let mut third = nodes.wait(2);
@@ -220,7 +220,7 @@ fn a_request_that_does_not_wait_does_not_overtake() {
     let id = held.into_id();
     nodes.engines[1].release(id).block().unwrap();
     let denied = nodes.engines[1].acquire(&ANY, Some(Duration::ZERO)).block();
-    assert!(matches!(denied, Err(WaitError::TimedOut)), "{denied:?}");
+    assert!(matches!(denied, Err(NotGranted::TimedOut)), "{denied:?}");
     assert_eq!(nodes.engines[1].peek(&ANY).block().unwrap().remaining(), Some(0));
     nodes.clock.advance(Duration::from_millis(50));
     nodes.engines[0].tick();
@@ -260,11 +260,11 @@ fn a_waiter_that_gives_up_leaves_the_queue_at_once() {
     drop(dropped);
     nodes.clock.advance(Duration::from_millis(50));
     nodes.engines[1].tick();
-    assert!(matches!(poll(&mut late), Poll::Ready(Err(WaitError::TimedOut))));
+    assert!(matches!(poll(&mut late), Poll::Ready(Err(NotGranted::TimedOut))));
     let mut closed = nodes.wait(0);
     assert!(poll(&mut closed).is_pending());
     nodes.engines[0].close();
-    assert!(matches!(poll(&mut closed), Poll::Ready(Err(WaitError::Closed))));
+    assert!(matches!(poll(&mut closed), Poll::Ready(Err(NotGranted::Closed))));
     held.release().block().unwrap();
     nodes.clock.advance(Duration::from_millis(50));
     nodes.engines[2].tick();
@@ -400,7 +400,7 @@ fn a_slot_whose_grant_was_not_answered_is_found_by_the_next_attempt() {
     nodes.engines[0].tick();
     let slot = granted(&mut wait);
     let denied = nodes.engines[1].acquire(&ANY, Some(Duration::ZERO)).block();
-    assert!(matches!(denied, Err(WaitError::TimedOut)), "it is the one slot: {denied:?}");
+    assert!(matches!(denied, Err(NotGranted::TimedOut)), "it is the one slot: {denied:?}");
     slot.release().block().unwrap();
     drop(nodes.take(1));
 }
@@ -435,7 +435,7 @@ fn a_waiter_that_is_banned_meanwhile_leaves_the_queue() {
     nodes.engines[1].edit("test", Edit::ban(ban)).block().unwrap();
     nodes.clock.advance(Duration::from_millis(50));
     nodes.engines.iter().for_each(StoreEngine::tick);
-    assert!(matches!(poll(&mut banned), Poll::Ready(Err(WaitError::Denied(_)))));
+    assert!(matches!(poll(&mut banned), Poll::Ready(Err(NotGranted::Denied(_)))));
     held.release().block().unwrap();
     nodes.clock.advance(Duration::from_millis(50));
     nodes.engines[1].tick();

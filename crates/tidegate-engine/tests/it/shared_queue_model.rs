@@ -12,7 +12,7 @@ use tidegate::policy::Policy;
 use tidegate::shared::SharedStore;
 use tidegate::testing::{DelayedRecords, Dice};
 use tidegate::{
-    Clock, HoldId, Lease, ManualClock, Request, StoreEngine, Timestamp, WaitError, Waiting,
+    Clock, HoldId, Lease, ManualClock, Request, StoreEngine, Timestamp, NotGranted, Waiting,
 };
 
 type Node = StoreEngine;
@@ -132,8 +132,8 @@ impl Real<'_> {
                         self.held.push(lease.into_id());
                         End::Granted
                     }
-                    Err(WaitError::QueueFull) => End::Full,
-                    Err(WaitError::TimedOut) => End::TimedOut,
+                    Err(NotGranted::QueueFull) => End::Full,
+                    Err(NotGranted::TimedOut) => End::TimedOut,
                     Err(error) => panic!("{error}"),
                 };
                 ended.insert(*number, end);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use tidegate::policy::{Policy, RuleId};
-use tidegate::{Edit, HoldId, ManualClock, Report, Request, StoreEngine, Timestamp, WaitError};
+use tidegate::{Edit, HoldId, ManualClock, Report, Request, StoreEngine, Timestamp, NotGranted};
 
 type Desk = (StoreEngine, ManualClock);
 
@@ -314,7 +314,7 @@ mod proposals {
         let leases: Vec<_> =
             (0..3).map(|_| desk.0.acquire(&request, None).block().unwrap()).collect();
         let now = desk.0.acquire(&request, Some(std::time::Duration::ZERO)).block();
-        assert!(matches!(now, Err(WaitError::TimedOut)));
+        assert!(matches!(now, Err(NotGranted::TimedOut)));
         let served = AtomicUsize::new(0);
         thread::scope(|scope| {
             for _ in 0..4 {

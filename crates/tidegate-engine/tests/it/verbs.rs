@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate::policy::{Policy, RuleId};
-use tidegate::{Edit, ManualClock, Request, SettleError, StoreEngine, Timestamp, Wait, WaitError};
+use tidegate::{Edit, ManualClock, Request, SettleError, StoreEngine, Timestamp, Wait, NotGranted};
 
 type TestEngine = StoreEngine;
 
@@ -103,7 +103,7 @@ fn three_in_flight_and_the_rest_wait_in_order() {
         (0..3).map(|_| engine.acquire(&request, None).block().unwrap()).collect();
     assert!(leases.windows(2).all(|pair| pair[0].fence() < pair[1].fence()));
     let now = Some(Duration::ZERO);
-    assert!(matches!(engine.acquire(&request, now).block(), Err(WaitError::TimedOut)));
+    assert!(matches!(engine.acquire(&request, now).block(), Err(NotGranted::TimedOut)));
     leases.pop();
     leases.push(engine.acquire(&request, now).block().unwrap());
     clock.advance(Duration::from_secs(300));
@@ -120,7 +120,7 @@ fn waiting_for_a_bucket_takes_the_reported_wait() {
     let request = Request::new("default", &[]);
     assert!(engine.ready_within(&request, Duration::ZERO).block().unwrap().is_allowed());
     let denied = engine.ready_within(&request, Duration::ZERO).block();
-    assert!(matches!(denied, Err(WaitError::TimedOut)));
+    assert!(matches!(denied, Err(NotGranted::TimedOut)));
     clock.advance(Duration::from_secs(1));
     assert!(engine.ready_within(&request, Duration::ZERO).block().is_ok());
 }
@@ -176,7 +176,7 @@ fn a_thousand_waiters_for_three_slots_are_served_in_arrival_order() {
     let mut waiting: Vec<_> =
         (0..1_000).map(|number| (number, engine.acquire(&request, None))).collect();
     let full = engine.acquire(&request, None).block();
-    assert!(matches!(full, Err(WaitError::QueueFull)));
+    assert!(matches!(full, Err(NotGranted::QueueFull)));
     let mut context = Context::from_waker(Waker::noop());
     let (mut served, mut given_up) = (Vec::new(), 0);
     while !waiting.is_empty() {

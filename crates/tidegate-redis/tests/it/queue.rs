@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate::{Clock, Lease, MonotonicClock, Request, WaitError, Waiting};
+use tidegate::{Clock, Lease, MonotonicClock, Request, NotGranted, Waiting};
 use tidegate_redis_servers::{Program, Server, until};
 
 use crate::support::Node;
@@ -30,7 +30,7 @@ fn take(node: &Node) -> Slot {
     node.engine.acquire(&ANY, Some(Duration::ZERO)).block().unwrap()
 }
 
-fn poll(wait: &mut Waiting<'_, Slot>) -> Poll<Result<Slot, WaitError>> {
+fn poll(wait: &mut Waiting<'_, Slot>) -> Poll<Result<Slot, NotGranted>> {
     Pin::new(wait).poll(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -109,9 +109,9 @@ fn the_bound_of_the_queue_counts_the_waiters_of_all_nodes() {
     let _second = enrolled(&server, &nodes[1], &ANY);
     for node in &nodes {
         let full = node.engine.acquire(&ANY, None).block();
-        assert!(matches!(full, Err(WaitError::QueueFull)), "{full:?}");
+        assert!(matches!(full, Err(NotGranted::QueueFull)), "{full:?}");
         let late = node.engine.acquire(&ANY, Some(Duration::ZERO)).block();
-        assert!(matches!(late, Err(WaitError::TimedOut)), "{late:?}");
+        assert!(matches!(late, Err(NotGranted::TimedOut)), "{late:?}");
     }
     let full = record_bytes(&server);
     drop(first);

@@ -6,7 +6,7 @@ use http::StatusCode;
 use http::request::Parts;
 use serde_json::json;
 use tidegate::policy::Scope;
-use tidegate::{Request, Wait, WaitError};
+use tidegate::{Request, Wait, NotGranted};
 use tidegate_proto::times::{RetryFields, ms_until};
 
 use super::BufferedRequest;
@@ -46,9 +46,9 @@ pub(super) async fn acquire(
     let acquired = tokio::select! {
         biased;
         acquired = tokio::time::timeout(longest, waiting) => {
-            acquired.unwrap_or(Err(WaitError::TimedOut))
+            acquired.unwrap_or(Err(NotGranted::TimedOut))
         }
-        () = shutdown.wanted() => Err(WaitError::Closed),
+        () = shutdown.wanted() => Err(NotGranted::Closed),
     };
     drop(queued);
     let why = match acquired {
@@ -64,12 +64,12 @@ pub(super) async fn acquire(
             lease.into_id();
             return Ok(response);
         }
-        Err(WaitError::Denied(report)) => {
+        Err(NotGranted::Denied(report)) => {
             let id = call.observe(&request, &report);
             let acquired = LeaseBody::none(DecisionBody::new(&report, id));
             return Ok(response::decided(&report, daemon.settings.dialect, &acquired));
         }
-        Err(WaitError::Invalid(error)) => return Err(error.into()),
+        Err(NotGranted::Invalid(error)) => return Err(error.into()),
         Err(why) => why,
     };
     no_slot(call, &request, &why).await
@@ -131,11 +131,11 @@ fn head_bytes(head: &Parts) -> usize {
 async fn no_slot(
     call: &BufferedRequest<'_>,
     request: &Request<'_>,
-    why: &WaitError,
+    why: &NotGranted,
 ) -> Result<HttpResponse, RequestProblem> {
     let why = match why {
-        WaitError::QueueFull => "no slot is free, and the queue is full",
-        WaitError::TimedOut => "no slot became free in time",
+        NotGranted::QueueFull => "no slot is free, and the queue is full",
+        NotGranted::TimedOut => "no slot became free in time",
         _ => {
             return Err(RequestProblem::unavailable(
                 "the daemon is shutting down; use another one, or retry later",

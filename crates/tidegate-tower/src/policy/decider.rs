@@ -6,7 +6,7 @@ use http::Method;
 use http::request::Parts;
 use smallvec::SmallVec;
 use tidegate::policy::Charging;
-use tidegate::{CheckError, HoldId, Report, Request, RuleReport, StoreEngine, Wait, WaitError};
+use tidegate::{CheckError, HoldId, Report, Request, RuleReport, StoreEngine, Wait, NotGranted};
 
 use super::hold::{RequestHold, Settlement};
 use super::{NoSlot, PolicySettings, PolicyVerb};
@@ -250,8 +250,8 @@ async fn acquired(
             admission.permit = Some(permit.clone());
             (Ok(Admitted { headers, after: AfterResponse::Release(permit) }), admission)
         }
-        Err(WaitError::Denied(report)) => denied(settings.denial(&report)),
-        Err(WaitError::Invalid(error)) => denied(Denial::of_error(&error)),
+        Err(NotGranted::Denied(report)) => denied(settings.denial(&report)),
+        Err(NotGranted::Invalid(error)) => denied(Denial::of_error(&error)),
         Err(error) => denied(match &settings.no_slot {
             Some(NoSlot { detail, retry_after }) => {
                 let wait = Some(Wait::After(*retry_after));

@@ -21,7 +21,7 @@ use super::Limiter;
 /// Why a waiter got nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ReadyError {
+pub enum WaitError {
     /// No wait helps: the cost exceeds what the limit ever allows.
     Never,
     /// The time to wait is over.
@@ -32,7 +32,7 @@ pub enum ReadyError {
     Closed,
 }
 
-impl fmt::Display for ReadyError {
+impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Never => "the cost exceeds what the limit ever allows",
@@ -43,11 +43,11 @@ impl fmt::Display for ReadyError {
     }
 }
 
-tidegate_core::debug_as_displayed!(ReadyError);
+tidegate_core::debug_as_displayed!(WaitError);
 
-impl std::error::Error for ReadyError {}
+impl std::error::Error for WaitError {}
 
-impl From<QueueError> for ReadyError {
+impl From<QueueError> for WaitError {
     fn from(error: QueueError) -> Self {
         match error {
             QueueError::QueueFull => Self::QueueFull,
@@ -57,7 +57,7 @@ impl From<QueueError> for ReadyError {
     }
 }
 
-type Outcome = Result<Decision, ReadyError>;
+type Outcome = Result<Decision, WaitError>;
 
 /// A wait for units: await it under any runtime, or [block](Self::block) on it. Dropping it leaves
 /// the queue.
@@ -71,7 +71,7 @@ enum Stage<'a> {
 
 impl UntilReady<'_> {
     /// Blocks the thread until the wait is over.
-    pub fn block(self) -> Result<Decision, ReadyError> {
+    pub fn block(self) -> Result<Decision, WaitError> {
         match self.0 {
             Stage::Over(outcome) => outcome,
             Stage::Waits(wait) => wait.block()?,
@@ -80,7 +80,7 @@ impl UntilReady<'_> {
 }
 
 impl Future for UntilReady<'_> {
-    type Output = Result<Decision, ReadyError>;
+    type Output = Result<Decision, WaitError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.get_mut().0 {
@@ -160,11 +160,11 @@ where
             let clock: Arc<dyn Clock + Send + Sync> = Arc::new(self.clock.clone());
             Some(WaitQueues::new(clock))
         }) else {
-            return UntilReady(Stage::Over(Err(ReadyError::Closed)));
+            return UntilReady(Stage::Over(Err(WaitError::Closed)));
         };
         let waiting = queues.waiting();
         if waiting >= MOST_WAITING {
-            return UntilReady(Stage::Over(Err(ReadyError::QueueFull)));
+            return UntilReady(Stage::Over(Err(WaitError::QueueFull)));
         }
         let request = WaitRequest {
             queue: hash,
@@ -185,7 +185,7 @@ where
                 Some(Wait::Unknown) => {
                     Attempt::NotYet { retry_at: Some(now.saturating_add(RETRY_WHEN_FULL)) }
                 }
-                Some(Wait::Never) => Attempt::Done(Err(ReadyError::Never)),
+                Some(Wait::Never) => Attempt::Done(Err(WaitError::Never)),
             }
         };
         UntilReady(Stage::Waits(queues.wait(request, Box::new(attempt))))

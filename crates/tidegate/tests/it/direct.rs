@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::{
-    Bucket, Cooldown, DirectLimiter, KeyedLimit, Limiter, ManualClock, ReadyError, Sliding,
+    Bucket, Cooldown, DirectLimiter, KeyedLimit, Limiter, ManualClock, WaitError, Sliding,
     Timestamp, Wait, Window,
 };
 
@@ -78,7 +78,7 @@ fn limiter_without_keys_can_be_waited_for() {
     for _ in 0..3 {
         assert!(limiter.ready().block().unwrap().is_allowed());
     }
-    assert_eq!(limiter.ready_n(2).block(), Err(ReadyError::Never));
+    assert_eq!(limiter.ready_n(2).block(), Err(WaitError::Never));
     limiter.close();
-    assert_eq!(limiter.ready().block(), Err(ReadyError::Closed));
+    assert_eq!(limiter.ready().block(), Err(WaitError::Closed));
 }

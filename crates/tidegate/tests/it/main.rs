@@ -15,6 +15,7 @@ mod model;
 mod module_cycles;
 mod per_call;
 mod ready;
+mod slots;
 mod stories;
 mod test_targets;
 mod threads;

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use tidegate::{Bucket, Decision, Limiter, ManualClock, ReadyError, UntilReady};
+use tidegate::{Bucket, Decision, Limiter, ManualClock, WaitError, UntilReady};
 
 use crate::seconds;
 
@@ -18,7 +18,7 @@ fn manual() -> (Manual, ManualClock) {
     (Limiter::builder(limit).clock(clock.clone()).build().unwrap(), clock)
 }
 
-fn poll(wait: &mut UntilReady<'_>) -> Poll<Result<Decision, ReadyError>> {
+fn poll(wait: &mut UntilReady<'_>) -> Poll<Result<Decision, WaitError>> {
     Pin::new(wait).poll(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -73,16 +73,16 @@ fn dropped_wait_leaves_the_queue_and_charges_nothing() {
 #[test]
 fn cost_that_never_fits_and_a_deadline_that_passes_are_errors() {
     let (limiter, clock) = manual();
-    assert_eq!(limiter.ready_n("ada", 2).block(), Err(ReadyError::Never));
+    assert_eq!(limiter.ready_n("ada", 2).block(), Err(WaitError::Never));
     assert!(limiter.allow("ada"));
     let no_wait = limiter.ready_within("ada", seconds(0)).block();
-    assert_eq!(no_wait, Err(ReadyError::TimedOut));
+    assert_eq!(no_wait, Err(WaitError::TimedOut));
     let mut short = limiter.ready_within("ada", seconds(1) - std::time::Duration::from_nanos(1));
     let mut exact = limiter.ready_within("ada", seconds(1));
     assert!(poll(&mut short).is_pending() && poll(&mut exact).is_pending());
     clock.advance(seconds(1) - std::time::Duration::from_nanos(1));
     limiter.tick();
-    assert_eq!(poll(&mut short), Poll::Ready(Err(ReadyError::TimedOut)));
+    assert_eq!(poll(&mut short), Poll::Ready(Err(WaitError::TimedOut)));
     drop(short);
     clock.advance(std::time::Duration::from_nanos(1));
     limiter.tick();
@@ -125,13 +125,13 @@ fn closed_limiter_ends_waits_and_continues_to_decide() {
     assert!(poll(&mut wait).is_pending());
     limiter.close();
     limiter.close();
-    assert_eq!(poll(&mut wait), Poll::Ready(Err(ReadyError::Closed)));
-    assert_eq!(limiter.ready("ada").block(), Err(ReadyError::Closed));
+    assert_eq!(poll(&mut wait), Poll::Ready(Err(WaitError::Closed)));
+    assert_eq!(limiter.ready("ada").block(), Err(WaitError::Closed));
     clock.advance(seconds(1));
     assert!(limiter.allow("ada"));
     let (unused, _) = manual();
     unused.close();
-    assert_eq!(unused.ready("ada").block(), Err(ReadyError::Closed));
+    assert_eq!(unused.ready("ada").block(), Err(WaitError::Closed));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn waiters_are_bounded_for_all_keys_together() {
             limiter.ready(&key)
         })
         .collect();
-    assert_eq!(limiter.ready(&7).block(), Err(ReadyError::QueueFull));
+    assert_eq!(limiter.ready(&7).block(), Err(WaitError::QueueFull));
     drop(waits);
     assert!(limiter.ready(&1_000).block().is_ok());
 }

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::PoisonError;
 
-use tidegate::{Request, WaitError};
+use tidegate::{Request, NotGranted};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -92,7 +92,7 @@ impl Submitted {
         }
         let _slot = slot.map_err(|error| {
             let reason = match error {
-                WaitError::QueueFull => "the interpreter's queue is full",
+                NotGranted::QueueFull => "the interpreter's queue is full",
                 _ => "the desk is stopping",
             };
             let call = CallOutcome::NotReached;
