@@ -8,10 +8,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::{
-    Bucket, Clock, StoreEngine, KeyedHash, Limiter, MonotonicClock, Rate, Request,
-    Timestamp,
-};
+use tidegate::{clock::{Clock, MonotonicClock}, hash::KeyedHash, Bucket, Limiter, Rate, Request, StoreEngine, Timestamp};
 
 /// A clock that stands still: how the time is read depends on the processor and the kernel.
 #[derive(Clone, Copy)]

@@ -18,7 +18,7 @@ use std::time::Instant;
 use rusqlite::Connection;
 use tidegate::durable::{Disk, DiskFile, FileIdentity, FileOptions, FileStore, Folder, NamedFile};
 use tidegate::policy::Policy;
-use tidegate::{MemoryStore, Request, StoreEngine, SystemClock, WhenFull};
+use tidegate::{clock::SystemClock, store::MemoryStore, Request, StoreEngine, WhenFull};
 
 const HELP: &str = "\
 Measures the file store, in a folder of the current directory that is removed at the end.

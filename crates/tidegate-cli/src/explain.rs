@@ -4,7 +4,11 @@ use std::io;
 
 use serde_json::{Map, Value, json};
 use tidegate::policy::Policy;
-use tidegate::{CheckError, Clock, Explanation, Request, SystemClock, Timestamp};
+use tidegate::{
+    CheckError, Request, Timestamp,
+    clock::{Clock, SystemClock},
+    report::Explanation,
+};
 
 use crate::args::{ExplainArgs, Format};
 use crate::explanation::ExplainedRequest;

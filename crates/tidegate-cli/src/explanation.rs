@@ -4,7 +4,11 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 use tidegate::policy::{Charging, Condition, Limit, Mode, Periods, Rule};
-use tidegate::{Applies, Attributes, Decision, Explanation, RuleExplanation, Timestamp, Wait};
+use tidegate::{
+    Decision, Timestamp, Wait,
+    policy::Attributes,
+    report::{Applies, Explanation, RuleExplanation},
+};
 use tidegate_server::explanation::{DecisionSummary, explanation_fields};
 
 use crate::format;

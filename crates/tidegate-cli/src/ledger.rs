@@ -10,7 +10,12 @@ use tidegate::durable::{
     ReadableTotals, RepairAction, Totals, Transfer,
 };
 use tidegate::policy::RuleId;
-use tidegate::{Change, Clock, KeyName, SystemClock, Timestamp};
+use tidegate::{
+    Timestamp,
+    clock::{Clock, SystemClock},
+    edit::Change,
+    report::KeyName,
+};
 
 use crate::args::{Attribute, Format, LedgerArgs, LedgerCommand, LedgerFilter, TotalsBy};
 use crate::format;
@@ -105,7 +110,7 @@ impl LedgerFilter {
 
 /// Prints one line for the entry and one for each booking.
 fn print_entry(entry: &LedgerEntry, io: &mut Io<'_>) -> io::Result<()> {
-    let (at, what) = (format::exact_time(entry.at), name_of(&entry.what));
+    let (at, what) = (format::exact_time(entry.at), EntryKind::name(&entry.what));
     write!(io.stdout, "{} {at} {what}", entry.number)?;
     if !entry.domain.is_empty() {
         write!(io.stdout, " in {}", format::visible(&entry.domain))?;
@@ -127,7 +132,7 @@ fn print_entry(entry: &LedgerEntry, io: &mut Io<'_>) -> io::Result<()> {
     }
     writeln!(io.stdout)?;
     for Booking { key, booking, units, .. } in &entry.bookings {
-        let (booking, key) = (booking_name(*booking), key_text(key));
+        let (booking, key) = (Transfer::name(*booking), key_text(key));
         writeln!(io.stdout, "    {units} {booking} {key}")?;
     }
     Ok(())
@@ -163,7 +168,7 @@ fn as_json(entry: &LedgerEntry) -> Value {
     let mut object = Map::new();
     object.insert("number".into(), entry.number.into());
     object.insert("at".into(), format::exact_time(entry.at).into());
-    object.insert("what".into(), name_of(&entry.what).into());
+    object.insert("what".into(), EntryKind::name(&entry.what).into());
     object.insert("domain".into(), (*entry.domain).into());
     if let Some(hold) = entry.hold {
         object.insert("reservation".into(), hold.to_string().into());
@@ -196,7 +201,7 @@ fn as_json(entry: &LedgerEntry) -> Value {
         json!({
             "rule": key.rule().name(),
             "key": key_json(key),
-            "booking": booking_name(*booking),
+            "booking": Transfer::name(*booking),
             "units": units,
         })
     });
@@ -375,38 +380,5 @@ fn erase(folder: &Path, attribute: &Attribute, io: &mut Io<'_>) -> io::Result<Le
             Ok(Ok(Exit::Success))
         }
         Err(error) => Ok(Err(error)),
-    }
-}
-
-fn name_of(what: &EntryKind) -> &'static str {
-    match what {
-        EntryKind::Check => "check",
-        EntryKind::Reserve => "reserve",
-        EntryKind::Commit => "commit",
-        EntryKind::Cancel => "cancel",
-        EntryKind::Expire => "expire",
-        EntryKind::Renew => "renew",
-        EntryKind::Refund => "refund",
-        EntryKind::Forget => "forget",
-        EntryKind::Enrol => "enrol",
-        EntryKind::RoundClosed { .. } => "round closed",
-        EntryKind::Edited(_) => "edit",
-        EntryKind::Note => "note",
-        EntryKind::Erased { .. } => "erased",
-        EntryKind::Lost { .. } => "lost",
-        _ => "other",
-    }
-}
-
-fn booking_name(booking: Transfer) -> &'static str {
-    match booking {
-        Transfer::Charged => "charged",
-        Transfer::Held => "held",
-        Transfer::Committed => "committed",
-        Transfer::Cancelled => "cancelled",
-        Transfer::Expired => "expired",
-        Transfer::Refunded => "refunded",
-        Transfer::Forgiven => "forgiven",
-        _ => "booked",
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tidegate::policy::{EngineSettings, Policy};
 use tidegate::{
-    CheckError, Explanation, ManualClock, Request, StoreEngine, Timestamp, Wait, NotGranted,
+    CheckError, NotGranted, Request, StoreEngine, Timestamp, Wait, clock::ManualClock,
+    report::Explanation,
 };
 use tidegate_server::explanation::DecisionSummary;
 

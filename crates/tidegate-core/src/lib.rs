@@ -40,7 +40,7 @@ mod window;
 pub use algorithm::Algorithm;
 pub use bucket::{Bucket, BucketState, charge_unit};
 pub use cooldown::{Cooldown, CooldownState};
-pub use decision::{Decision, Verdict, Wait};
+pub use decision::{Decision, Denied, Verdict, Wait};
 pub use error::{LimitError, LimitErrorKind};
 pub use quota::{Carry, Committed, Debt, HeldUnits, Period, Quota, QuotaCharge, QuotaState};
 pub use rate::Rate;

@@ -11,14 +11,14 @@ use tidegate_table::waiting::WaitQueues;
 
 pub use builder::{EngineBuildError, EngineBuilder};
 pub use change::{EditError, Edited, NoSuchRule};
-pub use domain::{Domain, NoSuchDomain};
+pub use domain::NoSuchDomain;
 pub use error::{CheckError, SettleError};
 pub use explain::{Applies, Explanation, RuleExplanation};
 pub use in_memory::Engine;
 pub use keys::Enrolment;
 pub use lease::{Lease, NotGranted, Waiting};
 pub use options::{Commit, Note, Refund};
-pub use report::{RequestDenied, Report, ReportDetails, RuleReport};
+pub use report::{Report, ReportDetails, RequestDenied, RuleReport};
 pub use reservation::Reservation;
 pub use rule_keys::RuleKey;
 pub use settle::CommitReport;
@@ -82,7 +82,7 @@ mod waits;
 ///     quota = { max = 2, per = "day" }
 /// "#)?;
 /// let engine: StoreEngine = Engine::builder(policy).folder(&folder).build()?;
-/// assert!(engine.check(&Request::new("default", &[("user", "ada")]))?.is_allowed());
+/// assert!(engine.check(&Request::new("default", &[("user", "ada")])).block()?.is_allowed());
 /// # drop(engine);
 /// # std::fs::remove_dir_all(&folder)?;
 /// # }

@@ -67,7 +67,8 @@ impl FromStr for HoldId {
 ///
 /// ```
 /// use tidegate::policy::Policy;
-/// use tidegate::{Engine, Owner, Request};
+/// use tidegate::hold::Owner;
+/// use tidegate::{Engine, Request};
 ///
 /// let engine = Engine::new(Policy::from_toml(r#"
 ///     [[rule]]

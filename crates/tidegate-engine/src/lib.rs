@@ -35,13 +35,13 @@ mod transition;
 
 pub use edits::{Ban, Change, Changed, Edit, Overlay};
 pub use engine::{
-    Applies, BookingTally, CheckError, Commit, CommitReport, Domain, EditError, Edited, Engine,
+    Applies, BookingTally, CheckError, Commit, CommitReport, EditError, Edited, Engine,
     EngineBuildError, EngineBuilder, Enrolment, Explanation, Lease, NoSuchDomain, NoSuchRule,
-    NotGranted, Note, Refund, Report, ReportDetails, Reservation, RuleExplanation, RuleKey,
-    RequestDenied, RuleReport, RuleTally, RuleUsage, SettleError, StoreEngine, Waiting,
+    NotGranted, Note, Refund, Report, ReportDetails, RequestDenied, Reservation, RuleExplanation,
+    RuleKey, RuleReport, RuleTally, RuleUsage, SettleError, StoreEngine, Waiting,
 };
 pub use hold_id::{HoldId, HoldIdError, Owner};
 pub use plan::KeyName;
-pub use request::Request;
+pub use request::{Domain, Request};
 pub use request_limit::RequestLimit;
 pub use store::{Answer, AnswerFuture, HoldBound, MemoryStore, Outage, Store};

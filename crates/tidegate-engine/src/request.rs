@@ -1,6 +1,10 @@
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
 use tidegate_policy::Attributes;
 
-use crate::engine::Domain;
 use crate::hold_id::Owner;
 use crate::request_limit::RequestLimit;
 
@@ -83,7 +87,8 @@ impl<'a> Request<'a> {
     ///
     /// ```
     /// use tidegate::policy::Policy;
-    /// use tidegate::{Engine, Request, RequestLimit, WindowUnit};
+    /// use tidegate::policy::{RequestLimit, WindowUnit};
+    /// use tidegate::{Engine, Request};
     ///
     /// let policy = Policy::from_toml(r#"
     ///     [[rule]]
@@ -113,5 +118,31 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn attributes(&self) -> Attributes<'a> {
         self.attributes
+    }
+}
+
+/// A domain of an engine, for frequent requests: it is looked up once per policy.
+///
+/// It follows changes of the policy, also when the domain is removed and added again.
+pub struct Domain {
+    /// The engine, which is kept: no other one can have its address.
+    pub(crate) engine: Arc<dyn Any + Send + Sync>,
+    pub(crate) name: Box<str>,
+    /// The version of the rules that the domain was looked up in, and the domain's number in them;
+    /// the lower half is one more than the number, or 0 where there is no such domain.
+    pub(crate) found: AtomicU64,
+}
+
+impl Domain {
+    /// A request of one unit in this domain.
+    #[must_use]
+    pub fn request<'a>(&'a self, attributes: &'a [(&'a str, &'a str)]) -> Request<'a> {
+        Request { prepared: Some(self), ..Request::new(&self.name, attributes) }
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -1,7 +1,8 @@
 //! The conformance suite: scenarios that every store has to pass.
 //!
 //! ```
-//! use tidegate::{MemoryStore, WhenFull, testing};
+//! use tidegate::store::MemoryStore;
+//! use tidegate::{WhenFull, testing};
 //!
 //! testing::conformance(|| MemoryStore::new(1_000, WhenFull::Deny).expect("a few kilobytes"));
 //! ```
@@ -92,7 +93,8 @@ pub fn scenarios() -> Vec<Scenario> {
             expiry_comes_at_its_own_time refunds_are_never_more_than_charged
             closed_windows_refund_nothing_to_holds idempotency_keys_make_repeats_free
             idempotency_keys_make_refunds_happen_once owners_have_their_own_keys_and_holds
-            repeats_survive_edits slots_are_never_more_than_there_are forgetting_keeps_holds
+            repeats_survive_edits slots_are_never_more_than_there_are ended_leases_are_gone
+            guards_settle_what_they_hold forgetting_keeps_holds
             forgetting_all_keeps_holds all_rules_are_held_or_none voided_holds_leave_no_cooldown repeats_are_reported
             waits_end_with_the_first_expiry_that_suffices looking_ahead_changes_nothing
             denials_that_charge_are_remembered an_idempotency_key_used_again_is_the_later_holds;

@@ -29,14 +29,14 @@ pub use text::CalendarError;
 ///   hours in any case.
 ///
 /// ```
-/// use tidegate::Calendar;
+/// use tidegate::policy::Calendar;
 ///
 /// let months: Calendar = "month in Europe/Helsinki".parse()?;
 /// // 2026-02-28 23:30 in Helsinki, half an hour before March.
 /// let period = months.period_at(1_772_314_200_000_000_000);
 /// assert_eq!(period.index, 56 * 12 + 1);
 /// assert_eq!(period.ends_ns, 1_772_316_000_000_000_000);
-/// # Ok::<(), tidegate::CalendarError>(())
+/// # Ok::<(), tidegate::policy::CalendarError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calendar {

@@ -32,12 +32,12 @@ pub enum PathError {
 /// servers may distinguish them. A path that does not begin with a slash does not get one.
 ///
 /// ```
-/// use tidegate::{EncodedSlash, normalized_path};
+/// use tidegate::policy::{EncodedSlash, normalized_path};
 ///
 /// let path = |uri: &'static str| normalized_path(uri.as_bytes(), EncodedSlash::Decode);
 /// assert_eq!(path("/x/..//%73ign-up?next=/")?, "/sign-up");
 /// assert!(path("/sign-up%00").is_err());
-/// # Ok::<(), tidegate::PathError>(())
+/// # Ok::<(), tidegate::policy::PathError>(())
 /// ```
 pub fn normalized_path(uri: &[u8], slashes: EncodedSlash) -> Result<Cow<'_, str>, PathError> {
     let path = path_of(uri);

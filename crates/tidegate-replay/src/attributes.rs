@@ -1,6 +1,6 @@
 //! Which attributes of requests are read from a log, and from which fields.
 
-use tidegate::EncodedSlash;
+use tidegate::policy::EncodedSlash;
 use tidegate::policy::{Policy, Rule};
 
 /// A field that every format of access logs has, if it has it at all.

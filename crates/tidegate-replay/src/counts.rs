@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tidegate::policy::{Key, Limit, Mode, Policy, Rule, RuleId};
-use tidegate::{KeyedHash, Report, Request};
+use tidegate::{Report, Request, hash::KeyedHash};
 
 use crate::denied::{Denial, DeniedCounts, DeniedKeys};
 use crate::keys::{KeyTable, key_hash, key_values};

@@ -3,7 +3,8 @@
 use smallvec::SmallVec;
 use tidegate::policy::{Charging, Policy};
 use tidegate::{
-    CheckError, EngineBuildError, Explanation, ManualClock, Request, StoreEngine, Timestamp,
+    CheckError, Request, StoreEngine, Timestamp, clock::ManualClock, report::Explanation,
+    store::EngineBuildError,
 };
 
 use crate::attributes::AttributePlan;

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tidegate::policy::{Key, KeyPart};
-use tidegate::{Attributes, KeyedHash};
+use tidegate::{hash::KeyedHash, policy::Attributes};
 
 use crate::estimate::DistinctEstimate;
 

@@ -4,7 +4,7 @@
 //! local socket alike. An edit is in force at once, and in the audit log with its actor.
 
 use std::sync::Arc;
-use tidegate::{Edit, Overlay};
+use tidegate::{Edit, edit::Overlay};
 
 use serde_json::{Value, json};
 use tidegate::policy::Scope;

@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use tidegate::policy::RuleId;
-use tidegate::{Change, Changed, StoreEngine, Timestamp};
+use tidegate::{
+    StoreEngine, Timestamp,
+    edit::{Change, Changed},
+};
 use tidegate_proto::times::time_text;
 
 /// The last changes, numbered upwards from 1: edits of the policy, resets of keys, ends of rounds.

@@ -9,7 +9,10 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::Serialize;
 use tidegate::policy::ServerSettings;
-use tidegate::{Clock, MonotonicClock, Report, Request, StoreEngine, Timestamp};
+use tidegate::{
+    Report, Request, StoreEngine, Timestamp,
+    clock::{Clock, MonotonicClock},
+};
 use tidegate_listen::ShutdownSignal;
 
 use crate::access::{AccessControl, SessionTimes, Sessions};

@@ -12,7 +12,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use tidegate::policy::Scope;
-use tidegate::{HoldId, Report};
+use tidegate::{Report, hold::HoldId};
 use tidegate_listen::http::{ConnectionPhase, PhaseTracker, TrackedStream};
 use tidegate_listen::{Connection, PeerId, PeerStream, Protocol, ShutdownSignal};
 

@@ -1,7 +1,7 @@
 //! Opens the store that the settings name.
 
 use tidegate::policy::Policy;
-use tidegate::{EngineBuildError, StoreEngine};
+use tidegate::{StoreEngine, store::EngineBuildError};
 
 use crate::settings::Settings;
 

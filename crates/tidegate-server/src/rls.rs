@@ -13,7 +13,8 @@ use http::StatusCode;
 use smallvec::SmallVec;
 use tidegate::policy::{Attributes, Scope};
 use tidegate::{
-    Answer, CheckError, PathError, Report, Request, RequestLimit, WindowUnit, normalized_path,
+    Answer, CheckError, Report, Request,
+    policy::{PathError, RequestLimit, WindowUnit, normalized_path},
 };
 use tidegate_proto::percent::percent_utf8;
 use tidegate_proto::rls::rate_limit_response::{Code, DescriptorStatus};

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use tidegate::EngineBuildError;
 use tidegate::redis::DurabilityError;
+use tidegate::store::EngineBuildError;
 use tidegate_listen::{ListenSocket, Protocol, ShutdownTrigger, descriptors};
 use tokio::net::UnixListener;
 

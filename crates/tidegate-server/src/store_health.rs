@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use tidegate::durable::FileStore;
 use tidegate::policy::Policy;
-use tidegate::{Clock, StoreEngine, SystemClock, Timestamp};
+use tidegate::{
+    StoreEngine, Timestamp,
+    clock::{Clock, SystemClock},
+};
 
 use tidegate::redis::{DurabilityError, Redis};
 use tidegate_listen::ShutdownSignal;

@@ -1,7 +1,7 @@
 //! The buckets of `CL.THROTTLE`, which are outside the policy.
 
 use tidegate::policy::EngineSettings;
-use tidegate::{CallLimit, Limiter};
+use tidegate::{Limiter, limiter::CallLimit};
 
 /// The keys of `CL.THROTTLE`.
 pub(crate) type ThrottleKeys = Limiter<[u8], CallLimit>;

@@ -95,7 +95,8 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{Clock, ManualClock, Timestamp};
+/// use tidegate::clock::{Clock, ManualClock};
+/// use tidegate::Timestamp;
 ///
 /// let clock = ManualClock::default();
 /// let copy = clock.clone();

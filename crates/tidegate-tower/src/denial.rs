@@ -98,8 +98,9 @@ impl Denial {
 
     /// The denial of a report.
     pub(crate) fn of_report(report: &Report, dialect: Dialect) -> Self {
-        let denies =
-            |rule: &tidegate::RuleReport<'_>| is_enforced(rule) && !rule.decision.is_allowed();
+        let denies = |rule: &tidegate::report::RuleReport<'_>| {
+            is_enforced(rule) && !rule.decision.is_allowed()
+        };
         let mut rules: Vec<RuleId> =
             report.rules().filter(denies).map(|rule| rule.rule.clone()).collect();
         if rules.is_empty() {
@@ -264,7 +265,7 @@ pub(crate) fn headers_of(report: &Report, dialect: Dialect) -> Headers {
     headers
 }
 
-fn is_enforced(rule: &tidegate::RuleReport<'_>) -> bool {
+fn is_enforced(rule: &tidegate::report::RuleReport<'_>) -> bool {
     rule.mode == tidegate::policy::Mode::Enforce
 }
 

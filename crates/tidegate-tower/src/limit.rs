@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use tidegate::policy::{Mode, RuleId};
-use tidegate::{Clock, Decision, KeyedLimit, Limiter, Wait};
+use tidegate::{Decision, Limiter, Wait, clock::Clock, limiter::KeyedLimit};
 use tidegate_proto::headers::{Dialect, LimitFields};
 use tower_layer::Layer;
 

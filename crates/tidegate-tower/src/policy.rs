@@ -27,7 +27,8 @@ mod hold;
 /// decision.
 ///
 /// ```
-/// use tidegate::{Engine, policy::Policy};
+/// use tidegate::policy::Policy;
+/// use tidegate::Engine;
 /// use tidegate_tower::{ClientIp, Header, PolicyLayer};
 ///
 /// let engine = Engine::new(Policy::from_toml(r#"
@@ -225,7 +226,7 @@ impl PolicyLayer {
     }
 
     /// The attributes `ip`, `method`, `host` and `path`. The path is in its
-    /// [normal form](tidegate::normalized_path).
+    /// [normal form](tidegate::policy::normalized_path).
     #[must_use]
     pub fn usual_attributes(self, ip: ClientIp) -> Self {
         self.attribute("ip", ip)
@@ -278,7 +279,8 @@ impl PolicyLayer {
     /// [reported](Self::on_unsettled).
     ///
     /// ```
-    /// # use tidegate::{Engine, policy::Policy};
+    /// # use tidegate::policy::Policy;
+    /// # use tidegate::Engine;
     /// use tidegate_tower::{Header, PolicyLayer, Settle};
     ///
     /// # let engine = Engine::new(Policy::from_toml(r#"

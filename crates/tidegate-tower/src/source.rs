@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 
 use http::request::Parts;
-use tidegate::{EncodedSlash, PathError, normalized_path};
+use tidegate::policy::{EncodedSlash, PathError, normalized_path};
 use tidegate_proto::percent::percent_utf8;
 
 pub use client_ip::ClientIp;

@@ -9,7 +9,9 @@ use std::time::Duration;
 use http::request::Parts;
 use tidegate::policy::RuleId;
 use tidegate::{
-    Bucket, BuildError, Clock, Decision, LimitError, Limiter, MonotonicClock, Rate, Verdict,
+    Bucket, Decision, LimitError, Limiter, Rate, Verdict,
+    clock::{Clock, MonotonicClock},
+    limiter::BuildError,
 };
 use tower_layer::Layer;
 

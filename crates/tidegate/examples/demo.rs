@@ -8,7 +8,8 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use tidegate::{
-    Bucket, Clock, Decision, Limiter, ManualClock, MonotonicClock, Rate, Sliding, Verdict, Wait,
+    Bucket, Decision, Limiter, Rate, Sliding, Verdict, Wait,
+    clock::{Clock, ManualClock, MonotonicClock},
 };
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -15,7 +15,7 @@
 //! There are two ways to use it, the second with the feature `engine`:
 //!
 //! - [`Limiter`] is one limit over keys of your own type: [`Bucket`], [`Window`], [`Sliding`] or
-//!   [`Cooldown`]. It replaces a map behind a lock. With [`CallLimit`] every call brings its own
+//!   [`Cooldown`]. It replaces a map behind a lock. With [`CallLimit`](limiter::CallLimit) every call brings its own
 //!   limit: for servers whose clients choose the limits. [`DirectLimiter`] is one limit without keys.
 //! - [`Engine`] decides by a [policy]: many rules, matched by attributes of a request, in one
 //!   decision. It has quotas, reservations, concurrency slots, live changes and explanations.
@@ -35,7 +35,8 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tidegate::{Limiter, ManualClock, Wait, Window};
+//! use tidegate::clock::ManualClock;
+//! use tidegate::{Limiter, Wait, Window};
 //!
 //! let clock = ManualClock::default();
 //! let window = Window::new(1, Duration::from_secs(10));
@@ -51,7 +52,8 @@
 //! ```
 //! use std::time::Duration;
 //! use tidegate::policy::Policy;
-//! use tidegate::{Engine, ManualClock, Request};
+//! use tidegate::clock::ManualClock;
+//! use tidegate::{Engine, Request};
 //!
 //! let policy = Policy::from_toml(r#"
 //!     [[rule]]
@@ -219,12 +221,12 @@
 //!
 //! # Where to look
 //!
-//! - [`LimiterBuilder`] has the bounds of a limiter: how many keys, what happens when there are
+//! - [`LimiterBuilder`](limiter::LimiterBuilder) has the bounds of a limiter: how many keys, what happens when there are
 //!   more, which clock, which hash.
 //! - [`Report`] is the engine's decision, [`Decision`] that of one limit; [`Verdict`] is what to
 //!   match on.
-//! - [`MonotonicClock`] is a limiter's default and [`SystemClock`] an engine's; [`ManualClock`] is
-//!   for tests, [`CachedClock`] for loops that update the time themselves. [`Engine::at`] and
+//! - [`MonotonicClock`](clock::MonotonicClock) is a limiter's default and [`SystemClock`](clock::SystemClock) an engine's; [`ManualClock`](clock::ManualClock) is
+//!   for tests, [`CachedClock`](clock::CachedClock) for loops that update the time themselves. [`Engine::at`] and
 //!   [`Limiter::at`] are handles at a given time.
 
 #![forbid(unsafe_code)]
@@ -233,43 +235,81 @@
     allow(rustdoc::broken_intra_doc_links, reason = "this page describes the engine, too")
 )]
 
-mod limiter;
+pub mod limiter;
 mod slots;
 
-pub use limiter::{
-    BuildError, Call, CallLimit, DirectLimiter, FullError, Limiter, LimiterBuilder, WaitError,
-    StoppedClock, UntilReady,
-};
+pub use limiter::{DirectLimiter, Limiter, WaitError};
 pub use slots::{Slot, Slots, UntilSlot};
 #[doc(hidden)]
 pub use tidegate_core::debug_as_displayed;
 pub use tidegate_core::{
-    Algorithm, Bucket, Carry, Cooldown, Debt, Decision, Denied, LimitError, LimitErrorKind, Period, Quota,
-    Rate, Sliding, Timestamp, Verdict, Wait, Window,
+    Bucket, Cooldown, Decision, Denied, LimitError, Rate, Sliding, Timestamp, Verdict, Wait, Window,
 };
-pub use tidegate_table::{
-    CachedClock, Clock, KeyedHash, KeyedHasher, KeyedLimit, ManualClock, MonotonicClock,
-    SystemClock, WhenFull,
+#[cfg(feature = "engine")]
+pub use tidegate_engine::{
+    Answer, CheckError, Domain, Edit, Engine, Lease, NoSuchDomain, NotGranted, Outage, Report,
+    Request, Reservation, SettleError, StoreEngine, Waiting,
 };
+pub use tidegate_table::WhenFull;
+
+/// Clocks: what a limiter or an engine takes for the time.
+pub mod clock {
+    pub use tidegate_table::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
+
+    pub use crate::limiter::StoppedClock;
+}
+
+/// The hash of keys.
+pub mod hash {
+    pub use tidegate_table::{KeyedHash, KeyedHasher};
+}
+
+/// Policies: files, rules, calendars, and what rules match on.
+#[cfg(feature = "engine")]
+pub mod policy {
+    pub use tidegate_engine::RequestLimit;
+    pub use tidegate_policy::policy::*;
+    pub use tidegate_policy::{
+        Attributes, Calendar, CalendarError, CalendarPeriod, EncodedSlash, PathError, WindowUnit,
+        normalized_path,
+    };
+}
+
+/// Edits at run time: what [`Edit`] is made of, and what became of it.
+#[cfg(feature = "engine")]
+pub mod edit {
+    pub use tidegate_engine::{Ban, Change, Changed, EditError, Edited, NoSuchRule, Overlay};
+}
+
+/// Reservations and leases by their ids, for programs that settle them elsewhere.
+#[cfg(feature = "engine")]
+pub mod hold {
+    pub use tidegate_engine::{
+        Commit, CommitReport, HoldBound, HoldId, HoldIdError, Note, Owner, Refund,
+    };
+}
+
+/// What a [`Report`] is made of, explanations, usage and totals.
+#[cfg(feature = "engine")]
+pub mod report {
+    pub use tidegate_engine::{
+        Applies, BookingTally, Enrolment, Explanation, KeyName, ReportDetails, RequestDenied,
+        RuleExplanation, RuleKey, RuleReport, RuleTally, RuleUsage,
+    };
+}
+
+/// Where an engine keeps its states, and how one with another store is built.
+#[cfg(feature = "engine")]
+pub mod store {
+    pub use tidegate_engine::shared::*;
+    pub use tidegate_engine::{AnswerFuture, EngineBuildError, EngineBuilder, MemoryStore, Store};
+    pub use tidegate_policy::StoreBounds;
+}
 
 #[cfg(feature = "durable")]
 pub use tidegate_engine::durable;
 #[cfg(feature = "testing")]
 pub use tidegate_engine::testing;
-#[cfg(feature = "engine")]
-pub use tidegate_engine::{
-    Answer, AnswerFuture, Applies, Ban, BookingTally, Change, Changed, CheckError, Commit,
-    CommitReport, Domain, Edit, EditError, Edited, Engine, EngineBuildError, EngineBuilder,
-    Enrolment, Explanation, HoldBound, HoldId, HoldIdError, KeyName, Lease, MemoryStore,
-    NoSuchDomain, NoSuchRule, Note, Outage, Overlay, Owner, Refund, Report, ReportDetails, Request,
-    RequestLimit, RuleExplanation, RuleKey, RuleReport, RuleTally, RuleUsage, SettleError, Store,
-    StoreEngine, Waiting, shared,
-};
-#[cfg(feature = "engine")]
-pub use tidegate_policy::{
-    Attributes, Calendar, CalendarError, CalendarPeriod, EncodedSlash, PathError, StoreBounds,
-    WindowUnit, normalized_path, policy,
-};
 
 #[cfg(feature = "redis")]
 pub use tidegate_redis as redis;

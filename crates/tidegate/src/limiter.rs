@@ -1,3 +1,5 @@
+//! Limits over keys: building a limiter, waiting for units, and limits that come with each call.
+
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -9,7 +11,6 @@ use std::time::Duration;
 use tidegate_core::{Bucket, Decision, Timestamp};
 use tidegate_table::clock::{Clock, MonotonicClock};
 use tidegate_table::hash::{KeyedHash, spread};
-use tidegate_table::table::keyed::KeyedLimit;
 use tidegate_table::table::{Fetched, Table, TableFull};
 use tidegate_table::waiting::WaitQueues;
 
@@ -21,7 +22,9 @@ mod ready;
 pub use builder::{BuildError, LimiterBuilder};
 pub use direct::DirectLimiter;
 pub use per_call::{Call, CallLimit};
-pub use ready::{WaitError, UntilReady};
+pub use ready::{UntilReady, WaitError};
+pub use tidegate_core::{Algorithm, Carry, Debt, LimitErrorKind, Period, Quota};
+pub use tidegate_table::KeyedLimit;
 
 /// One limit over many keys, in memory: what replaces a map behind a lock.
 ///
@@ -391,7 +394,7 @@ where
 
     /// Wakes the waiters whose time has come.
     ///
-    /// Only needed after moving a [`ManualClock`](crate::ManualClock): for other clocks there is a
+    /// Only needed after moving a [`ManualClock`](crate::clock::ManualClock): for other clocks there is a
     /// timer.
     pub fn tick(&self) {
         if let Some(Some(queues)) = self.shared.queues.get() {

@@ -12,9 +12,7 @@ use std::time::Duration;
 use tidegate_core::Timestamp;
 use tidegate_table::MonotonicClock;
 use tidegate_table::clock::Clock;
-use tidegate_table::waiting::{
-    Attempt, AttemptTurn, Attempts, QueueWait, WaitQueues, WaitRequest,
-};
+use tidegate_table::waiting::{Attempt, AttemptTurn, Attempts, QueueWait, WaitQueues, WaitRequest};
 
 use crate::limiter::WaitError;
 

@@ -1,7 +1,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use tidegate::Clock;
+use tidegate::clock::Clock;
 use tidegate_proto::ipc;
 use tidegate_server::local::{Ended, FrameTimes, Frames, StopReceiving};
 use tokio::io::{AsyncRead, AsyncWrite};

@@ -1,5 +1,5 @@
 use tidegate::policy::Policy;
-use tidegate::{CheckError, Clock, Request, StoreEngine, Wait};
+use tidegate::{CheckError, Request, StoreEngine, Wait, clock::Clock};
 
 /// The domain of the policy.
 pub(crate) const DOMAIN: &str = "ipc";

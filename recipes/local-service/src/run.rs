@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use tidegate::SystemClock;
+use tidegate::clock::SystemClock;
 use tidegate_listen::terminated;
 
 use crate::args::{BoundArgs, Cli, Command, LimitArgs, PingArgs, ServeArgs};

@@ -2,7 +2,7 @@ use std::future::Future;
 use std::io::Write;
 use std::path::PathBuf;
 
-use tidegate::Clock;
+use tidegate::clock::Clock;
 use tidegate_listen::{
     Connection, Connections, ListenSocket, PeerId, PeerStream, Protocol, Refusal,
 };

@@ -1,4 +1,4 @@
-use tidegate::Clock;
+use tidegate::clock::Clock;
 use tidegate_proto::ipc::{self, Failure, IpcError, PROTOCOL_VERSION, Pong, Request, Response};
 use tidegate_proto::times::time_text;
 use tracing::{error, info, warn};

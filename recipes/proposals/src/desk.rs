@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tidegate::durable::{Filter, LedgerEntry, OpenError};
-use tidegate::{Answer, Clock, Commit, Report, SettleError, StoreEngine};
+use tidegate::{Answer, Report, SettleError, StoreEngine, clock::Clock, hold::Commit};
 use tidegate_listen::Warnings;
 use tokio::sync::{oneshot, watch};
 

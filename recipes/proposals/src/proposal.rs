@@ -3,7 +3,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use tidegate::{HoldId, HoldIdError, Timestamp};
+use tidegate::{
+    Timestamp,
+    hold::{HoldId, HoldIdError},
+};
 
 /// The id of a proposal: that of its reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

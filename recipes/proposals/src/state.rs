@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use serde::Serialize;
 use tidegate::durable::{EntryKind, LedgerEntry};
-use tidegate::{HoldId, Timestamp};
+use tidegate::{Timestamp, hold::HoldId};
 
 use crate::note::{Note, NoteError};
 use crate::proposal::{Proposal, ProposalId, Status};

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::policy::Network;
-use tidegate::{Bucket, Clock, Limiter, SystemClock};
+use tidegate::{
+    Bucket, Limiter,
+    clock::{Clock, SystemClock},
+};
 use tidegate_listen::{Connections, PermitLimits, Warnings};
 use tokio::sync::{Semaphore, watch};
 
@@ -19,7 +22,8 @@ use crate::relay::{Relay, RelayInner};
 /// Builds a [`Relay`]. Every setting has a default.
 ///
 /// ```
-/// use tidegate::{Bucket, ManualClock};
+/// use tidegate::clock::ManualClock;
+/// use tidegate::Bucket;
 /// use tidegate_relay::Relay;
 ///
 /// let relay = Relay::builder("relay.example")

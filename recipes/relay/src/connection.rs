@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use prost::Message as _;
-use tidegate::Clock;
+use tidegate::clock::Clock;
 use tidegate_listen::Permit;
 use tokio::time::timeout;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ed25519_dalek::{Signature, VerifyingKey};
 use prost::Message;
-use tidegate::{Clock, Timestamp};
+use tidegate::{Timestamp, clock::Clock};
 
 use crate::address::address_of;
 use crate::wire::{AuthChallenge, AuthResponse, Envelope, MessageType, Payload, VERSION};

@@ -11,7 +11,10 @@ use axum::http::{Extensions, HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use tidegate::{Bucket, Clock, Limiter, SystemClock};
+use tidegate::{
+    Bucket, Limiter,
+    clock::{Clock, SystemClock},
+};
 use tidegate_listen::{PeerId, Permits, Warnings};
 use tidegate_tower::{ClientIp, UpgradeGuard};
 use tokio::sync::{Semaphore, watch};

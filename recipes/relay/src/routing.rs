@@ -1,7 +1,7 @@
 //! The steps for a message: limited first, then decoded, then forwarded or dropped.
 
 use prost::Message as _;
-use tidegate::{Clock, Decision, Wait};
+use tidegate::{Decision, Wait, clock::Clock};
 
 use crate::blocks::Blocks;
 use crate::connection::Client;

@@ -2,7 +2,7 @@
 
 use axum::body::Bytes;
 use axum::extract::ws::{Message, WebSocket};
-use tidegate::Clock;
+use tidegate::clock::Clock;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::builder::Times;

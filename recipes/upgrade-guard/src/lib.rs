@@ -15,7 +15,7 @@ use std::net::IpAddr;
 
 use axum::Router;
 use axum::routing::get;
-use tidegate::Clock;
+use tidegate::clock::Clock;
 use tidegate_tower::{ClientIp, UpgradeGuard};
 
 pub use echo::echo;

@@ -3,7 +3,10 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate::policy::{Network, RuleError, duration_from_text};
-use tidegate::{Clock, MonotonicClock, Rate};
+use tidegate::{
+    Rate,
+    clock::{Clock, MonotonicClock},
+};
 use tidegate_tower::{ClientIp, ForwardedHeader, GuardError, UpgradeGuard};
 
 /// The guard's settings, as flags and environment variables.

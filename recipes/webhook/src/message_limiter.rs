@@ -1,7 +1,8 @@
 use std::fmt;
 
 use tidegate::{
-    CheckError, Commit, CommitReport, HoldId, Report, Request, SettleError, StoreEngine,
+    CheckError, Report, Request, SettleError, StoreEngine,
+    hold::{Commit, CommitReport, HoldId},
 };
 
 use crate::limits::{DENIALS, DOMAIN, USER};

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use tidegate::durable::FileOptions;
 use tidegate::policy::{Durability, Policy};
-use tidegate::{EngineBuildError, StoreEngine};
+use tidegate::{StoreEngine, store::EngineBuildError};
 
 /// Where counts are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]

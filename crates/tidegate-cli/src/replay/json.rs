@@ -1,7 +1,7 @@
 //! The result of a replay as JSON.
 
 use serde_json::{Map, Value, json};
-use tidegate::{Attributes, Timestamp};
+use tidegate::{Timestamp, policy::Attributes};
 use tidegate_replay::record::Position;
 use tidegate_replay::{DeniedKey, FirstDenial, RuleCount};
 

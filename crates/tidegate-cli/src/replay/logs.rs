@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tidegate::{Clock, MonotonicClock};
+use tidegate::clock::{Clock, MonotonicClock};
 use tidegate_replay::record::Record;
 use tidegate_replay::{
     AttributePlan, FormatGuess, LineOrder, LogFormat, LogOptions, LogReader, Progress, ReadSummary,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::durable::FileOptions;
 use tidegate::policy::Policy;
-use tidegate::{Commit, ManualClock, Request, StoreEngine, Timestamp};
+use tidegate::{Request, StoreEngine, Timestamp, clock::ManualClock, hold::Commit};
 
 use crate::run::{self, Ended};
 

@@ -9,7 +9,10 @@ use std::time::Duration;
 use serde_json::Value;
 use tidegate::durable::FileOptions;
 use tidegate::policy::Policy;
-use tidegate::{Clock as _, ManualClock, Request, StoreEngine, SystemClock, Timestamp};
+use tidegate::{
+    Request, StoreEngine, Timestamp,
+    clock::{Clock as _, ManualClock, SystemClock},
+};
 use tidegate_proto::ipc::encode_text;
 
 use crate::serve::{Daemon, Folder, address};

@@ -21,7 +21,8 @@ impl Overlay {
     ///
     /// ```
     /// use tidegate::policy::{Condition, Grant, Override, Policy, RuleId};
-    /// use tidegate::{Ban, Engine, Overlay};
+    /// use tidegate::edit::{Ban, Overlay};
+    /// use tidegate::{Edit, Engine};
     ///
     /// let engine = Engine::new(Policy::from_toml(
     ///     "[[rule]]\nname = 'search'\nkey = ['ip']\nbucket = { rate = '1/s', burst = 10 }",

@@ -28,7 +28,8 @@ use crate::store::{MemoryStore, Store, StoredEdits};
 /// ```
 /// use std::time::Duration;
 /// use tidegate::policy::Policy;
-/// use tidegate::{Engine, ManualClock, Request};
+/// use tidegate::clock::ManualClock;
+/// use tidegate::{Engine, Request};
 ///
 /// let policy = Policy::from_toml(r#"
 ///     [[rule]]

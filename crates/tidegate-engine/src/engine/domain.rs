@@ -1,20 +1,11 @@
+use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::StoreEngine;
 use super::ruleset::{CompiledDomain, Ruleset};
-use crate::request::Request;
-
-/// A domain of an engine, for frequent requests: it is looked up once per policy.
-///
-/// It follows changes of the policy, also when the domain is removed and added again.
-pub struct Domain {
-    engine: StoreEngine,
-    name: Box<str>,
-    /// The version of the rules that the domain was looked up in, and the domain's number in them;
-    /// the lower half is one more than the number, or 0 where there is no such domain.
-    found: AtomicU64,
-}
+use crate::request::{Domain, Request};
 
 /// The policy has no rule in a domain, which would limit nothing.
 #[derive(Clone, PartialEq, Eq)]
@@ -64,14 +55,17 @@ impl StoreEngine {
             let known = known().map(Box::from).collect();
             return Err(NoSuchDomain { domain: name.into(), known });
         }
-        Ok(Domain { engine: self.clone(), name: name.into(), found: AtomicU64::new(0) })
+        let engine: Arc<dyn Any + Send + Sync> = Arc::clone(&self.shared) as _;
+        Ok(Domain { engine, name: name.into(), found: AtomicU64::new(0) })
     }
 
     /// The number of a request's domain.
     #[inline(always)]
     pub(super) fn domain_number(&self, rules: &Ruleset, request: &Request<'_>) -> Option<usize> {
         match request.prepared {
-            Some(domain) if std::ptr::eq(&*domain.engine.shared, &*self.shared) => {
+            Some(domain)
+                if std::ptr::addr_eq(&raw const *domain.engine, &raw const *self.shared) =>
+            {
                 domain.number(rules)
             }
             _ => rules.domain_number(request.domain),
@@ -90,12 +84,6 @@ impl StoreEngine {
 }
 
 impl Domain {
-    /// A request of one unit in this domain.
-    #[must_use]
-    pub fn request<'a>(&'a self, attributes: &'a [(&'a str, &'a str)]) -> Request<'a> {
-        Request { prepared: Some(self), ..Request::new(&self.name, attributes) }
-    }
-
     #[inline(always)]
     fn number(&self, rules: &Ruleset) -> Option<usize> {
         let found = self.found.load(Ordering::Relaxed);
@@ -113,12 +101,6 @@ impl Domain {
             self.found.store(((rules.version & LOW) << 32) | plus_1, Ordering::Relaxed);
         }
         number
-    }
-}
-
-impl fmt::Debug for Domain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Domain").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

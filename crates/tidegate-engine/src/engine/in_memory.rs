@@ -9,11 +9,11 @@ use tidegate_policy::policy::Policy;
 use tidegate_table::clock::Clock;
 
 use super::{
-    CheckError, CommitReport, Domain, EditError, EngineBuilder, Enrolment, Explanation, Lease,
+    CheckError, CommitReport, EditError, EngineBuilder, Enrolment, Explanation, Lease,
     NoSuchDomain, NotGranted, Report, Reservation, RuleUsage, SettleError, StoreEngine, Waiting,
 };
-use crate::edits::{Change, Edit};
-use crate::request::Request;
+use crate::edits::{Change, Edit, Overlay};
+use crate::request::{Domain, Request};
 use crate::store::HoldId;
 
 /// A policy at work: decides requests by its rules, all of them at once, with its states in memory.
@@ -241,6 +241,12 @@ impl Engine {
     #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
         self.0.policy()
+    }
+
+    /// The edits that are in force over the policy.
+    #[must_use]
+    pub fn overlay(&self) -> Overlay {
+        self.0.overlay()
     }
 
     /// The engine's clock.

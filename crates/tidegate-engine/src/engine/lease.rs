@@ -223,7 +223,9 @@ impl StoreEngine {
         let outlasts = attempt.outlasts(&report);
         attempt.end(Some(&report));
         match end {
-            Some(TicketEnd::Known(TicketOutcome::Full)) => Attempt::Done(Err(NotGranted::QueueFull)),
+            Some(TicketEnd::Known(TicketOutcome::Full)) => {
+                Attempt::Done(Err(NotGranted::QueueFull))
+            }
             Some(TicketEnd::Known(TicketOutcome::Waits { .. })) => {
                 Attempt::NotYet { retry_at: self.next_release(&report) }
             }

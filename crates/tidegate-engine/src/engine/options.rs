@@ -3,7 +3,7 @@
 /// How a reservation is committed, for [`Engine::commit`](crate::Engine::commit).
 ///
 /// ```
-/// use tidegate::Commit;
+/// use tidegate::hold::Commit;
 ///
 /// let as_held = Commit::held();
 /// let with_a_note = Commit::actual(1_234).note("chat 17");

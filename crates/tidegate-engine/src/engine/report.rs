@@ -261,7 +261,7 @@ impl Report {
         self.body.is_outage
     }
 
-    /// Whether the [idempotency key](Request::idempotency_key) was used before, for the same request:
+    /// Whether the [idempotency key](crate::Request::idempotency_key) was used before, for the same request:
     /// this is what it got then, and nothing was charged again.
     #[must_use]
     pub fn is_repeat(&self) -> bool {

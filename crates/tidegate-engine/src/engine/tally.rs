@@ -10,7 +10,7 @@ use super::StoreEngine;
 use super::ruleset::{CompiledRule, Ruleset};
 use crate::decision::Booking;
 
-/// What a rule has decided so far, over all [counted reports](Report::count).
+/// What a rule has decided so far, over all [counted reports](crate::ReportDetails::count).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RuleTally {
@@ -24,7 +24,7 @@ pub struct RuleTally {
     pub denied: u64,
 }
 
-/// What a postpaid rule has booked so far, over all [counted reports](Report::count), in units.
+/// What a postpaid rule has booked so far, over all [counted reports](crate::ReportDetails::count), in units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BookingTally {

@@ -71,7 +71,99 @@ pub enum Transfer {
     Forgiven,
 }
 
-/// The kinds of entries that change keys, by their numbers in a record.
+impl EntryKind {
+    /// Its name, as tools print it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Check => "check",
+            Self::Reserve => "reserve",
+            Self::Commit => "commit",
+            Self::Cancel => "cancel",
+            Self::Expire => "expire",
+            Self::Renew => "renew",
+            Self::Refund => "refund",
+            Self::Forget => "forget",
+            Self::Enrol => "enrol",
+            Self::RoundClosed { .. } => "round closed",
+            Self::Edited(_) => "edit",
+            Self::Note => "note",
+            Self::Erased { .. } => "erased",
+            Self::Lost { .. } => "lost",
+        }
+    }
+
+    /// Its number in records, if it changes keys. A number is never used again for another.
+    pub(crate) const fn number(&self) -> Option<u8> {
+        Some(match self {
+            Self::Check => 0,
+            Self::Reserve => 1,
+            Self::Commit => 2,
+            Self::Cancel => 3,
+            Self::Expire => 4,
+            Self::Renew => 5,
+            Self::Refund => 6,
+            Self::Forget => 7,
+            Self::Enrol => 8,
+            Self::RoundClosed { .. }
+            | Self::Edited(_)
+            | Self::Note
+            | Self::Erased { .. }
+            | Self::Lost { .. } => return None,
+        })
+    }
+
+    /// Whether it ends the hold that it names.
+    pub(crate) const fn ends_hold(&self) -> bool {
+        match self {
+            Self::Cancel | Self::Expire => true,
+            // A commit can be refunded.
+            Self::Check
+            | Self::Reserve
+            | Self::Commit
+            | Self::Renew
+            | Self::Refund
+            | Self::Forget
+            | Self::Enrol
+            | Self::RoundClosed { .. }
+            | Self::Edited(_)
+            | Self::Note
+            | Self::Erased { .. }
+            | Self::Lost { .. } => false,
+        }
+    }
+}
+
+impl Transfer {
+    /// Its name, as tools print it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Charged => "charged",
+            Self::Held => "held",
+            Self::Committed => "committed",
+            Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
+            Self::Refunded => "refunded",
+            Self::Forgiven => "forgiven",
+        }
+    }
+
+    /// Its number in records. A number is never used again for another.
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Self::Charged => 0,
+            Self::Held => 1,
+            Self::Committed => 2,
+            Self::Cancelled => 3,
+            Self::Expired => 4,
+            Self::Refunded => 5,
+            Self::Forgiven => 6,
+        }
+    }
+}
+
+/// The kinds of entries that change keys.
 pub(crate) static KINDS: [EntryKind; 9] = [
     EntryKind::Check,
     EntryKind::Reserve,
@@ -84,7 +176,7 @@ pub(crate) static KINDS: [EntryKind; 9] = [
     EntryKind::Enrol,
 ];
 
-/// By their numbers in a record.
+/// All of them.
 pub(crate) const TRANSFERS: [Transfer; 7] = [
     Transfer::Charged,
     Transfer::Held,
@@ -94,3 +186,18 @@ pub(crate) const TRANSFERS: [Transfer; 7] = [
     Transfer::Refunded,
     Transfer::Forgiven,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_records_stay_as_they_are() {
+        let kinds = KINDS.iter().map(|kind| (kind.number().unwrap(), kind.name()));
+        let known = "check reserve commit cancel expire renew refund forget enrol";
+        assert!(kinds.eq((0..).zip(known.split(' '))));
+        let transfers = TRANSFERS.map(|it| (it.number(), it.name()));
+        let known = "charged held committed cancelled expired refunded forgiven";
+        assert!(transfers.into_iter().eq((0..).zip(known.split(' '))));
+    }
+}

@@ -4,7 +4,7 @@ use tidegate_core::{Timestamp, Wait};
 use tidegate_policy::policy::RuleId;
 
 use super::{ADA, BOB, Make, TestEngine, ms, rule};
-use crate::{CheckError, Owner, Refund, Request, SettleError, NotGranted};
+use crate::{CheckError, HoldId, NotGranted, Owner, Refund, Request, SettleError};
 
 /// Limits of ten units that do not refill while a test runs.
 const TEN: [&str; 6] = [
@@ -341,6 +341,55 @@ pub(super) fn slots_are_never_more_than_there_are(make: Make<'_>) {
     assert_eq!(desk.left(ADA, "all"), 0);
     assert!(matches!(acquire(), Err(NotGranted::Denied(_))), "the other rule denies");
     assert_eq!(desk.left(ADA, "places"), 2);
+}
+
+pub(super) fn ended_leases_are_gone(make: Make<'_>) {
+    let desk = TestEngine::new(make, &rule("slots = { max = 1, queue = 0, expires = \"30s\" }"));
+    let request = Request::new("default", ADA);
+    let ends: [fn(&TestEngine, HoldId) -> Result<u64, SettleError>; 3] = [
+        |desk, id| desk.engine.release(id).block().map(|()| 0),
+        |desk, id| desk.engine.cancel(id, None).block(),
+        |desk, id| desk.engine.void(id, None).block(),
+    ];
+    for end in ends {
+        let id = desk.engine.acquire(&request, None).block().unwrap().into_id();
+        assert_eq!(end(&desk, id), Ok(0));
+        for again in ends {
+            assert_eq!(again(&desk, id), Err(SettleError::Gone), "a slot is held once");
+        }
+    }
+}
+
+pub(super) fn guards_settle_what_they_hold(make: Make<'_>) {
+    for limit in TEN {
+        let desk = TestEngine::new(make, &rule(limit));
+        let request = Request::new("default", ADA).cost(4);
+        let reserve = || desk.engine.reserve(&request).block().unwrap();
+        // A store that answers later is settled later.
+        let is_left = |units| (0..1_000_000).any(|_| desk.left(ADA, "r") == units);
+        drop(reserve());
+        assert!(is_left(10), "nothing was used: {limit}");
+        let mut held = reserve();
+        held.add_used(1);
+        held.add_used(1);
+        drop(held);
+        assert!(is_left(8), "what was used is charged: {limit}");
+        let mut held = reserve();
+        held.add_used(3);
+        assert_eq!(held.commit().block().unwrap().charged, 3, "{limit}");
+        assert_eq!(reserve().cancel(None).block(), Ok(0), "{limit}");
+        assert_eq!(desk.left(ADA, "r"), 5, "{limit}");
+        let (named, id) = (request.idempotency_key("one"), reserve().into_report().hold());
+        assert_eq!(desk.commit(id.unwrap(), 4), 4, "a kept one is settled by its id: {limit}");
+        let denied = desk.engine.reserve(&named).block().map(drop);
+        assert!(matches!(denied, Err(NotGranted::Denied(_))), "{limit}");
+        // The guard of the first request settles it, not that of a repeat.
+        let one = named.cost(1);
+        let first = desk.engine.reserve(&one).block().unwrap();
+        drop(desk.engine.reserve(&one).block().unwrap());
+        assert_eq!(desk.left(ADA, "r"), 0, "{limit}");
+        assert_eq!(first.commit().block().unwrap().charged, 1, "{limit}");
+    }
 }
 
 pub(super) fn forgetting_keeps_holds(make: Make<'_>) {

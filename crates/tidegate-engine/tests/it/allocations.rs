@@ -6,7 +6,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use tidegate::policy::Policy;
-use tidegate::{Call, CallLimit, Limiter, Rate, Request, StoreEngine};
+use tidegate::{
+    Limiter, Rate, Request, StoreEngine,
+    limiter::{Call, CallLimit},
+};
 
 struct Counting;
 

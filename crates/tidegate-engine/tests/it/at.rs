@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::{Edit, ManualClock, Request, SettleError, StoreEngine, Timestamp};
+use tidegate::{Edit, Request, SettleError, StoreEngine, Timestamp, clock::ManualClock};
 
 fn engine(text: &str) -> StoreEngine {
     let policy = Policy::from_toml(text).unwrap();

@@ -6,8 +6,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::policy::{Policy, RuleId};
 use tidegate::{
-    CheckError, Clock, Edit, ManualClock, MemoryStore, Report, Request, StoreEngine, Timestamp,
-    WhenFull,
+    CheckError, Edit, Report, Request, StoreEngine, Timestamp, WhenFull,
+    clock::{Clock, ManualClock},
+    store::MemoryStore,
 };
 
 use crate::paths::{Conditions, START, USERS, conditions, content, rule};

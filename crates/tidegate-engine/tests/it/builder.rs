@@ -3,8 +3,9 @@
 use tidegate::durable::{FileOptions, FileStore, OpenError};
 use tidegate::policy::Policy;
 use tidegate::{
-    EngineBuildError, ManualClock, MemoryStore, Request, StoreBounds, StoreEngine, SystemClock,
-    Timestamp, WhenFull,
+    Request, StoreEngine, Timestamp, WhenFull,
+    clock::{ManualClock, SystemClock},
+    store::{EngineBuildError, MemoryStore, StoreBounds},
 };
 
 use crate::file_store::TempFolder;

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::{Clock, ManualClock, Request, StoreEngine, Timestamp};
+use tidegate::{
+    Request, StoreEngine, Timestamp,
+    clock::{Clock, ManualClock},
+};
 
 /// A clock that counts from its start, with a time of day beside it.
 #[derive(Clone, Default)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tidegate::{MemoryStore, WhenFull, testing};
+use tidegate::{WhenFull, store::MemoryStore, testing};
 
 fn make() -> MemoryStore {
     MemoryStore::new(10_000, WhenFull::Share).unwrap()

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tidegate::policy::{Condition, Grant, Limit, Override, Policy, RuleId};
 use tidegate::{
-    CheckError, Edit, ManualClock, Request, SettleError, StoreEngine, Timestamp, NotGranted,
-    Waiting, Window,
+    CheckError, Edit, NotGranted, Request, SettleError, StoreEngine, Timestamp, Waiting, Window,
+    clock::ManualClock,
 };
 
 type TestEngine = StoreEngine;
@@ -260,7 +260,7 @@ fn of_many_overrides_and_bans_the_first_that_applies_counts() {
             .edit(
                 "ops",
                 Edit::ban(
-                    tidegate::Ban::new("default", vec![condition])
+                    tidegate::edit::Ban::new("default", vec![condition])
                         .until(Timestamp::from_secs(1_300)),
                 ),
             )

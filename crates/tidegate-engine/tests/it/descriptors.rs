@@ -3,8 +3,10 @@
 
 use tidegate::policy::{Attributes, Condition, Policy, RuleId};
 use tidegate::{
-    Applies, Ban, CheckError, Edit, Explanation, KeyName, ManualClock, Request, StoreEngine,
-    Timestamp, NotGranted,
+    CheckError, Edit, NotGranted, Request, StoreEngine, Timestamp,
+    clock::ManualClock,
+    edit::Ban,
+    report::{Applies, Explanation, KeyName},
 };
 
 type TestEngine = StoreEngine;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tidegate::policy::Policy;
 use tidegate::{
-    CheckError, Clock as _, Edit, HoldBound, ManualClock, Refund, Report, Request, SettleError,
-    StoreEngine, Timestamp,
+    CheckError, Edit, Report, Request, SettleError, StoreEngine, Timestamp,
+    clock::{Clock as _, ManualClock},
+    hold::{HoldBound, Refund},
 };
 
 type TestEngine = StoreEngine;

@@ -5,8 +5,10 @@ use std::time::Duration;
 use tidegate::policy::{Limit, Policy, Rule};
 use tidegate::testing::Dice;
 use tidegate::{
-    Bucket, Clock, Debt, Edit, ManualClock, MemoryStore, Rate, Request, StoreEngine, Timestamp,
-    Wait, WhenFull,
+    Bucket, Edit, Rate, Request, StoreEngine, Timestamp, Wait, WhenFull,
+    clock::{Clock, ManualClock},
+    limiter::Debt,
+    store::MemoryStore,
 };
 
 /// Every rate gives a whole number of these parts of a unit in a nanosecond.

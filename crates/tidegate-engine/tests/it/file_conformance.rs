@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::durable::{FileOptions, FileStore};
 use tidegate::policy::{Durability, Policy};
-use tidegate::{ManualClock, Request, StoreEngine, WhenFull, testing};
+use tidegate::{Request, StoreEngine, WhenFull, clock::ManualClock, testing};
 
 /// A folder of its own for every store, removed at the end.
 struct Folders {

@@ -7,8 +7,8 @@ mod world;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tidegate::HoldId;
 use tidegate::durable::{FileOptions, LogError, OpenError};
+use tidegate::hold::HoldId;
 use tidegate::testing::{CrashDisk, Dice};
 
 use script::Story;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate::durable::{self, Disk, FileOptions, Filter, Ledger, LogError, OpenError, TotalsBy};
 use tidegate::policy::Policy;
 use tidegate::testing::CrashDisk;
-use tidegate::{ManualClock, Request, StoreEngine, Timestamp};
+use tidegate::{Request, StoreEngine, Timestamp, clock::ManualClock};
 
 type Durable = StoreEngine;
 type Files = BTreeMap<String, Vec<u8>>;

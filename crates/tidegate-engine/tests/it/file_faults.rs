@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::durable::{FileOptions, LogError, OpenError};
 use tidegate::policy::Policy;
 use tidegate::testing::{CrashDisk, Fault};
-use tidegate::{ManualClock, Report, Request, StoreEngine, Timestamp};
+use tidegate::{Report, Request, StoreEngine, Timestamp, clock::ManualClock};
 
 type Durable = StoreEngine;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tidegate::durable::{self, FileOptions, LogError, OpenError, RepairAction};
 use tidegate::policy::Policy;
-use tidegate::{ManualClock, Report, Request, StoreEngine, Timestamp};
+use tidegate::{Report, Request, StoreEngine, Timestamp, clock::ManualClock};
 
 use crate::file_store::TempFolder;
 

@@ -9,7 +9,7 @@ use std::{env, fs, process, thread};
 use tidegate::durable::{FileOptions, LogError, OpenError};
 use tidegate::policy::Policy;
 use tidegate::testing::Dice;
-use tidegate::{ManualClock, Request, StoreEngine, Timestamp};
+use tidegate::{Request, StoreEngine, Timestamp, clock::ManualClock};
 
 /// Where this program is to work, if it was started to be killed.
 const FOLDER: &str = "TIDEGATE_KILLED_FOLDER";

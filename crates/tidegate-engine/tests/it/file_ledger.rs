@@ -8,7 +8,7 @@ use tidegate::durable::{
 };
 use tidegate::policy::{Condition, Policy, RuleId};
 use tidegate::testing::CrashDisk;
-use tidegate::{Commit, Edit, ManualClock, Outage, Request, StoreEngine, Timestamp};
+use tidegate::{Edit, Outage, Request, StoreEngine, Timestamp, clock::ManualClock, hold::Commit};
 
 use crate::allocations::peak_bytes;
 
@@ -267,7 +267,7 @@ struct SetBack {
     wall: Timestamp,
 }
 
-impl tidegate::Clock for SetBack {
+impl tidegate::clock::Clock for SetBack {
     fn now(&self) -> Timestamp {
         self.now
     }

@@ -9,7 +9,10 @@ use tidegate::durable::{
 };
 use tidegate::policy::{Durability, Policy, RuleId};
 use tidegate::{
-    Ban, Commit, Edit, ManualClock, Overlay, Refund, Request, SettleError, StoreEngine, Timestamp,
+    Edit, Request, SettleError, StoreEngine, Timestamp,
+    clock::ManualClock,
+    edit::{Ban, Overlay},
+    hold::{Commit, Refund},
 };
 
 type Desk = StoreEngine;

@@ -8,7 +8,7 @@ use std::thread;
 use tidegate::durable::{FileOptions, Filter};
 use tidegate::policy::Policy;
 use tidegate::testing::{CrashDisk, Dice};
-use tidegate::{ManualClock, Request, StoreEngine, Timestamp};
+use tidegate::{Request, StoreEngine, Timestamp, clock::ManualClock};
 
 const USERS: [&str; 3] = ["ada", "bob", "eve"];
 const THREADS: u64 = 6;

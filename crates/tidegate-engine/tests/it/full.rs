@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::{Edit, ManualClock, Request, StoreEngine, Timestamp};
+use tidegate::{Edit, Request, StoreEngine, Timestamp, clock::ManualClock};
 
 fn engine(when_full: &str, rules: &str) -> (StoreEngine, ManualClock) {
     let policy = format!("[server]\nmax_keys = 4\nwhen_full = \"{when_full}\"\n{rules}");

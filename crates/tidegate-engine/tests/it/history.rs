@@ -8,7 +8,9 @@ use std::time::Duration;
 use tidegate::durable::FileOptions;
 use tidegate::policy::{Condition, Durability, Grant, Limit, Override, Policy, RuleId};
 use tidegate::testing::CrashDisk;
-use tidegate::{Edit, ManualClock, MemoryStore, Request, StoreEngine, Timestamp, WhenFull};
+use tidegate::{
+    Edit, Request, StoreEngine, Timestamp, WhenFull, clock::ManualClock, store::MemoryStore,
+};
 
 /// Midnight, a while after 1970.
 const START: u64 = 86_400 * 20_000;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tidegate::durable::FileOptions;
 use tidegate::policy::{Condition, Policy, RuleId};
-use tidegate::shared::{Listing, RecordStore, SharedStore, Transaction};
+use tidegate::store::{Listing, RecordStore, SharedStore, Transaction};
 use tidegate::testing::{CrashDisk, DelayedRecords};
 use tidegate::{
-    Ban, CheckError, Edit, ManualClock, Outage, Report, Request, StoreEngine, Timestamp, Wait,
-    NotGranted,
+    CheckError, Edit, NotGranted, Outage, Report, Request, StoreEngine, Timestamp, Wait,
+    clock::ManualClock, edit::Ban,
 };
 
 /// Records that can be switched off.

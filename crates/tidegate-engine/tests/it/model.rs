@@ -12,8 +12,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::policy::{Condition, CostTable, Grant, Limit, Mode, Override, Periods, Policy, Rule};
 use tidegate::{
-    Bucket, Carry, CheckError, Cooldown, Decision, Edit, HoldId, ManualClock, MemoryStore, Period,
-    Quota, Rate, Report, Request, Sliding, StoreEngine, Timestamp, Wait, WhenFull, Window,
+    Bucket, CheckError, Cooldown, Decision, Edit, Rate, Report, Request, Sliding, StoreEngine,
+    Timestamp, Wait, WhenFull, Window,
+    clock::ManualClock,
+    hold::HoldId,
+    limiter::{Carry, Period, Quota},
+    store::MemoryStore,
 };
 use tidegate_core::{
     Algorithm, BucketState, CooldownState, Debt, HeldUnits, QuotaCharge, QuotaState, SlidingState,
@@ -289,14 +293,8 @@ struct Entry {
     state: State,
     /// When it came under that limit.
     since: Timestamp,
-    /// When it was edited last, and what it was before the edits at that time; unless it was written since.
+    /// When it was edited last, and what it was before the edits at that time.
     before_edits: Option<(Timestamp, Box<Self>)>,
-}
-
-impl Entry {
-    fn written(&mut self) {
-        self.before_edits = None;
-    }
 }
 
 type Key = (usize, String);
@@ -362,7 +360,6 @@ impl Model {
             let at = At { now: self.holds[hold].expires, ..at };
             for item in std::mem::take(&mut self.holds[hold].items) {
                 if let Some(entry) = self.states.get_mut(&item.key) {
-                    entry.written();
                     entry.limit.commit(&mut entry.state, item.on_hold(), 0, at);
                 }
             }
@@ -418,7 +415,6 @@ impl Model {
                     decision = after.limit.peek(&after.state, cost, at);
                 }
                 if after.state != before.state {
-                    after.written();
                     self.states.insert(key.clone(), after.clone());
                 }
             } else if decision.is_allowed() || after.state != before.state {
@@ -474,7 +470,6 @@ impl Model {
                 before_edits: None,
             };
             let entry = self.states.entry(item.key.clone()).or_insert_with(fresh);
-            entry.written();
             let (charged, left) = entry.limit.commit(&mut entry.state, item.on_hold(), actual, at);
             [item.units, item.debt] = left;
             most = most.max(charged);
@@ -501,7 +496,6 @@ impl Model {
         held.ended = Some((None, 0));
         for item in std::mem::take(&mut held.items) {
             if let Some(entry) = self.states.get_mut(&item.key) {
-                entry.written();
                 entry.limit.commit(&mut entry.state, item.on_hold(), 0, at);
             }
         }
@@ -517,12 +511,7 @@ impl Model {
             };
             let Some(entry) = self.states.get_mut(key) else { continue };
             let charge = (&mut charged.state, [left, debt]);
-            let refunded = entry.limit.refund_charge(&mut entry.state, charge, units, at);
-            if refunded > 0 {
-                entry.written();
-                charged.written();
-            }
-            most = most.max(refunded);
+            most = most.max(entry.limit.refund_charge(&mut entry.state, charge, units, at));
         }
         most
     }
@@ -538,11 +527,7 @@ impl Model {
             let units = if units == 0 { 0 } else { rule.given.fixed_cost.unwrap_or(units) };
             let key = (number, key_of(&rule.given, user, org));
             if let Some(entry) = self.states.get_mut(&key) {
-                let refunded = entry.limit.refund(&mut entry.state, units, at);
-                if refunded > 0 {
-                    entry.written();
-                }
-                most = most.max(refunded);
+                most = most.max(entry.limit.refund(&mut entry.state, units, at));
             }
         }
         most
@@ -607,7 +592,6 @@ impl Model {
                 if held == 0 {
                     self.states.remove(&key);
                 } else {
-                    entry.written();
                     entry.state = fresh;
                 }
             }
@@ -643,6 +627,9 @@ fn take_over(rule: &Ruled, key: &str, entry: &mut Entry, at: At) {
         }
         entry.state = limit.carry_over(&entry.limit, &entry.state, at);
         entry.since = at.now;
+    } else if let (Any::Bucket(_), Any::Bucket(_)) = (limit, entry.limit) {
+        // The same numbers, which may count in other ticks.
+        entry.state = limit.carry_over(&entry.limit, &entry.state, at);
     }
     entry.limit = limit;
 }
@@ -794,6 +781,8 @@ struct Run {
     rounds: u64,
     /// Reservations, with the model's number of each.
     holds: Vec<(HoldId, usize)>,
+    /// When the last edit was, if nothing but edits came since.
+    edited: Option<Timestamp>,
 }
 
 impl Run {
@@ -805,11 +794,11 @@ impl Run {
             rules: rules.iter().map(|(_, given)| Ruled::new(given)).collect(),
             ..Model::default()
         };
-        Self { engine, clock, model, rules, rounds: 0, holds: Vec::new() }
+        Self { engine, clock, model, rules, rounds: 0, holds: Vec::new(), edited: None }
     }
 
     fn at(&self) -> At {
-        At { now: tidegate::Clock::now(&self.clock), rounds: self.rounds }
+        At { now: tidegate::clock::Clock::now(&self.clock), rounds: self.rounds }
     }
 
     /// The engine's report; `None` if it has no room for another reservation.
@@ -845,6 +834,12 @@ impl Run {
         given.override_rule =
             given.override_rule.map(|override_rule| like_its_rule(override_rule, given.limit));
         let rules: Vec<Given> = self.rules.iter().map(|(_, given)| given.clone()).collect();
+        // Edits at one instant are as one. With a decision in between the first was in force for no time, but
+        // may have been written.
+        if self.edited.replace(self.at().now) != Some(self.at().now) {
+            self.clock.advance(Duration::from_nanos(1));
+            self.edited = Some(self.at().now);
+        }
         let at = self.at();
         // An expired hold is released under the limit before.
         self.model.expire(at);
@@ -855,6 +850,7 @@ impl Run {
     /// Does the same to both, and compares all there is to compare.
     fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
         let at = self.at();
+        self.edited = self.edited.filter(|_| matches!(op, Op::Edit(..)));
         match *op {
             Op::Decide(verb, user, org, cost) => {
                 let cost = if verb == Verb::Reserve { cost.max(1) } else { cost };
@@ -931,6 +927,7 @@ impl Run {
     /// Sends the step to the engine; whatever it allows, the model must allow as well.
     fn step_safely(&mut self, op: &Op) -> Result<(), TestCaseError> {
         let at = self.at();
+        self.edited = self.edited.filter(|_| matches!(op, Op::Edit(..)));
         match *op {
             Op::Decide(verb, user, org, cost) => {
                 let cost = if verb == Verb::Reserve { cost.max(1) } else { cost };

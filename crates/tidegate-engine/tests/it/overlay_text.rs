@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use tidegate::policy::{Condition, Grant, Limit, Override, Policy, PolicyErrors, Rule, RuleId};
-use tidegate::{Ban, Bucket, Cooldown, Edit, Overlay, StoreEngine, Timestamp};
+use tidegate::{
+    Bucket, Cooldown, Edit, StoreEngine, Timestamp,
+    edit::{Ban, Overlay},
+};
 
 const SAMPLE: &str = include_str!("../../../tidegate-policy/tests/it/sample.toml");
 

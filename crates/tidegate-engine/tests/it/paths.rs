@@ -8,8 +8,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::policy::{Condition, Grant, Override, Policy, RuleId};
 use tidegate::{
-    Clock, Edit, HoldId, ManualClock, MemoryStore, Report, Request, StoreEngine, Timestamp,
-    WhenFull,
+    Edit, Report, Request, StoreEngine, Timestamp, WhenFull,
+    clock::{Clock, ManualClock},
+    hold::HoldId,
+    store::MemoryStore,
 };
 
 /// Midnight, a while after 1970.

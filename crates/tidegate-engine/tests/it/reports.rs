@@ -3,7 +3,7 @@
 use std::thread;
 
 use tidegate::policy::{Condition, Policy, RuleId};
-use tidegate::{Ban, Edit, Report, Request, StoreEngine};
+use tidegate::{Edit, Report, Request, StoreEngine, edit::Ban};
 
 fn engine(text: &str) -> StoreEngine {
     StoreEngine::new(Policy::from_toml(text).unwrap())

@@ -6,9 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::shared::{RecordStore, SharedStore};
+use tidegate::store::{RecordStore, SharedStore};
 use tidegate::testing::{DelayedRecords, RecordFaults};
-use tidegate::{ManualClock, Request, StoreBounds, StoreEngine, Timestamp, WhenFull};
+use tidegate::{Request, StoreEngine, Timestamp, WhenFull, clock::ManualClock, store::StoreBounds};
 
 const MAX_KEYS: usize = 32;
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::shared::{Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction};
-use tidegate::{Edit, ManualClock, Request, StoreEngine, Timestamp};
+use tidegate::store::{Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction};
+use tidegate::{Edit, Request, StoreEngine, Timestamp, clock::ManualClock};
 
 /// Records in a map: one transaction at a time.
 #[derive(Debug, Default)]

@@ -13,9 +13,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::shared::SharedStore;
+use tidegate::store::SharedStore;
 use tidegate::testing::{Dice, SteppedRecords};
-use tidegate::{Clock, HoldId, ManualClock, Request, SettleError, StoreEngine, Timestamp};
+use tidegate::{
+    Request, SettleError, StoreEngine, Timestamp,
+    clock::{Clock, ManualClock},
+    hold::HoldId,
+};
 
 type Node = StoreEngine;
 type Pending<T> = Pin<Box<dyn Future<Output = T>>>;

@@ -9,13 +9,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::shared::{
+use tidegate::store::{
     Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction, Write,
 };
 use tidegate::testing::{DelayedRecords, RecordFaults};
 use tidegate::{
-    Edit, Lease, ManualClock, Outage, Request, StoreEngine, SystemClock, Timestamp, NotGranted,
-    Waiting,
+    Edit, Lease, NotGranted, Outage, Request, StoreEngine, Timestamp, Waiting,
+    clock::{ManualClock, SystemClock},
 };
 
 type Node = StoreEngine;
@@ -431,7 +431,7 @@ fn a_waiter_that_is_banned_meanwhile_leaves_the_queue() {
     let mut wait = nodes.wait(1);
     nodes.pass(100, &[0, 1], vec![&mut banned, &mut wait]);
     let condition = tidegate::policy::Condition::new("rank", ["5"]).unwrap();
-    let ban = tidegate::Ban::new("default", vec![condition]);
+    let ban = tidegate::edit::Ban::new("default", vec![condition]);
     nodes.engines[1].edit("test", Edit::ban(ban)).block().unwrap();
     nodes.clock.advance(Duration::from_millis(50));
     nodes.engines.iter().for_each(StoreEngine::tick);

@@ -9,10 +9,12 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::shared::SharedStore;
+use tidegate::store::SharedStore;
 use tidegate::testing::{DelayedRecords, Dice};
 use tidegate::{
-    Clock, HoldId, Lease, ManualClock, Request, StoreEngine, Timestamp, NotGranted, Waiting,
+    Lease, NotGranted, Request, StoreEngine, Timestamp, Waiting,
+    clock::{Clock, ManualClock},
+    hold::HoldId,
 };
 
 type Node = StoreEngine;

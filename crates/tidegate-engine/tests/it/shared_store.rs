@@ -10,11 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::policy::{Condition, Policy, RuleId};
-use tidegate::shared::{Listing, RecordStore, Records, SharedStore, Step, Transaction};
+use tidegate::store::{Listing, RecordStore, Records, SharedStore, Step, Transaction};
 use tidegate::testing::{self, DelayedRecords, RecordFaults};
 use tidegate::{
-    Answer, Ban, CheckError, Edit, EditError, Lease, ManualClock, Outage, Overlay, Request,
-    StoreEngine, SystemClock, Timestamp,
+    Answer, CheckError, Edit, Lease, Outage, Request, StoreEngine, Timestamp,
+    clock::{ManualClock, SystemClock},
+    edit::{Ban, EditError, Overlay},
 };
 
 static SEED: AtomicU64 = AtomicU64::new(1);

@@ -10,11 +10,15 @@ use std::time::Duration;
 
 use tidegate::durable::FileOptions;
 use tidegate::policy::{Condition, Durability, Effective, Grant, Limit, Override, Policy, Rule};
-use tidegate::shared::SharedStore;
+use tidegate::store::SharedStore;
 use tidegate::testing::{CrashDisk, DelayedRecords, Dice};
 use tidegate::{
-    Bucket, Carry, Clock, Cooldown, Debt, Edit, HoldId, ManualClock, MemoryStore, Quota, Rate,
-    Report, Request, Sliding, StoreEngine, Timestamp, Wait, WhenFull, Window,
+    Bucket, Cooldown, Edit, Rate, Report, Request, Sliding, StoreEngine, Timestamp, Wait, WhenFull,
+    Window,
+    clock::{Clock, ManualClock},
+    hold::HoldId,
+    limiter::{Carry, Debt, Quota},
+    store::MemoryStore,
 };
 
 const USERS: [&str; 4] = ["ada", "adi", "bob", "bea"];

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use tidegate::policy::{Policy, RuleId};
-use tidegate::{Edit, HoldId, ManualClock, Report, Request, StoreEngine, Timestamp, NotGranted};
+use tidegate::{
+    Edit, NotGranted, Report, Request, StoreEngine, Timestamp, clock::ManualClock, hold::HoldId,
+};
 
 type Desk = (StoreEngine, ManualClock);
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use tidegate::policy::Policy;
-use tidegate::{Edit, ManualClock, Request, StoreEngine};
+use tidegate::{Edit, Request, StoreEngine, clock::ManualClock};
 
 fn policy(max: u64) -> Policy {
     let text = format!(

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tidegate::policy::Policy;
-use tidegate::{Edit, ManualClock, Request, StoreEngine};
+use tidegate::{Edit, Request, StoreEngine, clock::ManualClock};
 
 /// Two limits under 32 threads: exactly what the tighter one allows is allowed, per user and in
 /// all.

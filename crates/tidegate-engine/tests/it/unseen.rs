@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::{Edit, ManualClock, Request, StoreEngine, Timestamp, Wait};
+use tidegate::{Edit, Request, StoreEngine, Timestamp, Wait, clock::ManualClock};
 
 /// A governor who cannot afford anything yet must be able to one day: a denied key is stored, and
 /// carries units over from then on.

@@ -7,7 +7,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate::policy::{Policy, RuleId};
-use tidegate::{Edit, ManualClock, Request, SettleError, StoreEngine, Timestamp, Wait, NotGranted};
+use tidegate::{
+    Edit, NotGranted, Request, SettleError, StoreEngine, Timestamp, Wait, clock::ManualClock,
+};
 
 type TestEngine = StoreEngine;
 

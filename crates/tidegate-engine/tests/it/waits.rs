@@ -7,7 +7,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::policy::{Condition, Grant, Limit, Override, Policy, RuleId};
 use tidegate::{
-    Ban, Clock, Edit, ManualClock, MemoryStore, Request, StoreEngine, Timestamp, Wait, WhenFull,
+    Edit, Request, StoreEngine, Timestamp, Wait, WhenFull,
+    clock::{Clock, ManualClock},
+    edit::Ban,
+    store::MemoryStore,
 };
 
 /// Midnight, a while after 1970.

@@ -5,7 +5,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, RootCertStore};
-use tidegate::{Clock, MonotonicClock};
+use tidegate::clock::{Clock, MonotonicClock};
 use tidegate_redis_servers::Authority;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;

@@ -4,7 +4,10 @@ use tidegate::policy::{
     Charging, Condition, CostTable, Durability, Effective, Grant, KeyPart, Limit, Listen, Missing,
     Mode, Override, Parsed, Periods, Policy, Rule, Slots, Unmatched,
 };
-use tidegate::{Bucket, Carry, Cooldown, Quota, Rate, Request, Sliding, WhenFull, Window};
+use tidegate::{
+    Bucket, Cooldown, Rate, Request, Sliding, WhenFull, Window,
+    limiter::{Carry, Quota},
+};
 
 use crate::seconds;
 

@@ -7,7 +7,10 @@ use tidegate::policy::{
     Condition, CostTable, Grant, Limit, Override, Parsed, Pattern, Periods, Policy, Rule,
     RuleBuilder, Slots,
 };
-use tidegate::{Bucket, Carry, Cooldown, Debt, Quota, Rate, Window};
+use tidegate::{
+    Bucket, Cooldown, Rate, Window,
+    limiter::{Carry, Debt, Quota},
+};
 
 use crate::sample::SAMPLE;
 use crate::seconds;

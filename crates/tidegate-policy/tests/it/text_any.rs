@@ -11,8 +11,9 @@ use tidegate::policy::{
     OnError, Override, Pattern, Periods, Policy, Rule, RuleBuilder, Share, Slots,
 };
 use tidegate::{
-    Ban, Bucket, Carry, Cooldown, Debt, Edit, Overlay, Quota, Rate, Sliding, StoreEngine,
-    Timestamp, Window,
+    Bucket, Cooldown, Edit, Rate, Sliding, StoreEngine, Timestamp, Window,
+    edit::{Ban, Overlay},
+    limiter::{Carry, Debt, Quota},
 };
 
 /// What an override shares with its rule.

@@ -2,7 +2,11 @@
 //! wrong with files.
 
 use tidegate::policy::{Attributes, Policy, PolicyErrors, PolicyFile, RuleId};
-use tidegate::{Edit, ManualClock, Request, RequestLimit, StoreEngine, Timestamp, WindowUnit};
+use tidegate::{
+    Edit, Request, StoreEngine, Timestamp,
+    clock::ManualClock,
+    policy::{RequestLimit, WindowUnit},
+};
 
 type Entries<'a> = &'a [(&'a str, &'a str)];
 

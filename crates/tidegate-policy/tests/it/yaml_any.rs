@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tidegate::policy::{Policy, RuleId};
-use tidegate::{ManualClock, Request, StoreEngine, Timestamp};
+use tidegate::{Request, StoreEngine, Timestamp, clock::ManualClock};
 
 /// A descriptor: key, value, whether it has a limit, and what is below it.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 use tidegate::policy::{
     MetadataValue, Mode, Parsed, Policy, PolicyErrors, PolicyFile, YamlOptions,
 };
-use tidegate::{ManualClock, Request, StoreEngine, Timestamp};
+use tidegate::{Request, StoreEngine, Timestamp, clock::ManualClock};
 
 fn file(name: &str, text: &str) -> PolicyFile {
     PolicyFile { name: name.into(), bytes: text.into() }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::Clock;
+use tidegate::clock::Clock;
 use tidegate::redis::ClockStep;
 use tidegate_redis_servers::{Program, Server, until};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::shared::SharedStore;
+use tidegate::store::SharedStore;
 use tidegate::testing;
 use tidegate_redis_servers::{Cluster, Program, Server};
 

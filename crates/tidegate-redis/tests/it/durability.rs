@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::policy::Policy;
 use tidegate::redis::{LogSync, RedisBuilder};
-use tidegate::{Commit, Edit, Request};
+use tidegate::{Edit, Request, hold::Commit};
 use tidegate_redis_servers::{
     Appendfsync, Cluster, Cut, Program, Proxy, Replication, Server, until,
 };

@@ -1,6 +1,6 @@
 //! A database that has as many keys as it may have.
 
-use tidegate::{CheckError, HoldBound, Request};
+use tidegate::{CheckError, Request, hold::HoldBound};
 use tidegate_redis_servers::{Program, Server, until};
 
 use crate::support::{Node, eventually};

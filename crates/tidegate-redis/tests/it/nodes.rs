@@ -5,7 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::policy::{Condition, Policy};
-use tidegate::{Ban, Edit, EditError, Request};
+use tidegate::{
+    Edit, Request,
+    edit::{Ban, EditError},
+};
 use tidegate_redis_servers::{Fault, Program, Proxy, Server};
 
 use crate::support::{ADA, Node, builder, eventually, load};

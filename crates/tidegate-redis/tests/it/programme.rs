@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use tidegate::{Clock, MonotonicClock};
+use tidegate::clock::{Clock, MonotonicClock};
 use tidegate_redis_servers::{Appendfsync, Cluster, Cut, Fault, Program, Proxy, Server, until};
 
 use crate::cluster;

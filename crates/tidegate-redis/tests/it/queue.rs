@@ -5,7 +5,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate::{Clock, Lease, MonotonicClock, Request, NotGranted, Waiting};
+use tidegate::{
+    Lease, NotGranted, Request, Waiting,
+    clock::{Clock, MonotonicClock},
+};
 use tidegate_redis_servers::{Program, Server, until};
 
 use crate::support::Node;

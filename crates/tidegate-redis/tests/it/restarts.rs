@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tidegate::Clock;
+use tidegate::clock::Clock;
 use tidegate_redis_servers::{Appendfsync, Program, Server, until};
 
 use crate::programme::{Admitted, check_rate, number};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tidegate::Clock;
+use tidegate::clock::Clock;
 use tidegate_redis_servers::{Fault, Program, Proxy, Server, until};
 
 use crate::faults::RIGHTS;

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use tidegate::{EncodedSlash, normalized_path};
+use tidegate::policy::{EncodedSlash, normalized_path};
 
 use super::{ParsedLine, present, request_line, valid};
 use crate::attributes::{AttributePlan, StandardField};

@@ -2,7 +2,7 @@
 //!
 //! A line is a row: a value in quotes may have separators and doubled quotes, but no line end.
 
-use tidegate::EncodedSlash;
+use tidegate::policy::EncodedSlash;
 
 use super::fields::{Holds, candidates, push, time_candidates};
 use super::{LogFormat, ParsedLine};

@@ -1,6 +1,6 @@
 //! The names of fields in JSON and CSV, format by format.
 
-use tidegate::{EncodedSlash, normalized_path};
+use tidegate::policy::{EncodedSlash, normalized_path};
 
 use super::{LogFormat, present, request_line, valid};
 use crate::attributes::{PlannedAttribute, StandardField};

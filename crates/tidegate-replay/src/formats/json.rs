@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserializer as _;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use tidegate::EncodedSlash;
+use tidegate::policy::EncodedSlash;
 
 use super::fields::{Holds, candidates, push, time_candidates};
 use super::{LogFormat, ParsedLine};

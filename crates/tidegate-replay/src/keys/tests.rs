@@ -1,7 +1,7 @@
 use std::hash::BuildHasher;
 
 use tidegate::policy::{Key, Policy};
-use tidegate::{Attributes, KeyedHash};
+use tidegate::{hash::KeyedHash, policy::Attributes};
 
 use super::{KeyTable, key_hash, key_values};
 

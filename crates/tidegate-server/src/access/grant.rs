@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidegate::policy::{RequiredAttribute, Scopes, Token};
-use tidegate::{Bucket, DirectLimiter, Owner, Timestamp};
+use tidegate::{Bucket, DirectLimiter, Timestamp, hold::Owner};
 
 /// What the holder of a credential may do.
 #[derive(Debug)]

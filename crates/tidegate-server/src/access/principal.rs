@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use tidegate::policy::{Scope, Scopes};
-use tidegate::{HoldId, Request, Timestamp, Verdict};
+use tidegate::{Request, Timestamp, Verdict, hold::HoldId};
 
 use super::denial::AccessDenial;
 use super::grant::Grant;

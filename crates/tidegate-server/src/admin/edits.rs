@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate::policy::{Attributes, Condition, KeyPart, NamedAttributes, Rule, duration_from_text};
-use tidegate::{Edit, Overlay};
+use tidegate::{Edit, edit::Overlay};
 use tidegate_proto::times::time_text;
 
 use super::AdminError;

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 
 use tidegate::policy::{Charging, KeyPart, Limit, NamedAttributes, Override, Policy, Rule, RuleId};
 use tidegate::{
-    Edit, KeyName, ManualClock, Request, StoreBounds, StoreEngine, Timestamp, WhenFull,
+    Edit, Request, StoreEngine, Timestamp, WhenFull, clock::ManualClock, report::KeyName,
+    store::StoreBounds,
 };
 
 use super::AdminError;

@@ -95,7 +95,7 @@ pub(super) fn patch(
     let changes = daemon.engine.edit(actor, Edit::rule(changed)).block()?;
     let starts_fresh = changes
         .iter()
-        .any(|it| matches!(it.what, tidegate::Changed::Rule { starts_fresh: true, .. }));
+        .any(|it| matches!(it.what, tidegate::edit::Changed::Rule { starts_fresh: true, .. }));
     Ok(json!({
         "changes": changes.len(), "description": description, "starts_fresh": starts_fresh,
         "version": daemon.audit.last(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tidegate::policy::{Override, Policy, Rule, RuleChange, RuleDifference, RuleId};
-use tidegate::{KeyName, Timestamp};
+use tidegate::{Timestamp, report::KeyName};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::edits::{domain, nothing_else, text};

@@ -1,7 +1,7 @@
 //! Responses and errors of the admin API.
 
 use serde_json::{Value, json};
-use tidegate::EditError;
+use tidegate::edit::EditError;
 use tidegate::policy::{Diagnostic, PolicyErrors};
 use tidegate_proto::problem::Problem;
 

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use tidegate::durable::{KeyNames, KeyNamesBound};
 use tidegate::policy::RuleId;
-use tidegate::{CheckError, KeyName, RuleUsage};
+use tidegate::{
+    CheckError,
+    report::{KeyName, RuleUsage},
+};
 use tokio::sync::Semaphore;
 
 use super::{AdminError, plain};

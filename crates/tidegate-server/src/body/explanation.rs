@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tidegate::policy::{Charging, Mode};
-use tidegate::{Applies, Explanation, Report, Request, RuleExplanation, Timestamp, Wait};
+use tidegate::{
+    Report, Request, Timestamp, Wait,
+    report::{Applies, Explanation, RuleExplanation},
+};
 use tidegate_proto::times::{RetryFields, reset_after_ms, time_text_rounded_up};
 
 /// A decision in the fields that are printed.

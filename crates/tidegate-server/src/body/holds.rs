@@ -1,7 +1,7 @@
 //! The response bodies about reservations and leases.
 
 use serde::Serialize;
-use tidegate::{CommitReport, Report, Timestamp};
+use tidegate::{Report, Timestamp, hold::CommitReport};
 use tidegate_proto::times::ms_until;
 
 use super::{DecisionBody, DecisionId};

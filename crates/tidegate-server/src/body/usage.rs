@@ -1,8 +1,8 @@
 //! What keys have used of their limits: over HTTP, RESP, the local socket, and in the admin API.
 
 use serde::{Serialize, Serializer};
-use tidegate::RuleUsage;
 use tidegate::policy::Mode;
+use tidegate::report::RuleUsage;
 use tidegate_proto::times::reset_after_ms;
 
 /// The response body of `usage`.

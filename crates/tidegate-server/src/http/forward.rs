@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use smallvec::SmallVec;
 use tidegate::policy::{Rule, RuleId, Scope};
-use tidegate::{Report, Request, normalized_path};
+use tidegate::{Report, Request, policy::normalized_path};
 use tidegate_proto::client::ForwardedHeader;
 use tidegate_proto::percent::{decoded_query, percent_utf8};
 use tidegate_proto::problem;

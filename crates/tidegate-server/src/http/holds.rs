@@ -2,8 +2,8 @@
 
 use http::StatusCode;
 use serde_json::json;
+use tidegate::hold::{HoldId, Refund};
 use tidegate::policy::Scope;
-use tidegate::{HoldId, Refund};
 
 use super::BufferedRequest;
 use super::check::idempotency_key;
@@ -57,7 +57,7 @@ pub(super) async fn refund(call: &BufferedRequest<'_>) -> Result<HttpResponse, R
             return Err(RequestProblem::unprocessable(detail).at("/reservation"));
         }
         (Some(id), amount) => {
-            let id = id.parse().map_err(|error: tidegate::HoldIdError| {
+            let id = id.parse().map_err(|error: tidegate::hold::HoldIdError| {
                 RequestProblem::unprocessable(error.to_string()).at("/reservation")
             })?;
             call.principal.hold(Scope::Settle, id)?;
@@ -84,7 +84,7 @@ pub(super) async fn refund(call: &BufferedRequest<'_>) -> Result<HttpResponse, R
 
 /// The id of a reservation or lease in a path.
 pub(super) fn parse_hold(id: &str) -> Result<HoldId, RequestProblem> {
-    id.parse().map_err(|error: tidegate::HoldIdError| {
+    id.parse().map_err(|error: tidegate::hold::HoldIdError| {
         RequestProblem::new(StatusCode::NOT_FOUND, error.to_string())
     })
 }

@@ -6,7 +6,7 @@ use http::StatusCode;
 use http::request::Parts;
 use serde_json::json;
 use tidegate::policy::Scope;
-use tidegate::{Request, Wait, NotGranted};
+use tidegate::{NotGranted, Request, Wait};
 use tidegate_proto::times::{RetryFields, ms_until};
 
 use super::BufferedRequest;

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
 use tidegate::policy::Mode;
-use tidegate::{Report, RuleReport, Wait};
+use tidegate::{Report, Wait, report::RuleReport};
 use tidegate_proto::headers::{Dialect, LimitFields};
 
 use crate::body::{DecisionBody, DecisionId};

@@ -115,7 +115,8 @@ fn reservation_fields(body: ReservationBody<'_>) -> Map<String, Value> {
 
 async fn settle(daemon: &Daemon, principal: &Principal, kind: &str, text: &str) -> VerbResult {
     let body: SettleRequest = ipc::parse(text)?;
-    let wrong = |error: tidegate::HoldIdError| VerbError::Failed(format!("reservation: {error}."));
+    let wrong =
+        |error: tidegate::hold::HoldIdError| VerbError::Failed(format!("reservation: {error}."));
     let hold = body.reservation.parse().map_err(wrong)?;
     principal.hold(Scope::Settle, hold)?;
     match (kind, body.actual) {

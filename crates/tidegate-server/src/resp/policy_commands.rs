@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use tidegate::policy::Scope;
-use tidegate::{CheckError, HoldId, Report, Request, SettleError};
+use tidegate::{CheckError, Report, Request, SettleError, hold::HoldId};
 use tidegate_proto::resp::{Arguments, Replies, integer, parse};
 
 use super::commands::{CommandKind, find};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::{Call, CallLimit};
+use tidegate::limiter::{Call, CallLimit};
 use tidegate_proto::resp::{
     Arguments, Replies, ThrottleCall, ThrottleError, parse, throttle_reply,
 };

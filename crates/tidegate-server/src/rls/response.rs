@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate::policy::{Charging, Mode, RuleId};
-use tidegate::{Report, RuleReport, Wait, WindowUnit};
+use tidegate::{Report, Wait, policy::WindowUnit, report::RuleReport};
 use tidegate_proto::headers::LimitFields;
 use tidegate_proto::rls::rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit};
 use tidegate_proto::rls::{self, HeaderValue};

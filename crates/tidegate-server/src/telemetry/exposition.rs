@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use tidegate::redis::Redis;
-use tidegate::{BookingTally, StoreEngine, Timestamp};
+use tidegate::{StoreEngine, Timestamp, report::BookingTally};
 
 use super::process::write_process;
 use super::tls::write_tls;

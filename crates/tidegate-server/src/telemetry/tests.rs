@@ -85,9 +85,10 @@ fn requests_that_no_rule_matches_are_counted_apart() {
 #[test]
 fn banned_requests_are_counted_apart() {
     let daemon = daemon();
-    let ban =
-        tidegate::Overlay::from_toml("[[ban]]\ndomain = \"default\"\nmatch = { user = \"eve\" }\n")
-            .unwrap();
+    let ban = tidegate::edit::Overlay::from_toml(
+        "[[ban]]\ndomain = \"default\"\nmatch = { user = \"eve\" }\n",
+    )
+    .unwrap();
     daemon.engine.edit("test", Edit::ban(ban.bans()[0].clone())).block().unwrap();
     check(&daemon, "eve");
     let text = daemon.metrics_text();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tidegate::policy::RuleId;
-use tidegate::{KeyName, Timestamp};
+use tidegate::{Timestamp, report::KeyName};
 
 use space_saving::SpaceSaving;
 

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate::{Clock, MonotonicClock};
+use tidegate::clock::{Clock, MonotonicClock};
 use tidegate_listen::ShutdownSignal;
 use tidegate_listen::tls::TlsListener;
 use tokio::task::spawn_blocking;

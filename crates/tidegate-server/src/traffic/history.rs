@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
-use tidegate::RuleTally;
 use tidegate::policy::{Mode, RuleId};
+use tidegate::report::RuleTally;
 
 /// Counts of decisions over time.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate::policy::{Charging, Mode, RuleId};
-use tidegate::{KeyName, Report, Request, StoreEngine, Timestamp};
+use tidegate::{Report, Request, StoreEngine, Timestamp, report::KeyName};
 
 /// Requests of some keys of every rule.
 #[derive(Debug)]

@@ -6,7 +6,9 @@ use http::Method;
 use http::request::Parts;
 use smallvec::SmallVec;
 use tidegate::policy::Charging;
-use tidegate::{CheckError, HoldId, Report, Request, RuleReport, StoreEngine, Wait, NotGranted};
+use tidegate::{
+    CheckError, NotGranted, Report, Request, StoreEngine, Wait, hold::HoldId, report::RuleReport,
+};
 
 use super::hold::{RequestHold, Settlement};
 use super::{NoSlot, PolicySettings, PolicyVerb};

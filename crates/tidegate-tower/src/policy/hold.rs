@@ -3,7 +3,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::response;
-use tidegate::{Cooldown, HoldId, Limiter, SettleError, StoreEngine, Timestamp};
+use tidegate::{Cooldown, Limiter, SettleError, StoreEngine, Timestamp, hold::HoldId};
 
 use super::Settle;
 use super::decider::LateBooking;

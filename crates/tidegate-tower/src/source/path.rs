@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 
 use http::request::Parts;
-use tidegate::{EncodedSlash, normalized_path};
+use tidegate::policy::{EncodedSlash, normalized_path};
 use tidegate_proto::percent::percent_utf8;
 
 use super::{Attribute, AttributeError, KeySource};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use http::{Method, Request, Response, Version};
 use http_body::Body as _;
-use tidegate::{Limiter, ManualClock, Window};
+use tidegate::{Limiter, Window, clock::ManualClock};
 use tidegate_tower::{Dialect, Header, LimitLayer, PolicyLayer};
 use tower::{Layer, Service, ServiceExt};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::{Limiter, ManualClock, Window};
+use tidegate::{Limiter, Window, clock::ManualClock};
 use tidegate_tower::{ClientIp, LimitLayer, PolicyLayer};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;

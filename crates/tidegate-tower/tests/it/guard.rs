@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::routing::{any, get as route};
-use tidegate::{ManualClock, Rate};
+use tidegate::{Rate, clock::ManualClock};
 use tidegate_tower::{ClientIp, GuardError, Header, UpgradeGuard};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

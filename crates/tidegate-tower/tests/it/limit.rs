@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::Request;
 use http::request::Parts;
 use tidegate::policy::Mode;
-use tidegate::{Bucket, Limiter, ManualClock, Window};
+use tidegate::{Bucket, Limiter, Window, clock::ManualClock};
 use tidegate_tower::{Admission, Dialect, Header, LimitLayer, PathParam, extension};
 use tower::ServiceExt;
 

@@ -9,7 +9,7 @@ use axum::routing::get as route;
 use http::{Request, StatusCode};
 use tidegate::durable::FileOptions;
 use tidegate::policy::Policy;
-use tidegate::{ManualClock, Request as EngineRequest, StoreEngine};
+use tidegate::{Request as EngineRequest, StoreEngine, clock::ManualClock};
 use tidegate_tower::{Admission, Header, PolicyLayer, Settle};
 use tower::ServiceExt;
 

@@ -72,7 +72,7 @@ async fn dialects_for_one_limit_report_the_decisive_one() {
     assert_eq!(response.header("x-ratelimit-remaining"), Some("0"));
 }
 
-fn engine_of_thirty_costs() -> (TestEngine, tidegate::ManualClock) {
+fn engine_of_thirty_costs() -> (TestEngine, tidegate::clock::ManualClock) {
     engine(&TWO_RULES.replace("max = 2", "max = 2000"))
 }
 

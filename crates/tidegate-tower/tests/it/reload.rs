@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get as route;
 use tidegate::policy::Policy;
-use tidegate::{Edit, EditError};
+use tidegate::{Edit, edit::EditError};
 use tidegate_tower::{Header, PolicyLayer};
 use tower::ServiceExt;
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use tidegate::policy::Policy;
-use tidegate::shared::{Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction};
-use tidegate::{ManualClock, Outage, Request as EngineRequest, StoreEngine};
+use tidegate::store::{Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction};
+use tidegate::{Outage, Request as EngineRequest, StoreEngine, clock::ManualClock};
 use tidegate_tower::{Header, PolicyLayer, Settle};
 use tower::ServiceExt;
 

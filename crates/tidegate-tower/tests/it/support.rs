@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use tidegate::policy::Policy;
-use tidegate::{ManualClock, StoreEngine, Timestamp};
+use tidegate::{StoreEngine, Timestamp, clock::ManualClock};
 use tower::{Service, ServiceExt};
 use tower_layer::Layer;
 

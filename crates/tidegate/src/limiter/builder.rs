@@ -17,7 +17,8 @@ use super::{Eviction, Limiter, Shared};
 /// ```
 /// use std::net::IpAddr;
 /// use std::time::Duration;
-/// use tidegate::{Bucket, Limiter, ManualClock, WhenFull};
+/// use tidegate::clock::ManualClock;
+/// use tidegate::{Bucket, Limiter, WhenFull};
 ///
 /// let clock = ManualClock::default();
 /// let limiter = Limiter::<IpAddr>::builder(Bucket::per_minute(10).burst(20))

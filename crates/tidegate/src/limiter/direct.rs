@@ -117,7 +117,7 @@ impl<A: KeyedLimit, C: Clock> DirectLimiter<A, C> {
     }
 
     /// Wakes the waiters whose time has come, as [`Limiter::tick`] does: only needed after moving a
-    /// [`ManualClock`](crate::ManualClock).
+    /// [`ManualClock`](crate::clock::ManualClock).
     pub fn tick(&self) {
         self.limiter.tick();
     }

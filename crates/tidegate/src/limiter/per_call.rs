@@ -54,7 +54,8 @@ pub struct Call<'k, Q: ?Sized> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{CallLimit, Limiter, Rate};
+/// use tidegate::limiter::CallLimit;
+/// use tidegate::{Limiter, Rate};
 ///
 /// let limiter = Limiter::<[u8], CallLimit>::per_call().build()?;
 /// // 30 per minute, 16 at once.

@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use tidegate::{
-    Bucket, BuildError, Cooldown, Decision, Limiter, LimiterBuilder, ManualClock, Sliding, Verdict,
-    Wait, Window,
+    Bucket, Cooldown, Decision, Limiter, Sliding, Verdict, Wait, Window,
+    clock::ManualClock,
+    limiter::{BuildError, LimiterBuilder},
 };
 
 use crate::{ms, one_per_second, seconds, secs};

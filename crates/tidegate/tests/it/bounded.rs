@@ -1,6 +1,9 @@
 //! The capacity: how a full table treats stored and new keys.
 
-use tidegate::{FullError, KeyedLimit, Limiter, Sliding, Wait, WhenFull, Window};
+use tidegate::{
+    Limiter, Sliding, Wait, WhenFull, Window,
+    limiter::{FullError, KeyedLimit},
+};
 
 use crate::{one_per_day, one_per_second, seconds, secs};
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tidegate::{Bucket, Clock, Limiter, Rate, Sliding, Timestamp, Wait, Window};
+use tidegate::{Bucket, Limiter, Rate, Sliding, Timestamp, Wait, Window, clock::Clock};
 
 use crate::{ms, one_per_day, one_per_second, seconds, secs};
 

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::thread;
 
-use tidegate::{CachedClock, Clock, Limiter, ManualClock, MonotonicClock, Timestamp};
+use tidegate::{
+    Limiter, Timestamp,
+    clock::{CachedClock, Clock, ManualClock, MonotonicClock},
+};
 
 use crate::{one_per_second, seconds, secs};
 

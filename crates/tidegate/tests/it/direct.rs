@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate::{
-    Bucket, Cooldown, DirectLimiter, KeyedLimit, Limiter, ManualClock, WaitError, Sliding,
-    Timestamp, Wait, Window,
+    Bucket, Cooldown, DirectLimiter, Limiter, Sliding, Timestamp, Wait, WaitError, Window,
+    clock::ManualClock, limiter::KeyedLimit,
 };
 
 use crate::{one_per_second, secs};

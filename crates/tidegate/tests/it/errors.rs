@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tidegate::durable::FileStore;
 use tidegate::policy::{Policy, RuleId};
-use tidegate::{CheckError, Edit, HoldId, Outage, SettleError, StoreEngine};
+use tidegate::{CheckError, Edit, Outage, SettleError, StoreEngine, hold::HoldId};
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidegate::{Bucket, Limiter, ManualClock, Rate};
+use tidegate::{Bucket, Limiter, Rate, clock::ManualClock};
 
 use crate::{one_per_day, seconds};
 

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use tidegate::{
-    Bucket, Cooldown, Decision, KeyedLimit, Limiter, ManualClock, Rate, Sliding, Timestamp, Window,
+    Bucket, Cooldown, Decision, Limiter, Rate, Sliding, Timestamp, Window, clock::ManualClock,
+    limiter::KeyedLimit,
 };
 
 use crate::seconds;
@@ -93,7 +94,7 @@ impl<A: KeyedLimit> Pair<A> {
         match step {
             Step::Pass { ns } => {
                 self.clock.advance(std::time::Duration::from_nanos(ns));
-                self.now = tidegate::Clock::now(&self.clock);
+                self.now = tidegate::clock::Clock::now(&self.clock);
             }
             Step::Check { key, cost } => {
                 assert_eq!(limiter.check_n(&key, cost), model.check(key, cost, now));

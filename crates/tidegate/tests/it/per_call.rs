@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::{
-    BuildError, Call, CallLimit, Decision, Limiter, ManualClock, Rate, Timestamp, Wait, WhenFull,
+    Decision, Limiter, Rate, Timestamp, Wait, WhenFull,
+    clock::ManualClock,
+    limiter::{BuildError, Call, CallLimit},
 };
 
 use crate::{seconds, secs};

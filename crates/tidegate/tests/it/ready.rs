@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use tidegate::{Bucket, Decision, Limiter, ManualClock, WaitError, UntilReady};
+use tidegate::{Bucket, Decision, Limiter, WaitError, clock::ManualClock, limiter::UntilReady};
 
 use crate::seconds;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::{Bucket, Limiter, ManualClock, Rate, Timestamp, Wait, WhenFull};
+use tidegate::{Bucket, Limiter, Rate, Timestamp, Wait, WhenFull, clock::ManualClock};
 
 use crate::{one_per_day, one_per_second, secs};
 

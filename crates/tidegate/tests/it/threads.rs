@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use tidegate::{Bucket, Cooldown, KeyedLimit, Limiter, Rate, Sliding, Timestamp, Wait, Window};
+use tidegate::{
+    Bucket, Cooldown, Limiter, Rate, Sliding, Timestamp, Wait, Window, limiter::KeyedLimit,
+};
 
 use crate::{one_per_day, seconds, secs};
 

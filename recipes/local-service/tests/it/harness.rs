@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 use tidegate::policy::Policy;
-use tidegate::{ManualClock, Timestamp};
+use tidegate::{Timestamp, clock::ManualClock};
 use tidegate_local_service::{
     Access, ConnectionLimits, Limits, PeerCredentials, RequestLimiter, Server, ServerSettings,
     Service, Timeouts,

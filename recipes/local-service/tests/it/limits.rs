@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate::ManualClock;
+use tidegate::clock::ManualClock;
 use tidegate::policy::Policy;
 use tidegate_local_service::{Grant, LimitNumbers, Limits, PeerCredentials, Service, UserOverride};
 use tidegate_proto::ipc::{Failure, Response};

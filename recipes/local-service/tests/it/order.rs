@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tidegate::ManualClock;
+use tidegate::clock::ManualClock;
 use tidegate_local_service::{Access, Limits, Next, PeerCredentials, RequestLimiter, Service};
 use tidegate_proto::ipc::{IpcError, Response};
 

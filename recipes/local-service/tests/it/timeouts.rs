@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate::ManualClock;
+use tidegate::clock::ManualClock;
 use tidegate_local_service::{Ended, Limits, StopReceiving, Timeouts, serve_connection};
 use tidegate_proto::ipc::{FRAME_BYTES_MAX, encode_text};
 use tokio::io::{

@@ -1,6 +1,9 @@
 //! From an interpretation to the vote.
 
-use tidegate::{CheckError, Commit, CommitReport, Request};
+use tidegate::{
+    CheckError, Request,
+    hold::{Commit, CommitReport},
+};
 
 use super::{Desk, not_now, own};
 use crate::limits::{ACT, CONFIRM, DOMAIN, GOVERNOR};

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::PoisonError;
 
-use tidegate::{Request, NotGranted};
+use tidegate::{NotGranted, Request};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, RwLock};
 use tidegate::durable::{FileOptions, FileStore, OpenError};
 use tidegate::policy::PolicyErrors;
 use tidegate::{
-    CheckError, Clock, EngineBuildError, Outage, SettleError, StoreEngine, SystemClock,
+    CheckError, Outage, SettleError, StoreEngine,
+    clock::{Clock, SystemClock},
+    store::EngineBuildError,
 };
 use tidegate_listen::Warnings;
 use tokio::sync::watch;

@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use tidegate::{Answer, Edit, EditError};
+use tidegate::{Answer, Edit, edit::EditError};
 
 use super::{Desk, Parts, Window};
 use crate::limits::{DOMAIN, TOKENS_PER_WINDOW};

@@ -1,4 +1,4 @@
-use tidegate::{HoldId, Timestamp};
+use tidegate::{Timestamp, hold::HoldId};
 
 use super::{ClosedWindow, Fact, FactKind, MOST_KEPT, Rounds, State};
 use crate::note::Note;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::durable::FileOptions;
 use tidegate::testing::{CrashDisk, Dice};
-use tidegate::{ManualClock, Timestamp};
+use tidegate::{Timestamp, clock::ManualClock};
 use tidegate_proposals::audit::Page;
 use tidegate_proposals::{Desk, DeskError, Draft, NewGovernor, Settings, Status, Vote};
 use tokio::time::timeout;

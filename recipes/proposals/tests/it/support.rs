@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, Method, header};
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use serde_json::{Value, json};
-use tidegate::{ManualClock, Timestamp};
+use tidegate::{Timestamp, clock::ManualClock};
 use tidegate_listen::ListenSocket;
 use tidegate_proposals::{
     Client, ConnectionLimits, Desk, Governors, Limits, Settings, client, serve,

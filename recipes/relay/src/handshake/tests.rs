@@ -2,7 +2,10 @@ use std::time::Duration;
 
 use ed25519_dalek::{Signer, SigningKey};
 use prost::Message;
-use tidegate::{Clock, ManualClock, Timestamp};
+use tidegate::{
+    Timestamp,
+    clock::{Clock, ManualClock},
+};
 
 use super::{AuthFailure, Challenge, signed_bytes};
 use crate::address::address_of;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidegate::{ManualClock, Rate};
+use tidegate::{Rate, clock::ManualClock};
 use tidegate_listen::ListenSocket;
 use tidegate_relay::{Relay, serve};
 use tidegate_tower::{ClientIp, UpgradeGuard};

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidegate::{Bucket, ManualClock, Rate, Timestamp};
+use tidegate::{Bucket, Rate, Timestamp, clock::ManualClock};
 use tidegate_listen::{ListenSocket, PermitLimits};
 use tidegate_relay::{Relay, RelayBuilder, serve};
 use tokio::task::JoinHandle;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use futures_util::{SinkExt, StreamExt};
-use tidegate::ManualClock;
+use tidegate::clock::ManualClock;
 use tidegate_tower::{ClientIp, ForwardedHeader, UpgradeGuard};
 use tidegate_upgrade_guard::{GuardArgs, guarded};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use axum::Router;
-use tidegate::{ManualClock, Rate};
+use tidegate::{Rate, clock::ManualClock};
 use tidegate_listen::{ListenSocket, PermitLimits};
 use tidegate_tower::{ClientIp, UpgradeGuard};
 use tidegate_upgrade_guard::{echo, guarded, serve_within};

@@ -1,6 +1,10 @@
 use std::time::Duration;
 
-use tidegate::{ManualClock, MemoryStore, StoreBounds, StoreEngine, Timestamp, WhenFull};
+use tidegate::{
+    StoreEngine, Timestamp, WhenFull,
+    clock::ManualClock,
+    store::{MemoryStore, StoreBounds},
+};
 
 use super::{Claimed, MessageLimiter};
 use crate::limits::{Algorithm, Limits, UserLimit};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use axum::http::StatusCode;
 use serde_json::Value;
-use tidegate::{ManualClock, StoreEngine, Timestamp};
+use tidegate::{StoreEngine, Timestamp, clock::ManualClock};
 use tidegate_listen::ListenSocket;
 use tidegate_webhook::{MessageLimiter, Settings, Webhook, serve};
 use tokio::sync::oneshot;

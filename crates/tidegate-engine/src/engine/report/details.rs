@@ -78,7 +78,7 @@ impl<'a> ReportDetails<'a> {
         hit.and_then(|hit| usize::try_from(hit.request).ok()).unwrap_or(0)
     }
 
-    /// Whether [local shares](OnError::Local) of the limits decided, because the store was unavailable:
+    /// Whether [local shares](tidegate_policy::policy::OnError::Local) of the limits decided, because the store was unavailable:
     /// limits, what remains and waits are those of the shares, and rules without one are left out.
     #[must_use]
     pub fn is_local(self) -> bool {
@@ -98,7 +98,7 @@ impl<'a> ReportDetails<'a> {
         self.0.ruleset().settings.quota_mode()
     }
 
-    /// Counts each rule's decision, for [`StoreEngine::tallies`].
+    /// Counts each rule's decision, for [`StoreEngine::tallies`](crate::StoreEngine::tallies).
     ///
     /// A decision by itself counts nothing: callers without metrics do not pay for it.
     pub fn count(self) {

@@ -24,7 +24,8 @@ use crate::store::record::{ActionsRecord, KeyedAction, Record, RoundRecord};
 /// ```
 /// use tidegate::durable::{Filter, Ledger};
 /// use tidegate::policy::Policy;
-/// use tidegate::{Commit, Engine, Request};
+/// use tidegate::hold::Commit;
+/// use tidegate::{Engine, Request};
 ///
 /// # let folder = std::env::temp_dir().join(format!("tidegate-ledger-{}", std::process::id()));
 /// let engine = Engine::builder(Policy::from_toml(r#"
@@ -293,15 +294,15 @@ impl LedgerEntries {
                 .or_else(|| of_items.clone())
                 .unwrap_or_default();
             if let Some(hold) = hold {
-                match what {
-                    EntryKind::Cancel | EntryKind::Expire => self.holds.remove(&hold),
-                    _ => self.holds.insert(hold, domain.clone()),
+                match what.ends_hold() {
+                    true => self.holds.remove(&hold),
+                    false => self.holds.insert(hold, domain.clone()),
                 };
             }
             let (number, note) = (0, note.filter(|note| !is_erased(note)));
             let (note, cause) = match author {
                 Author::Host => (note, None),
-                Author::StoreEngine => (None, note),
+                Author::Engine => (None, note),
             };
             self.enqueue(LedgerEntry { number, at, what, domain, hold, note, cause, bookings });
         }

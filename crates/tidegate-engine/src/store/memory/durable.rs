@@ -44,12 +44,11 @@ impl MemoryStore {
     pub(crate) fn undo(&self, undo: &Undo, times: Times) {
         if let Some(hold) = undo.hold {
             // An expired hold is already released.
-            let _ =
-                self.settle_as(hold, Settlement::Void, Author::StoreEngine, Some(UNDONE), times);
+            let _ = self.settle_as(hold, Settlement::Void, Author::Engine, Some(UNDONE), times);
         }
         let mut tables = self.tables();
         let mut entry = JournalEntry::new(EntryKind::Refund, times.now);
-        (entry.author, entry.note) = (Author::StoreEngine, Some(UNDONE.into()));
+        (entry.author, entry.note) = (Author::Engine, Some(UNDONE.into()));
         self.refund_items(&mut tables, &undo.items, times, &mut entry);
         if let Some(name) = undo.name {
             entry.names.push(name);

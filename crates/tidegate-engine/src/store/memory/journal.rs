@@ -66,7 +66,7 @@ pub(crate) enum Author {
     /// The caller.
     Host,
     /// The engine, which did it by itself.
-    StoreEngine,
+    Engine,
 }
 
 /// Units of a key that moved from one account to another.

@@ -333,18 +333,18 @@ impl KeyedAction {
     }
 
     fn write(&self, out: &mut ByteWriter) {
-        out.byte(KINDS.iter().position(|kind| *kind == self.kind).map_or(0, small));
+        out.byte(self.kind.number().unwrap_or(u8::MAX));
         time(out, self.at);
         out.option(self.hold, |out, id| write_pair(out, id.0));
         match (&self.note, self.author) {
             (None, _) => out.byte(0),
             (Some(_), Author::Host) => out.byte(1),
-            (Some(_), Author::StoreEngine) => out.byte(2),
+            (Some(_), Author::Engine) => out.byte(2),
         }
         self.note.iter().for_each(|note| out.text(note));
         out.list(self.bookings.iter(), |out, (key, entry, units)| {
             out.number(*key);
-            out.byte(TRANSFERS.iter().position(|it| it == entry).map_or(0, small));
+            out.byte(entry.number());
             out.number(*units);
         });
     }
@@ -352,14 +352,17 @@ impl KeyedAction {
     fn read(from: &mut ByteReader<'_>) -> Result<Self, Malformed> {
         let mut author = Author::Host;
         Ok(Self {
-            kind: KINDS.get(usize::from(from.byte()?)).cloned().ok_or(Malformed)?,
+            kind: {
+                let number = Some(from.byte()?);
+                KINDS.iter().find(|kind| kind.number() == number).cloned().ok_or(Malformed)?
+            },
             at: read_time(from)?,
             hold: from.option(read_pair)?.map(HoldId),
             note: match from.byte()? {
                 0 => None,
                 1 => Some(from.text()?.into()),
                 2 => {
-                    author = Author::StoreEngine;
+                    author = Author::Engine;
                     Some(from.text()?.into())
                 }
                 _ => return Err(Malformed),
@@ -367,7 +370,9 @@ impl KeyedAction {
             author,
             bookings: from.list(|from| {
                 let key = from.number()?;
-                let entry = *TRANSFERS.get(usize::from(from.byte()?)).ok_or(Malformed)?;
+                let number = from.byte()?;
+                let mut transfers = TRANSFERS.into_iter();
+                let entry = transfers.find(|it| it.number() == number).ok_or(Malformed)?;
                 Ok((key, entry, from.number()?))
             })?,
         })
@@ -424,8 +429,4 @@ pub(in crate::store) fn read_image(
         }
         _ => return Err(Malformed),
     })
-}
-
-fn small(index: usize) -> u8 {
-    u8::try_from(index).unwrap_or(u8::MAX)
 }

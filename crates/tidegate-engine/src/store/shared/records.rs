@@ -26,7 +26,7 @@ use crate::store::answer::Promise;
 /// use std::sync::{Arc, Mutex};
 ///
 /// use tidegate::policy::Policy;
-/// use tidegate::shared::{Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction};
+/// use tidegate::store::{Listing, RecordKey, RecordStore, Records, SharedStore, Step, Transaction};
 /// use tidegate::{Engine, Request};
 ///
 /// /// Records in a map: one transaction at a time, so none conflicts.

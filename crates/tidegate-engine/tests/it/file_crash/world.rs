@@ -8,8 +8,10 @@ use std::time::Duration;
 use tidegate::durable::{Disk, FileOptions, Filter, OpenError};
 use tidegate::policy::{Condition, Override, Policy, Rule, RuleId};
 use tidegate::{
-    Ban, CheckError, Edit, ManualClock, MemoryStore, Outage, Overlay, Report, Request, SettleError,
-    Store, StoreEngine, Timestamp, WhenFull,
+    CheckError, Edit, Outage, Report, Request, SettleError, StoreEngine, Timestamp, WhenFull,
+    clock::ManualClock,
+    edit::{Ban, Overlay},
+    store::{MemoryStore, Store},
 };
 
 /// Everything at once: every kind of durable limit, in one decision.
@@ -85,7 +87,7 @@ pub(super) enum Outcome {
 pub(super) struct World {
     pub(super) engine: StoreEngine,
     clock: ManualClock,
-    pub(super) holds: HashMap<usize, tidegate::HoldId>,
+    pub(super) holds: HashMap<usize, tidegate::hold::HoldId>,
     durability: &'static str,
 }
 
@@ -219,7 +221,7 @@ impl World {
         }
     }
 
-    fn edit(&self, op: &Op) -> Vec<tidegate::Change> {
+    fn edit(&self, op: &Op) -> Vec<tidegate::edit::Change> {
         let engine = &self.engine;
         let of_user = |user: &str| vec![Condition::new("user", [user]).unwrap()];
         match op {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate::policy::{self, Condition, Effective, Grant, Mode, Override, Rule, RuleBuilder};
-use tidegate::{Bucket, Cooldown, Quota, Rate, Sliding, Window};
+use tidegate::{Bucket, Cooldown, Rate, Sliding, Window, limiter::Quota};
 
 use super::limits::{Carry, Debt, Limit, Periods, State};
 
@@ -116,7 +116,7 @@ fn in_policy(limit: &Limit) -> policy::Limit {
     match *limit {
         Limit::Bucket { count, per_ns, burst, debt } => {
             let bucket = Bucket::try_new(Rate::new(count, nanos(per_ns)), burst).unwrap();
-            policy::Limit::Bucket(bucket.with_debt(tidegate::Debt::up_to(debt)).unwrap())
+            policy::Limit::Bucket(bucket.with_debt(tidegate::limiter::Debt::up_to(debt)).unwrap())
         }
         Limit::Window { max, per_ns, is_aligned } => {
             let window = Window::new(max, nanos(per_ns));
@@ -129,9 +129,9 @@ fn in_policy(limit: &Limit) -> policy::Limit {
         Limit::Cooldown { gap_ns, .. } => policy::Limit::Cooldown(Cooldown::new(nanos(gap_ns))),
         Limit::Quota { max, carry, periods, debt } => {
             let carry = match carry {
-                Carry::Nothing => tidegate::Carry::Nothing,
-                Carry::UpTo(bound) => tidegate::Carry::UpTo(bound),
-                Carry::All => tidegate::Carry::All,
+                Carry::Nothing => tidegate::limiter::Carry::Nothing,
+                Carry::UpTo(bound) => tidegate::limiter::Carry::UpTo(bound),
+                Carry::All => tidegate::limiter::Carry::All,
             };
             let periods = match periods {
                 Periods::Minute => policy::Periods::Calendar("minute".parse().unwrap()),
@@ -139,9 +139,9 @@ fn in_policy(limit: &Limit) -> policy::Limit {
                 Periods::Round => policy::Periods::Round,
             };
             let debt = match debt {
-                Debt::None => tidegate::Debt::Nothing,
-                Debt::UpTo(most) => tidegate::Debt::UpTo(most),
-                Debt::All => tidegate::Debt::All,
+                Debt::None => tidegate::limiter::Debt::Nothing,
+                Debt::UpTo(most) => tidegate::limiter::Debt::UpTo(most),
+                Debt::All => tidegate::limiter::Debt::All,
             };
             let quota = Quota::try_new(max, carry).and_then(|quota| quota.with_debt(debt));
             policy::Limit::Quota(quota.unwrap(), periods)

@@ -8,8 +8,8 @@ use tidegate::durable::FileOptions;
 use tidegate::policy::{Durability, Limit, Policy, Rule, RuleId};
 use tidegate::testing::CrashDisk;
 use tidegate::{
-    Bucket, CheckError, Edit, HoldId, ManualClock, MemoryStore, Overlay, Report, Request, Sliding,
-    StoreEngine, Timestamp, Wait, WhenFull,
+    Bucket, CheckError, Edit, Report, Request, Sliding, StoreEngine, Timestamp, Wait, WhenFull,
+    clock::ManualClock, edit::Overlay, hold::HoldId, store::MemoryStore,
 };
 
 use super::generate::{Act, Begin, Kind, Op, OtherNumbers, RuleNumbers, Step};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tidegate::{Clock, Commit, Request, SettleError};
+use tidegate::{Request, SettleError, clock::Clock, hold::Commit};
 
 use super::{POLICY, USERS, machine_us};
 use crate::support::{Node, builder};

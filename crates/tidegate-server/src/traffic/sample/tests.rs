@@ -1,7 +1,7 @@
 use std::sync::atomic::Ordering;
 
 use tidegate::policy::{Policy, RuleId};
-use tidegate::{KeyName, Request, StoreEngine, Timestamp};
+use tidegate::{Request, StoreEngine, Timestamp, report::KeyName};
 
 use super::{
     Entry, JOINED_FROM, LEAST_KEYS, MOST_BYTES, RuleRequests, Sample, WINDOW_NS, index_of, mix,
@@ -156,7 +156,8 @@ fn requests_of_a_busy_key_are_joined() {
 fn old_requests_and_their_keys_are_forgotten() {
     let (engine, sample) = start();
     check(&engine, &sample, "ada");
-    let later = |ns| Timestamp::from_nanos(tidegate::Clock::now(engine.clock()).as_nanos() + ns);
+    let later =
+        |ns| Timestamp::from_nanos(tidegate::clock::Clock::now(engine.clock()).as_nanos() + ns);
     sample.tidy(later(0));
     assert!(sample.of_rule(&RuleId::named("per-user")).is_some());
     sample.tidy(later(WINDOW_NS));

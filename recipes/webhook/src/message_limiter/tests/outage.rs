@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::durable::{Disk, DiskFile, FileOptions, Folder};
-use tidegate::{ManualClock, StoreEngine};
+use tidegate::{StoreEngine, clock::ManualClock};
 
 use super::{log, message, pass, three};
 use crate::message_limiter::{Claimed, MessageLimiter};
