@@ -24,6 +24,7 @@ pub use rule_keys::RuleKey;
 pub use settle::CommitReport;
 pub use tally::{BookingTally, RuleTally};
 pub use usage::RuleUsage;
+pub use watch::{PolicyWatcher, ReloadError};
 
 use crate::engine_clock::EngineClock;
 #[cfg(feature = "durable")]
@@ -63,6 +64,7 @@ mod tally;
 mod tickets;
 mod usage;
 mod waits;
+mod watch;
 
 /// A policy at work, as an [`Engine`], with its states in a folder or on a server: verbs return an
 /// [`Answer`], which may have to wait for the disk or the network.

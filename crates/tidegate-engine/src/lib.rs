@@ -37,8 +37,9 @@ pub use edits::{Ban, Change, Changed, Edit, Overlay};
 pub use engine::{
     Applies, BookingTally, CheckError, Commit, CommitReport, EditError, Edited, Engine,
     EngineBuildError, EngineBuilder, Enrolment, Explanation, Lease, NoSuchDomain, NoSuchRule,
-    NotGranted, Note, Refund, Report, ReportDetails, RequestDenied, Reservation, RuleExplanation,
-    RuleKey, RuleReport, RuleTally, RuleUsage, SettleError, StoreEngine, Waiting,
+    NotGranted, Note, PolicyWatcher, Refund, ReloadError, Report, ReportDetails, RequestDenied,
+    Reservation, RuleExplanation, RuleKey, RuleReport, RuleTally, RuleUsage, SettleError,
+    StoreEngine, Waiting,
 };
 pub use hold_id::{HoldId, HoldIdError, Owner};
 pub use plan::KeyName;

@@ -45,6 +45,7 @@ mod subsumption;
 mod text;
 mod tls;
 mod tokens;
+mod watch;
 mod words;
 pub(crate) mod write;
 
@@ -59,7 +60,7 @@ pub use diagnostic::{Diagnostic, PolicyErrors, Severity};
 pub use difference::{FieldChange, PolicyDifference, RuleChange, RuleDifference};
 pub use key::{Key, KeyPart};
 pub use limit::{Limit, Periods, Slots};
-pub use load::{PolicyFile, YamlOptions};
+pub use load::{LoadError, PolicyFile, YamlOptions};
 pub use matcher::{Matcher, Matches, WorstCase};
 pub use metadata::{Metadata, MetadataNumber, MetadataValue};
 pub use overrides::{Grant, Override};
@@ -73,6 +74,7 @@ pub use settings::{EngineSettings, Unmatched};
 pub use share::Share;
 pub use tls::{ClientCa, TlsSettings, TlsTable};
 pub use tokens::{Credential, RequiredAttribute, Scope, ScopeError, Scopes, Token, TokenFile};
+pub use watch::{PolicyWatch, WatchedFile};
 
 /// Rules that have been checked: names are unique in their domain, numbers are exact, nothing is
 /// unlimited unless stated.

@@ -58,10 +58,11 @@ mod traffic;
 
 pub use body::explanation;
 pub use listener::Listener;
-pub use load::{LoadError, load, load_with};
+pub use load::{load, load_with};
 pub use local::default_socket;
 pub use server::{Server, StartError};
 pub use settings::{Bounds, Settings};
+pub use tidegate::policy::LoadError;
 pub use tls_files::{TlsError, TlsPaths};
 
 /// The examples of the README are tests.

@@ -1,22 +1,18 @@
 //! Watches the policy file, and reloads it when it changes.
 //!
-//! It polls the file by its path about once a second, so it does not matter how the file was
-//! changed: in place, by renaming another one over it, or by moving a link. New content is polled
-//! again soon, and loaded once two polls in a row have found the same, so a half-written file is
-//! not loaded. A file with errors changes nothing, and neither does a missing one, or one that keeps
-//! changing: the previous policy stays in force.
+//! A file with errors changes nothing, and neither does a missing one, or one that keeps changing: the
+//! previous policy stays in force.
 
-use std::hash::{BuildHasher, RandomState};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::policy::{Diagnostic, Parsed, Policy, PolicyFile, Rule};
+use tidegate::policy::{
+    Diagnostic, LoadError, Parsed, Policy, PolicyFile, PolicyWatch, Rule, WatchedFile,
+};
 use tidegate::{Edit, StoreEngine, Timestamp};
 use tokio::task::spawn_blocking;
 
-use crate::load::{self, LoadError};
 use crate::reload::{FileSettings, Reload, needs_restart};
 use crate::settings::Settings;
 use loader::Loader;
@@ -35,42 +31,18 @@ pub(crate) struct ReloadTarget {
     pub(crate) reload: Arc<Reload>,
 }
 
-/// Metadata that changes with the content of a file.
-type FileStamp = (u64, u64, u64, (i64, i64), (i64, i64));
-
-/// The state of watching a policy file.
+/// Watches a policy file, and keeps the status of reloads.
 #[derive(Debug)]
-pub(crate) struct PolicyWatcher {
-    path: PathBuf,
-    hash: RandomState,
-    /// The hash of the content that was loaded last, with or without errors.
-    seen: Option<u64>,
-    /// The hash of new content, which is loaded if the next poll finds it again.
-    pending: Option<u64>,
-    /// Since when the file has other content than that, and none that two polls have found.
-    changing_since: Option<Timestamp>,
-    /// The stamp of the file with the content that was loaded, and how many polls have found it.
-    stamp: Option<(FileStamp, u8)>,
-    /// Whether the last poll found no file. One that is being replaced may be missing for a moment.
-    is_missed: bool,
-}
+pub(crate) struct PolicyWatcher(PolicyWatch);
 
 impl PolicyWatcher {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self {
-            path,
-            hash: RandomState::new(),
-            seen: None,
-            pending: None,
-            changing_since: None,
-            stamp: None,
-            is_missed: false,
-        }
+        Self(PolicyWatch::new(path))
     }
 
     /// How long to wait before the next poll.
     pub(crate) const fn poll_after(&self) -> Duration {
-        if self.pending.is_some() { CONFIRM_AFTER } else { POLL_EVERY }
+        self.0.poll_after()
     }
 
     /// Polls the file; returns a reload once its new content is stable.
@@ -79,76 +51,38 @@ impl PolicyWatcher {
         target: &ReloadTarget,
         now: Timestamp,
     ) -> Option<PendingReload> {
-        let stamp = stamp_of(&self.path);
-        if let (Some(now), Some((before, polls))) = (stamp, self.stamp)
-            && now == before
-            && polls >= POLLS_ENOUGH
-        {
-            return None;
-        }
-        let files = match load::read(&self.path) {
-            Ok(files) => files,
-            Err(error) => {
-                (self.pending, self.stamp) = (None, None);
-                if std::mem::replace(&mut self.is_missed, true) {
-                    failed(target, &error, self.seen.take().is_some());
-                }
-                return None;
-            }
-        };
-        self.is_missed = false;
-        let content = self.content(&files);
-        if self.seen == Some(content) {
-            (self.pending, self.changing_since) = (None, None);
-            target.reload.lock().is_unstable = false;
-            let polls = self.stamp.filter(|(known, _)| Some(*known) == stamp);
-            self.stamp = stamp.map(|it| (it, polls.map_or(1, |(_, polls)| polls + 1)));
-        } else if self.pending == Some(content) {
-            return Some(self.pending(content, files));
-        } else {
-            self.pending = Some(content);
-            self.note_change(target, now);
-        }
-        None
-    }
-
-    /// Warns of a file that keeps changing, once.
-    fn note_change(&mut self, target: &ReloadTarget, now: Timestamp) {
-        let since = *self.changing_since.get_or_insert(now);
-        let changing_ns = now.as_nanos().saturating_sub(since.as_nanos());
-        let mut status = target.reload.lock();
-        if u128::from(changing_ns) >= UNSTABLE_AFTER.as_nanos() && !status.is_unstable {
-            status.is_unstable = true;
-            let file = self.path.display();
-            tracing::warn!(%file, "policy file keeps changing; the previous policy stays in force");
-        }
+        let found = self.0.poll(now);
+        self.reload_of(target, found)
     }
 
     /// Reads the file now, even if it has not changed.
     pub(crate) fn read(&mut self, target: &ReloadTarget) -> Option<PendingReload> {
-        match load::read(&self.path) {
-            Ok(files) => Some(self.pending(self.content(&files), files)),
-            Err(error) => {
-                // When the file is back it is loaded, even with the same content.
-                (self.seen, self.stamp) = (None, None);
-                failed(target, &error, true);
-                None
+        let found = self.0.read();
+        self.reload_of(target, found)
+    }
+
+    fn reload_of(&self, target: &ReloadTarget, found: WatchedFile) -> Option<PendingReload> {
+        match found {
+            WatchedFile::New { files, is_first } => {
+                return Some(PendingReload { path: self.0.path().into(), files, is_first });
             }
+            WatchedFile::Same => target.reload.lock().is_unstable = false,
+            WatchedFile::Changing { is_unstable: true } => {
+                if !std::mem::replace(&mut target.reload.lock().is_unstable, true) {
+                    let file = self.0.path().display();
+                    tracing::warn!(
+                        %file,
+                        "policy file keeps changing; the previous policy stays in force"
+                    );
+                }
+            }
+            WatchedFile::Unreadable { error, is_new } => {
+                let path = self.0.path().display().to_string();
+                failed(target, &LoadError::Unreadable { path, error }, is_new);
+            }
+            _ => {}
         }
-    }
-
-    /// The hash of the content.
-    fn content(&self, files: &[PolicyFile]) -> u64 {
-        let parts: Vec<_> = files.iter().map(|file| (&file.name, &file.bytes)).collect();
-        self.hash.hash_one(parts)
-    }
-
-    /// A reload of this content, which counts as loaded from now on, with or without errors.
-    fn pending(&mut self, content: u64, files: Vec<PolicyFile>) -> PendingReload {
-        let is_first = self.seen.is_none();
-        (self.seen, self.pending, self.stamp) = (Some(content), None, None);
-        self.changing_since = None;
-        PendingReload { path: self.path.clone(), files, is_first }
+        None
     }
 }
 
@@ -261,13 +195,6 @@ fn failed(target: &ReloadTarget, error: &dyn std::fmt::Display, is_new: bool) {
     }
 }
 
-fn stamp_of(path: &Path) -> Option<FileStamp> {
-    // The stamp of a folder does not change with its files.
-    let it = std::fs::metadata(path).ok().filter(|it| it.is_file())?;
-    let (changed, written) = ((it.ctime(), it.ctime_nsec()), (it.mtime(), it.mtime_nsec()));
-    Some((it.dev(), it.ino(), it.size(), changed, written))
-}
-
 /// Watches until the daemon stops. [`Reload::request`] reloads the file at once.
 ///
 /// The file may be on another machine, and reading it may be slow, so blocking threads do that. No
@@ -311,7 +238,11 @@ pub(crate) async fn watch(target: ReloadTarget, path: PathBuf, mut shutdown: Shu
 async fn load(target: &ReloadTarget, loader: &Loader, mut pending: PendingReload) {
     let files = std::mem::take(&mut pending.files);
     let options = target.settings.yaml_options;
-    let parsed = loader.load(LOADING_MOST, move || load::parse(&files, options)).await;
+    let parsed = loader
+        .load(LOADING_MOST, move || {
+            Policy::load_files_with(&files, options).map_err(LoadError::Invalid)
+        })
+        .await;
     let shared = target.clone();
     let finished = spawn_blocking(move || pending.finish(&shared, parsed)).await;
     if let Err(error) = finished {
@@ -322,18 +253,5 @@ async fn load(target: &ReloadTarget, loader: &Loader, mut pending: PendingReload
 /// How many warnings about a policy are logged.
 const MOST_WARNINGS: usize = 20;
 
-/// The interval between polls.
-const POLL_EVERY: Duration = Duration::from_secs(1);
-
-/// The time between two polls that have to find the same new content.
-const CONFIRM_AFTER: Duration = Duration::from_millis(100);
-
-/// How long a file may change without two equal polls.
-const UNSTABLE_AFTER: Duration = Duration::from_secs(5);
-
 /// The time-out of a load. The largest files need seconds.
 const LOADING_MOST: Duration = Duration::from_secs(60);
-
-/// Polls with the same stamp after which the content is not read again: two writes in one tick of
-/// the file system's clock have the same stamp.
-const POLLS_ENOUGH: u8 = 3;

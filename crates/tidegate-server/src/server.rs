@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use tidegate::policy::LoadError;
 use tidegate::redis::DurabilityError;
 use tidegate::store::EngineBuildError;
 use tidegate_listen::{ListenSocket, Protocol, ShutdownTrigger, descriptors};
@@ -16,7 +17,7 @@ use crate::daemon::{Daemon, SharedDaemon};
 use crate::grpc::Grpc;
 use crate::http::Http;
 use crate::listener::Listener;
-use crate::load::{LoadError, load_tokens};
+use crate::load::load_tokens;
 use crate::local::{Access, AccessError, BindError, Local, RatesError, SocketFile, SocketLimits};
 use crate::open_store::open_store;
 use crate::policy_watcher::{ReloadTarget, watch};

@@ -267,7 +267,7 @@ pub mod hash {
 /// Policies: files, rules, calendars, and what rules match on.
 #[cfg(feature = "engine")]
 pub mod policy {
-    pub use tidegate_engine::RequestLimit;
+    pub use tidegate_engine::{PolicyWatcher, ReloadError, RequestLimit};
     pub use tidegate_policy::policy::*;
     pub use tidegate_policy::{
         Attributes, Calendar, CalendarError, CalendarPeriod, EncodedSlash, PathError, WindowUnit,

@@ -43,3 +43,4 @@ mod threads;
 mod unseen;
 mod verbs;
 mod waits;
+mod watch;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
-use std::{fs, io};
+use std::{fmt, fs, io};
 
 use super::check;
 use super::diagnostic::{Diagnostic, PolicyErrors, RawDiagnostic, Severity};
@@ -64,6 +64,49 @@ impl PolicyFile {
     }
 }
 
+/// The error of a policy that cannot be loaded from a path.
+#[non_exhaustive]
+pub enum LoadError {
+    /// It cannot be read.
+    Unreadable {
+        /// Its path.
+        path: String,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// It has errors.
+    Invalid(PolicyErrors),
+    /// Loading failed for another reason.
+    Failed {
+        /// The reason.
+        why: String,
+    },
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { path, error } => write!(f, "cannot read {path}: {error}"),
+            Self::Invalid(errors) => errors.fmt(f),
+            Self::Failed { why } => write!(f, "cannot load the policy: {why}"),
+        }
+    }
+}
+
+tidegate_core::debug_as_displayed!(LoadError);
+
+impl std::error::Error for LoadError {}
+
+/// The files at a path, which is a file or a folder.
+pub(super) fn read(path: &Path) -> io::Result<Vec<PolicyFile>> {
+    // Opening a pipe would wait for a writer.
+    let kind = fs::metadata(path)?;
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(io::Error::other("it is neither a file nor a folder"));
+    }
+    PolicyFile::read(path)
+}
+
 /// The format of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FileFormat {
@@ -93,6 +136,21 @@ impl FileFormat {
 }
 
 impl Policy {
+    /// The policy in a file, or of all policy files in a folder. Its [warnings](Self::warnings) come with
+    /// it.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, LoadError> {
+        Self::open_with(path, YamlOptions::default()).map(|parsed| parsed.policy)
+    }
+
+    /// A policy file, or all of them in a folder, with the settings for a daemon; with options for files
+    /// of envoyproxy/ratelimit.
+    pub fn open_with(path: impl AsRef<Path>, options: YamlOptions) -> Result<Parsed, LoadError> {
+        let path = path.as_ref();
+        let unreadable = |error| LoadError::Unreadable { path: path.display().to_string(), error };
+        let files = read(path).map_err(unreadable)?;
+        Self::load_files_with(&files, options).map_err(LoadError::Invalid)
+    }
+
     /// Parses a policy file of any format: TOML, or the YAML of envoyproxy/ratelimit.
     /// The name is for messages, and its ending gives the format.
     ///

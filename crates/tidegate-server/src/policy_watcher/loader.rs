@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::policy::Parsed;
+use tidegate::policy::{LoadError, Parsed};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, spawn_blocking};
-
-use crate::load::LoadError;
 
 /// Loads files, with a bound on the time and on the number of loads at once.
 #[derive(Debug)]

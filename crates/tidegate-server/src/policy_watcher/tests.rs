@@ -2,11 +2,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tidegate::policy::{Listen, Parsed, Policy, YamlOptions};
+use tidegate::policy::{Listen, LoadError, Parsed, Policy, YamlOptions};
 use tidegate::{Edit, StoreEngine, Timestamp};
 use tidegate_listen::ShutdownTrigger;
 
-use super::{PendingReload, PolicyWatcher, ReloadTarget, load};
+use super::{PendingReload, PolicyWatcher, ReloadTarget};
 use crate::daemon::{Daemon, Readiness};
 use crate::reload::FileSettings;
 use crate::settings::Settings;
@@ -69,7 +69,8 @@ impl Scene {
 
     fn load(&self, pending: Option<PendingReload>) {
         if let Some(pending) = pending {
-            pending.finish(&self.target(), load::parse(&pending.files, YamlOptions::default()));
+            let parsed = Policy::load_files_with(&pending.files, YamlOptions::default());
+            pending.finish(&self.target(), parsed.map_err(LoadError::Invalid));
         }
     }
 
