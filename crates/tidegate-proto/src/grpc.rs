@@ -8,6 +8,8 @@ use crate::percent;
 
 /// The status of a denied call: `RESOURCE_EXHAUSTED`.
 pub const RESOURCE_EXHAUSTED: u32 = 8;
+/// The status of a call without a key to be counted by: `UNAUTHENTICATED`.
+pub const UNAUTHENTICATED: u32 = 16;
 /// The status of a call whose attributes a rule cannot use: `INVALID_ARGUMENT`.
 pub const INVALID_ARGUMENT: u32 = 3;
 /// The status of a call that cannot be decided at the moment: `UNAVAILABLE`.

@@ -27,6 +27,18 @@ pin_project! {
     }
 }
 
+/// A response with the bytes of its body, as far as they are ready at once.
+#[cfg(feature = "axum")]
+pub(crate) fn ready_response(response: http::Response<axum::body::Body>) -> http::Response<Bytes> {
+    let (parts, mut body) = response.into_parts();
+    let mut context = Context::from_waker(std::task::Waker::noop());
+    let mut bytes = Vec::new();
+    while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut context) {
+        bytes.extend(frame.into_data().unwrap_or_default());
+    }
+    http::Response::from_parts(parts, bytes.into())
+}
+
 /// How much of a body is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyRemainder {

@@ -35,6 +35,8 @@ pub struct Denial {
 pub enum DenialKind {
     /// The client: it exceeds a limit. A 429.
     LimitExceeded,
+    /// The client: it has no key to be counted by, such as a header. A 400, or `UNAUTHENTICATED`.
+    NoKey,
     /// The client: a rule cannot use the request. A 422.
     Invalid,
     /// Neither: no slot is free, or the store is unavailable. A 503.
@@ -93,7 +95,8 @@ impl Denial {
 
     /// The denial of a request without a key.
     pub(crate) fn no_key() -> Self {
-        Self::limit_exceeded("the request has no key: its client is unknown", Wait::Never)
+        let denial = Self::limit_exceeded("the request has no key", Wait::Never);
+        Self { kind: DenialKind::NoKey, wait: None, ..denial }
     }
 
     /// The denial of a report.
@@ -109,12 +112,14 @@ impl Denial {
         Self {
             kind: if report.is_outage() && !report.details().is_local() {
                 DenialKind::Unavailable
+            } else if report.missing_attribute().is_some() {
+                DenialKind::NoKey
             } else {
                 DenialKind::LimitExceeded
             },
             reason: report.reason().unwrap_or_default().into(),
             rules,
-            wait: report.retry_after(),
+            wait: report.retry_after().filter(|_| report.missing_attribute().is_none()),
             decision: report.decision().copied(),
             headers: headers_of(report, dialect),
         }
@@ -159,6 +164,7 @@ impl Denial {
             DenialKind::LimitExceeded => {
                 problem::Problem::quota_exceeded(&self.reason, rules, self.wait)
             }
+            DenialKind::NoKey => problem::Problem::plain(400, "Bad Request", &self.reason),
             DenialKind::Invalid => {
                 problem::Problem::plain(422, "Unprocessable Content", &self.reason)
             }
@@ -174,8 +180,14 @@ impl Denial {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::CONTENT_TYPE));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        self.with_headers(response)
+    }
+
+    /// A response with `Retry-After` and the rate-limit headers, where it has none.
+    pub(crate) fn with_headers(&self, mut response: Response<Bytes>) -> Response<Bytes> {
+        let headers = response.headers_mut();
         if let Some(seconds) = self.wait.and_then(Wait::whole_secs) {
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+            headers.entry(RETRY_AFTER).or_insert(HeaderValue::from(seconds));
         }
         insert_headers(headers, self.headers.clone());
         response
@@ -188,6 +200,7 @@ impl Denial {
         headers.insert(CONTENT_TYPE, content_type);
         let (status, message) = match self.kind {
             DenialKind::LimitExceeded => (grpc::RESOURCE_EXHAUSTED, &*self.reason),
+            DenialKind::NoKey => (grpc::UNAUTHENTICATED, &*self.reason),
             DenialKind::Invalid => (grpc::INVALID_ARGUMENT, &*self.reason),
             DenialKind::Unavailable => (grpc::UNAVAILABLE, &*self.reason),
             DenialKind::Misconfigured => (grpc::INTERNAL, "see the server's log"),

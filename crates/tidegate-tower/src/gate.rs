@@ -187,9 +187,13 @@ impl GateConfig {
             return respond(denial, parts);
         }
         let grpc = if self.kind == GateKind::Layer { GrpcType::of(parts) } else { None };
-        match grpc {
-            Some(content_type) => denial.grpc_response(content_type),
-            None => denial.response(),
+        let limited = &self.options.limited;
+        match (grpc, limited) {
+            (Some(content_type), _) => denial.grpc_response(content_type),
+            (None, Some(limited)) if denial.kind == DenialKind::LimitExceeded => {
+                denial.with_headers(limited(denial, parts))
+            }
+            (None, _) => denial.response(),
         }
     }
 }

@@ -16,6 +16,7 @@
 //! ```
 //!
 //! - [`LimitLayer`] applies one [`Limiter`](tidegate::Limiter) to a key of the request.
+//! - [`Limits`] applies several at once, in one decision.
 //! - [`PolicyLayer`] applies a domain of an [`Engine`](tidegate::Engine): it checks, or [settles
 //!   later](PolicyLayer::settle), or limits the [requests in flight](PolicyLayer::slots).
 //! - [`UpgradeGuard`] limits connection attempts before a WebSocket upgrade.
@@ -37,6 +38,7 @@ mod body;
 mod denial;
 mod gate;
 mod limit;
+mod limits;
 mod options;
 mod peer;
 mod policy;
@@ -50,6 +52,7 @@ pub use body::GateBody;
 pub use denial::{Denial, DenialKind};
 pub use gate::{Gate, GateFuture};
 pub use limit::LimitLayer;
+pub use limits::Limits;
 pub use options::Outcome;
 pub use peer::Peer;
 pub use policy::{PolicyLayer, Settle, Unsettled};

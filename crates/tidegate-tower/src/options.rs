@@ -27,6 +27,8 @@ pub(crate) struct GateOptions {
     pub(crate) mode: Mode,
     pub(crate) skip: Option<Skip>,
     pub(crate) respond: Option<Respond>,
+    /// For requests over a limit alone, and not for gRPC calls.
+    pub(crate) limited: Option<Respond>,
     pub(crate) observe: Option<Observe>,
     /// Log lines about a mistake in the set-up: one per second.
     pub(crate) mistakes: Arc<Limiter<(), Cooldown>>,
@@ -71,6 +73,7 @@ impl Default for GateOptions {
             mode: Mode::Enforce,
             skip: None,
             respond: None,
+            limited: None,
             observe: None,
             mistakes: Arc::new(Limiter::new(cooldown)),
         }
@@ -118,6 +121,34 @@ macro_rules! option_methods {
             + 'static,
         ) -> Self {
             self.options.respond = Some(std::sync::Arc::new(respond));
+            self
+        }
+
+        /// Makes the response of a request over a limit: anything that axum can respond with. It never
+        /// runs for other denials (see [`DenialKind`](crate::DenialKind)), nor for gRPC calls.
+        ///
+        /// ```
+        /// use axum::http::StatusCode;
+        /// # use std::net::IpAddr;
+        /// # use tidegate::{Bucket, Limiter};
+        /// # use tidegate_tower::{ClientIp, LimitLayer};
+        /// # let limiter: Limiter<IpAddr> = Limiter::new(Bucket::per_second(10).burst(20));
+        ///
+        /// let layer = LimitLayer::new(limiter, ClientIp::peer())
+        ///     .on_limited(|_denial| (StatusCode::TOO_MANY_REQUESTS, "Please slow down."));
+        /// ```
+        ///
+        /// `Retry-After` and the rate-limit headers are added where the response has none. A body that
+        /// is not ready at once is not sent.
+        #[cfg(feature = "axum")]
+        #[must_use]
+        pub fn on_limited<R: axum::response::IntoResponse>(
+            mut self,
+            respond: impl Fn(&$crate::Denial) -> R + Send + Sync + 'static,
+        ) -> Self {
+            self.options.limited = Some(std::sync::Arc::new(move |denial, _parts| {
+                $crate::body::ready_response(respond(denial).into_response())
+            }));
             self
         }
 

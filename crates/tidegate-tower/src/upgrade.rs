@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::request::Parts;
 use tidegate::policy::RuleId;
 use tidegate::{
-    Bucket, Decision, LimitError, Limiter, Rate, Verdict,
+    Bucket, Decision, LimitError, Limiter, Rate, Verdict, Wait,
     clock::{Clock, MonotonicClock},
     limiter::BuildError,
 };
@@ -340,7 +340,7 @@ where
 /// The denial of an attempt without a key. It does not touch the table.
 fn unknown() -> GateDecision {
     tracing::warn!(remote = "unknown", "rate_limited");
-    GateDecision::Now(Err(Box::new(Denial::no_key())))
+    GateDecision::Now(Err(Box::new(Denial::limit_exceeded("the client is unknown", Wait::Never))))
 }
 
 fn decided(decision: Decision, remote: impl FnOnce() -> String) -> GateDecision {

@@ -282,6 +282,13 @@ impl Ruled {
         Self { given: given.clone(), common: extended(given.limit), override_rule }
     }
 
+    /// The first rule of its name: an override begins with ticks that are also those of the common limit.
+    fn first(given: &Given) -> Self {
+        let mut rule = Self::new(given);
+        rule.override_rule = rule.override_rule.map(|limit| limit.succeeding(&rule.common));
+        rule
+    }
+
     fn limit_of(&self, user: &str) -> &Any {
         self.override_rule.as_ref().filter(|_| user == "ada").unwrap_or(&self.common)
     }
@@ -791,7 +798,7 @@ impl Run {
         let engine =
             StoreEngine::builder(policy(&rules)).store(store).clock(clock.clone()).build().unwrap();
         let model = Model {
-            rules: rules.iter().map(|(_, given)| Ruled::new(given)).collect(),
+            rules: rules.iter().map(|(_, given)| Ruled::first(given)).collect(),
             ..Model::default()
         };
         Self { engine, clock, model, rules, rounds: 0, holds: Vec::new(), edited: None }

@@ -40,6 +40,30 @@ pub enum Limit {
     Slots(Slots),
 }
 
+impl From<Bucket> for Limit {
+    fn from(limit: Bucket) -> Self {
+        Self::Bucket(limit)
+    }
+}
+
+impl From<Window> for Limit {
+    fn from(limit: Window) -> Self {
+        Self::Window(limit)
+    }
+}
+
+impl From<Sliding> for Limit {
+    fn from(limit: Sliding) -> Self {
+        Self::Sliding(limit)
+    }
+}
+
+impl From<Cooldown> for Limit {
+    fn from(limit: Cooldown) -> Self {
+        Self::Cooldown(limit)
+    }
+}
+
 /// A [`Limit`] of any kind there is: [`Limit`] may get more kinds, and the engine has to know them all.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]

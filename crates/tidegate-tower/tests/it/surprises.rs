@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 use tidegate::policy::{Mode, RuleId};
 use tidegate::{Bucket, Limiter, Wait};
 use tidegate_tower::{
-    AttributeError, ClientIp, Denial, DenialKind, Header, LimitLayer, Outcome, PolicyLayer,
+    AttributeError, ClientIp, Denial, DenialKind, Header, LimitLayer, Limits, Outcome, PolicyLayer,
     UpgradeGuard,
 };
 
@@ -76,7 +76,7 @@ async fn attribute_that_the_layer_never_supplies_is_a_logged_500() {
     assert!(text(&logs).contains("rule `user` needs the attribute `user`"), "{}", text(&logs));
     let layer = layer.attribute("user", Header::new("x-user"));
     let response = send(&layer, &Hello::default(), get("/", &[])).await;
-    assert_eq!(response.status, 429, "the layer supplies it, the request lacks it");
+    assert_eq!(response.status, 400, "the layer supplies it, the request lacks it");
 }
 
 #[tokio::test]
@@ -196,4 +196,63 @@ impl std::io::Write for Log {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
+}
+
+#[tokio::test]
+async fn limits_without_a_policy_are_one_decision() {
+    let layer = Limits::new()
+        .limit("per-ip", ClientIp::peer(), Bucket::per_minute(2))
+        .limit("per-key", Header::new("x-api-key"), Bucket::per_minute(1))
+        .layer()
+        .on_limited(|denial| {
+            let rules = denial.rules().map(RuleId::name).collect::<Vec<_>>().join(" ");
+            (StatusCode::TOO_MANY_REQUESTS, [("x-rules", rules.clone())], format!("over {rules}"))
+        });
+    let hello = Hello::default();
+    let request = |peer: &str, key: Option<&str>| {
+        let mut request = from(peer);
+        if let Some(key) = key {
+            request.headers_mut().insert("x-api-key", key.parse().unwrap());
+        }
+        request
+    };
+    let status = async |peer, key| send(&layer, &hello, request(peer, key)).await.status;
+    assert_eq!(status("192.0.2.1:1", Some("ada")).await, 200);
+    let limited = send(&layer, &hello, request("192.0.2.1:1", Some("ada"))).await;
+    assert_eq!((limited.status, limited.header("x-rules")), (429, Some("per-key")));
+    assert_eq!(
+        (limited.body.as_str(), limited.header("retry-after")),
+        ("over per-key", Some("60"))
+    );
+    assert!(limited.header("ratelimit").is_some());
+    assert_eq!(status("192.0.2.1:1", Some("bob")).await, 200, "the denied one charged no address");
+    assert_eq!(status("192.0.2.1:1", Some("eve")).await, 429);
+    // An IPv6 network is one client, as everywhere.
+    assert_eq!(status("[2001:db8::1]:1", Some("a")).await, 200);
+    assert_eq!(status("[2001:db8::2]:1", Some("b")).await, 200);
+    assert_eq!(status("[2001:db8::3]:1", Some("c")).await, 429);
+    // A request without a key is no rate limit, and nothing of the caller's runs for it.
+    let unknown = send(&layer, &hello, request("192.0.2.9:1", None)).await;
+    assert_eq!((unknown.status, unknown.header("x-rules")), (400, None));
+    assert!(unknown.header("retry-after").is_none() && unknown.body.contains("per-key"));
+}
+
+#[tokio::test]
+async fn grpc_calls_stay_grpc() {
+    let limiter: Limiter<String> = Limiter::new(Bucket::per_minute(1));
+    let layer = LimitLayer::new(limiter, Header::new("x-key")).on_limited(|_| "not for gRPC");
+    let call = |key: &str| {
+        let mut call =
+            get("/service/method", &[("content-type", "application/grpc"), ("x-key", key)]);
+        (*call.method_mut(), *call.version_mut()) = (http::Method::POST, http::Version::HTTP_2);
+        if key.is_empty() {
+            call.headers_mut().remove("x-key");
+        }
+        call
+    };
+    let hello = Hello::default();
+    assert_eq!(send(&layer, &hello, call("a")).await.status, 200);
+    let limited = send(&layer, &hello, call("a")).await;
+    assert_eq!(limited.header("grpc-status"), Some("8"));
+    assert_eq!(send(&layer, &hello, call("")).await.header("grpc-status"), Some("16"));
 }

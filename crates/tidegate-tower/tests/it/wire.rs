@@ -135,14 +135,14 @@ async fn only_grpc_calls_get_grpc_responses() {
         ["application/grpc", "application/grpc+proto", "Application/GRPC", "application/grpc;x=y"]
     {
         assert_eq!(response(post, http2, grpc).await, (200, grpc.to_owned()));
-        assert_eq!(response(post, Version::HTTP_11, grpc).await.0, 429);
-        assert_eq!(response(&Method::GET, http2, grpc).await.0, 429);
+        assert_eq!(response(post, Version::HTTP_11, grpc).await.0, 400);
+        assert_eq!(response(&Method::GET, http2, grpc).await.0, 400);
     }
     for web in ["application/grpc-web+proto", "application/grpc-web-text"] {
         assert_eq!(response(post, Version::HTTP_11, web).await, (200, web.to_owned()));
     }
     for other in ["application/grpcx", "application/json", "application/grp"] {
-        assert_eq!(response(post, http2, other).await.0, 429, "{other}");
+        assert_eq!(response(post, http2, other).await.0, 400, "{other}");
     }
     // An attempt to upgrade is HTTP, whatever its content type.
     let guard = UpgradeGuard::new(
