@@ -18,7 +18,7 @@ use std::time::Instant;
 use rusqlite::Connection;
 use tidegate::durable::{Disk, DiskFile, FileIdentity, FileOptions, FileStore, Folder, NamedFile};
 use tidegate::policy::Policy;
-use tidegate::{clock::SystemClock, store::MemoryStore, Request, StoreEngine, WhenFull};
+use tidegate::{Request, StoreEngine, WhenFull, clock::SystemClock, store::MemoryStore};
 
 const HELP: &str = "\
 Measures the file store, in a folder of the current directory that is removed at the end.

@@ -7,12 +7,12 @@
 //! testing::conformance(|| MemoryStore::new(1_000, WhenFull::Deny).expect("a few kilobytes"));
 //! ```
 //!
-//! Stores that pass make the same decisions. All times are whole
-//! microseconds. A new store is created for each scenario, for at least 1 000 keys.
+//! Stores that pass make the same decisions. All times are whole microseconds, of clocks that the scenarios
+//! move: a store that drops what has expired by another clock keeps it longer here. A new store is created
+//! for each scenario, for at least 1 000 keys. Those that engines share also pass [`shared_conformance`].
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
-use crate::Edit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use tidegate_core::Timestamp;
 use tidegate_policy::policy::{Override, Policy, RuleId};
 use tidegate_table::ManualClock;
 
-use crate::{CheckError, HoldId, Report, Request, Store, StoreEngine};
+use crate::{CheckError, Edit, HoldId, Report, Request, Store, StoreEngine};
 
 pub use dice::Dice;
 #[cfg(feature = "durable")]
@@ -39,6 +39,7 @@ mod postpaid;
 mod quotas;
 mod records;
 mod rules;
+mod sharing;
 mod threads;
 mod together;
 mod usage;
@@ -53,6 +54,44 @@ pub fn conformance<S: Into<Store>>(make: impl Fn() -> S) {
     let make = || make().into();
     let mut failed = Vec::new();
     for Scenario { name, run } in scenarios() {
+        if catch_unwind(AssertUnwindSafe(|| run(&make))).is_err() {
+            failed.push(name);
+        }
+    }
+    assert!(failed.is_empty(), "failed: {}", failed.join(", "));
+}
+
+/// Runs the scenarios of stores that several engines share. `make` makes two stores of the same records,
+/// which are new each time.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use tidegate::store::SharedStore;
+/// use tidegate::testing::{self, DelayedRecords};
+///
+/// testing::shared_conformance(|| {
+///     let records = Arc::new(DelayedRecords::new(1));
+///     [(); 2].map(|()| SharedStore::new(Arc::clone(&records), b"a secret that both know"))
+/// });
+/// ```
+///
+/// # Panics
+///
+/// With the names of those that failed, if any did.
+pub fn shared_conformance<S: Into<Store>>(make: impl Fn() -> [S; 2]) {
+    let make = || make().map(Into::into);
+    let scenarios: [(_, fn(sharing::MakeTwo<'_>)); 4] = [
+        ("both_admit_the_limit_together", sharing::both_admit_the_limit_together),
+        (
+            "one_decides_over_what_the_other_charged",
+            sharing::one_decides_over_what_the_other_charged,
+        ),
+        ("edits_of_one_count_in_the_other", sharing::edits_of_one_count_in_the_other),
+        ("every_key_is_listed", sharing::every_key_is_listed),
+    ];
+    let mut failed = Vec::new();
+    for (name, run) in scenarios {
         if catch_unwind(AssertUnwindSafe(|| run(&make))).is_err() {
             failed.push(name);
         }
@@ -141,10 +180,12 @@ impl TestEngine {
     }
 
     fn starting(make: Make<'_>, policy: &str, now: Timestamp) -> Self {
-        let clock = ManualClock::new(now);
-        let engine =
-            StoreEngine::builder(read(policy)).store(make()).clock(clock.clone()).build().unwrap();
-        Self { engine, clock }
+        Self::over(make(), policy, ManualClock::new(now))
+    }
+
+    fn over(store: Store, policy: &str, clock: ManualClock) -> Self {
+        let builder = StoreEngine::builder(read(policy)).store(store);
+        Self { engine: builder.clock(clock.clone()).build().unwrap(), clock }
     }
 
     /// Moves the clock to a time in milliseconds.

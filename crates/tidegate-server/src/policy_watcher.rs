@@ -67,15 +67,7 @@ impl PolicyWatcher {
                 return Some(PendingReload { path: self.0.path().into(), files, is_first });
             }
             WatchedFile::Same => target.reload.lock().is_unstable = false,
-            WatchedFile::Changing { is_unstable: true } => {
-                if !std::mem::replace(&mut target.reload.lock().is_unstable, true) {
-                    let file = self.0.path().display();
-                    tracing::warn!(
-                        %file,
-                        "policy file keeps changing; the previous policy stays in force"
-                    );
-                }
-            }
+            WatchedFile::Changing { is_unstable: true } => self.warn_of_changes(target),
             WatchedFile::Unreadable { error, is_new } => {
                 let path = self.0.path().display().to_string();
                 failed(target, &LoadError::Unreadable { path, error }, is_new);
@@ -83,6 +75,14 @@ impl PolicyWatcher {
             _ => {}
         }
         None
+    }
+
+    /// Warns of a file that keeps changing, once.
+    fn warn_of_changes(&self, target: &ReloadTarget) {
+        if !std::mem::replace(&mut target.reload.lock().is_unstable, true) {
+            let file = self.0.path().display();
+            tracing::warn!(%file, "policy file keeps changing; the previous policy stays in force");
+        }
     }
 }
 

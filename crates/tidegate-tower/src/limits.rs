@@ -1,6 +1,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use http::request::Parts;
 use tidegate::Engine;
@@ -24,16 +25,17 @@ use crate::{Attribute, AttributeError, KeySource, PolicyLayer};
 /// It is a policy with a rule for each, without a file: what has to change while it runs, matches on
 /// attributes, or is shared, is [a policy](PolicyLayer). Layers on top of each other are no such decision:
 /// what the outer one has charged stays charged when the inner one denies.
-#[derive(Default)]
+#[derive(Clone, Default)]
 #[must_use]
 pub struct Limits {
     limits: Vec<NamedLimit>,
 }
 
+#[derive(Clone)]
 struct NamedLimit {
     name: String,
     limit: Limit,
-    key: Box<dyn FnOnce(PolicyLayer, &str) -> PolicyLayer + Send>,
+    key: Arc<dyn Attribute>,
 }
 
 impl Limits {
@@ -51,11 +53,7 @@ impl Limits {
         limit: impl Into<Limit>,
     ) -> Self {
         let key = KeyText { source, key: PhantomData };
-        self.limits.push(NamedLimit {
-            name: name.into(),
-            limit: limit.into(),
-            key: Box::new(|layer, name| layer.attribute(name, key)),
-        });
+        self.limits.push(NamedLimit { name: name.into(), limit: limit.into(), key: Arc::new(key) });
         self
     }
 
@@ -75,7 +73,9 @@ impl Limits {
         let policy = policy.unwrap_or_else(|errors| panic!("the limits: {errors}"));
         let layer = PolicyLayer::new(Engine::new(policy), Rule::DEFAULT_DOMAIN);
         let layer = layer.expect("there is at least one limit");
-        self.limits.into_iter().fold(layer, |layer, NamedLimit { name, key, .. }| key(layer, &name))
+        self.limits
+            .into_iter()
+            .fold(layer, |layer, NamedLimit { name, key, .. }| layer.attribute(&name, key))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 use http::request::Parts;
 use tidegate::policy::{EncodedSlash, PathError, normalized_path};
@@ -44,6 +45,12 @@ pub trait Attribute: Send + Sync + 'static {
     /// A value that is there but cannot be used is an error, and the request is denied for it: if
     /// it counted as absent, rules that match on it would be skipped.
     fn value<'a>(&self, parts: &'a Parts) -> Result<Option<Cow<'a, str>>, AttributeError>;
+}
+
+impl Attribute for Arc<dyn Attribute> {
+    fn value<'a>(&self, parts: &'a Parts) -> Result<Option<Cow<'a, str>>, AttributeError> {
+        (**self).value(parts)
+    }
 }
 
 /// Why the value of an attribute cannot be used.

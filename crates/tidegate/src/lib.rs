@@ -319,6 +319,11 @@ pub use tidegate_redis as redis;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// So are those of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/library-policies.md")]
+struct LibraryPolicies;
+
 /// So are those of the README of this package.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -44,7 +44,6 @@ struct SlotsInner {
     max: u64,
     in_use: AtomicU64,
     queues: WaitQueues,
-    clock: MonotonicClock,
 }
 
 /// A slot in use. Dropping it releases it.
@@ -55,9 +54,8 @@ impl Slots {
     /// So many slots, and a queue of up to 65 536 that wait for one.
     #[must_use]
     pub fn new(max: u64) -> Self {
-        let clock = MonotonicClock::default();
-        let queues = WaitQueues::new(Arc::new(clock.clone()));
-        let shared = Arc::new(SlotsInner { max, in_use: AtomicU64::new(0), queues, clock });
+        let queues = WaitQueues::new(Arc::new(MonotonicClock));
+        let shared = Arc::new(SlotsInner { max, in_use: AtomicU64::new(0), queues });
         Self { shared, max_waiters: MOST_WAITING }
     }
 
@@ -74,7 +72,7 @@ impl Slots {
 
     /// [`acquire`](Self::acquire), or an error after this long.
     pub fn acquire_within(&self, max_wait: Duration) -> UntilSlot<'_> {
-        self.wait(Some(self.shared.clock.now().saturating_add(max_wait)))
+        self.wait(Some(MonotonicClock.now().saturating_add(max_wait)))
     }
 
     /// A slot, if one is free and nobody waits for it.

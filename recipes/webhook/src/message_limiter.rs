@@ -73,8 +73,8 @@ pub enum Claimed {
 impl MessageLimiter {
     /// A limiter with an engine whose policy is that of [`Limits`](crate::Limits).
     #[must_use]
-    pub fn new(engine: StoreEngine) -> Self {
-        Self { engine }
+    pub fn new(engine: impl Into<StoreEngine>) -> Self {
+        Self { engine: engine.into() }
     }
 
     /// Decides whether a message is allowed, and holds one unit if so. A denied message costs

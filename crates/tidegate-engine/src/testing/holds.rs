@@ -344,9 +344,11 @@ pub(super) fn slots_are_never_more_than_there_are(make: Make<'_>) {
 }
 
 pub(super) fn ended_leases_are_gone(make: Make<'_>) {
+    type End = fn(&TestEngine, HoldId) -> Result<u64, SettleError>;
+
     let desk = TestEngine::new(make, &rule("slots = { max = 1, queue = 0, expires = \"30s\" }"));
     let request = Request::new("default", ADA);
-    let ends: [fn(&TestEngine, HoldId) -> Result<u64, SettleError>; 3] = [
+    let ends: [End; 3] = [
         |desk, id| desk.engine.release(id).block().map(|()| 0),
         |desk, id| desk.engine.cancel(id, None).block(),
         |desk, id| desk.engine.void(id, None).block(),

@@ -304,6 +304,12 @@ struct Entry {
     before_edits: Option<(Timestamp, Box<Self>)>,
 }
 
+impl Entry {
+    fn fresh(limit: Any, at: At) -> Self {
+        Self { limit, state: limit.fresh(at), since: Timestamp::ZERO, before_edits: None }
+    }
+}
+
 type Key = (usize, String);
 
 #[derive(Clone, Debug)]
@@ -385,12 +391,7 @@ impl Model {
             }
             let key = (number, key_of(&rule.given, user, org));
             let limit = *rule.limit_of(user);
-            let fresh = || Entry {
-                limit,
-                state: limit.fresh(at),
-                since: Timestamp::ZERO,
-                before_edits: None,
-            };
+            let fresh = || Entry::fresh(limit, at);
             let before = self.states.get(&key).cloned().unwrap_or_else(fresh);
             assert_eq!(before.limit, limit, "edits go through all states");
             let mut after = before.clone();
@@ -470,12 +471,7 @@ impl Model {
                 continue;
             }
             // Without carry, the state of a hold whose period is over can be gone.
-            let fresh = || Entry {
-                limit: *limit,
-                state: limit.fresh(at),
-                since: Timestamp::ZERO,
-                before_edits: None,
-            };
+            let fresh = || Entry::fresh(*limit, at);
             let entry = self.states.entry(item.key.clone()).or_insert_with(fresh);
             let (charged, left) = entry.limit.commit(&mut entry.state, item.on_hold(), actual, at);
             [item.units, item.debt] = left;

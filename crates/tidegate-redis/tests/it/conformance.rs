@@ -19,7 +19,10 @@ fn make(server: &Server) -> SharedStore {
 }
 
 fn make_at(url: &str) -> SharedStore {
-    let number = STORES.fetch_add(1, Ordering::Relaxed);
+    store_at(url, STORES.fetch_add(1, Ordering::Relaxed))
+}
+
+fn store_at(url: &str, number: u64) -> SharedStore {
     builder(url)
         .namespace(&format!("t{number}"))
         .deadline(Duration::from_secs(60))
@@ -46,6 +49,15 @@ fn it_conforms_on_redis() {
 fn it_conforms_in_a_cluster() {
     let cluster = Cluster::start(Program::Valkey9);
     testing::conformance(|| make_at(&url(&cluster)));
+}
+
+#[test]
+fn what_is_shared_conforms() {
+    let server = Server::start(Program::Valkey9);
+    testing::shared_conformance(|| {
+        let number = STORES.fetch_add(1, Ordering::Relaxed);
+        [(); 2].map(|()| store_at(&server.url(), number))
+    });
 }
 
 #[test]

@@ -88,14 +88,15 @@ use crate::store::answer::Promise;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Whether a store conforms, `tidegate::testing::conformance` shows (feature `testing`).
+/// Whether a store conforms, `tidegate::testing::conformance` and `shared_conformance` show (feature
+/// `testing`).
 pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
     /// Runs a transaction, now or later, on any thread. Must not block its caller for long.
     ///
     /// The writes of a step take effect all at once, and only if no record that was read for the
     /// step has changed since; if one has, the store reads all of them again and repeats the step.
     /// The only records that may be older are denials': a step that ends with [`Step::Done`] needs
-    /// no check.
+    /// no check. Steps do not panic; the records that they write are among those that they read.
     ///
     /// Where a transaction cannot be run, it [fails](Transaction::fail) with
     /// [`Outage::Unavailable`], and with [`Outage::Unknown`] where its writes may have happened.
@@ -104,16 +105,18 @@ pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
     fn run(&self, transaction: Transaction);
 
     /// The clock of the engines that share the records, unless their builders set another one: all of them
-    /// need the same. By default that of the system, for engines of one machine.
+    /// need the same. By default that of the system, for engines of one machine; records that outlive the
+    /// process need one that is no earlier than what they were written at.
     fn clock(&self) -> Arc<dyn Clock + Send + Sync> {
         Arc::new(SystemClock::new())
     }
 
     /// Keys of states, a few hundred at once, and where the next ones are; 0 is the start, and then
-    /// the end. Each key that is there all the time is listed at least once.
+    /// the end. Each key that is there all the time is listed at least once; a list may be empty, and not
+    /// the last.
     fn states(&self, from: u64) -> Listing;
 
-    /// How many states there are, as far as is known.
+    /// How many states there are: at least those that this store has written, as far as is known.
     fn len(&self) -> usize;
 
     /// Whether there are no states, as far as is known.
@@ -127,7 +130,7 @@ pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Whether it has at least so many records, of all kinds and of all engines, as far as is known.
-    /// Then no more are created: new keys share states, or are denied.
+    /// Then no more are created: new keys share states, or are denied. It is called for every decision.
     fn is_full(&self, max_records: usize) -> bool {
         let _ = max_records;
         false
