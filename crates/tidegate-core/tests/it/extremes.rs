@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_core::{
-    Algorithm, Bucket, Carry, Cooldown, Debt, HeldUnits, LimitErrorKind, Period, Quota,
+    Algorithm, Bucket, Carry, Cooldown, Debt, Denied, HeldUnits, LimitErrorKind, Period, Quota,
     QuotaCharge, Rate, Sliding, Timestamp, Wait, Window,
 };
 
@@ -395,4 +395,19 @@ fn a_rate_is_read_as_in_a_policy_file() {
     }
     let error = "10".parse::<Rate>().unwrap_err().to_string();
     assert_eq!(error, "rate must be a count per time, such as 10/s, 100 per 15m or 5/day");
+}
+
+#[test]
+fn a_denial_as_an_error_says_how_long_to_wait() {
+    let bucket = Bucket::per_second(1).burst(2);
+    let (mut state, now) = (bucket.fresh(), Timestamp::from_secs(5));
+    assert_eq!(bucket.check(&mut state, 2, now).allowed(), Ok(()));
+    let denied = bucket.check(&mut state, 1, now).allowed().unwrap_err();
+    assert_eq!(denied, Denied { wait: Wait::After(Duration::from_secs(1)) });
+    assert_eq!(denied.to_string(), "denied: retry after 1s");
+    assert_eq!(format!("{denied:?}"), denied.to_string());
+    let never = bucket.check(&mut state, 3, now).allowed().unwrap_err();
+    assert_eq!(never.to_string(), "denied: the cost is more than the limit ever allows");
+    let unknown = Denied { wait: Wait::Unknown };
+    assert_eq!(unknown.to_string(), "denied: the wait is unknown");
 }
