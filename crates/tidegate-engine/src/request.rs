@@ -1,5 +1,4 @@
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -124,6 +123,7 @@ impl<'a> Request<'a> {
 /// A domain of an engine, for frequent requests: it is looked up once per policy.
 ///
 /// It follows changes of the policy, also when the domain is removed and added again.
+#[derive(Debug)]
 pub struct Domain {
     /// The engine, which is kept: no other one can have its address.
     pub(crate) engine: Arc<dyn Any + Send + Sync>,
@@ -138,11 +138,5 @@ impl Domain {
     #[must_use]
     pub fn request<'a>(&'a self, attributes: &'a [(&'a str, &'a str)]) -> Request<'a> {
         Request { prepared: Some(self), ..Request::new(&self.name, attributes) }
-    }
-}
-
-impl fmt::Debug for Domain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Domain").field("name", &self.name).finish_non_exhaustive()
     }
 }

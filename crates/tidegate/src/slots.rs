@@ -34,12 +34,13 @@ use crate::limiter::WaitError;
 /// per key, with an expiry or for many processes, are a rule of an engine's policy.
 ///
 /// Clones are handles of the same slots.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Slots {
     shared: Arc<SlotsInner>,
     max_waiters: usize,
 }
 
+#[derive(Debug)]
 struct SlotsInner {
     max: u64,
     in_use: AtomicU64,
@@ -47,6 +48,7 @@ struct SlotsInner {
 }
 
 /// A slot in use. Dropping it releases it.
+#[derive(Debug)]
 #[must_use = "dropping a slot releases it"]
 pub struct Slot(Arc<SlotsInner>);
 
@@ -147,22 +149,6 @@ impl Future for UntilSlot<'_> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.get_mut().0).poll(context).map(|outcome| Ok(outcome?))
-    }
-}
-
-impl fmt::Debug for Slots {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slots")
-            .field("max", &self.shared.max)
-            .field("in_use", &self.in_use())
-            .field("waiting", &self.waiting())
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Slot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").finish_non_exhaustive()
     }
 }
 

@@ -13,6 +13,7 @@ use super::{EditError, Engine, StoreEngine};
 use crate::edits::{Change, Edit};
 
 /// Watches a policy file, and puts it into force when it changes. Dropping it ends that.
+#[derive(Debug)]
 #[must_use = "dropping it ends the watching"]
 pub struct PolicyWatcher {
     stop: Arc<Stop>,
@@ -41,7 +42,7 @@ tidegate_core::debug_as_displayed!(ReloadError);
 
 impl std::error::Error for ReloadError {}
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Stop {
     is_set: Mutex<bool>,
     changed: Condvar,
@@ -158,11 +159,5 @@ impl Drop for PolicyWatcher {
             // A panic of the caller's function ends the watching; it was printed there.
             let _ = thread.join();
         }
-    }
-}
-
-impl fmt::Debug for PolicyWatcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PolicyWatcher").finish_non_exhaustive()
     }
 }
