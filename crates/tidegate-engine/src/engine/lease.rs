@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -335,7 +336,11 @@ impl StoreEngine {
         };
         match report.retry_after() {
             None => Attempt::Done(Ok(report)),
-            Some(Wait::After(wait)) => Attempt::NotYet { retry_at: Some(now.saturating_add(wait)) },
+            Some(Wait::After(wait)) => {
+                let random = if self.is_shared() { RandomState::new().hash_one(now) } else { 0 };
+                let retry_at = now.saturating_add(wait).saturating_add(jitter(wait, random));
+                Attempt::NotYet { retry_at: Some(retry_at) }
+            }
             Some(Wait::Unknown) => Attempt::NotYet { retry_at: self.next_release(&report) },
             Some(Wait::Never) => Attempt::Done(Err(NotGranted::Denied(report))),
         }
@@ -594,6 +599,17 @@ impl<T> fmt::Debug for Waiting<'_, T> {
     }
 }
 
+/// How much later than its wait a waiter attempts again where other engines share the limit, so that not all
+/// of them do at once: up to an eighth of the wait.
+fn jitter(wait: Duration, random: u64) -> Duration {
+    let most_ns = u64::try_from((wait / 8).min(MOST_JITTER).as_nanos()).unwrap_or(u64::MAX);
+    let jitter_ns = (u128::from(random) * u128::from(most_ns)) >> 64;
+    Duration::from_nanos(u64::try_from(jitter_ns).unwrap_or(most_ns))
+}
+
+/// The longest jitter.
+const MOST_JITTER: Duration = Duration::from_millis(50);
+
 /// How soon an attempt is repeated where other engines may release what it waits for.
 const POLL_PAUSE: Duration = Duration::from_millis(50);
 
@@ -602,3 +618,17 @@ const RENEWED_EVERY: Duration = Duration::from_secs(1);
 
 /// How many may wait for the same key to be ready.
 const MOST_READY: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_is_up_to_an_eighth_of_the_wait_and_bounded() {
+        let second = Duration::from_secs(1);
+        assert_eq!(jitter(second, 0), Duration::ZERO);
+        assert_eq!(jitter(second, u64::MAX).as_nanos(), MOST_JITTER.as_nanos() - 1);
+        assert_eq!(jitter(Duration::from_nanos(160), u64::MAX / 2 + 1), Duration::from_nanos(10));
+        assert_eq!(jitter(Duration::ZERO, u64::MAX), Duration::ZERO);
+    }
+}
