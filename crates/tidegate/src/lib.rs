@@ -267,6 +267,7 @@ pub mod hash {
 /// Policies: files, rules, calendars, and what rules match on.
 #[cfg(feature = "engine")]
 pub mod policy {
+    pub use tidegate_core::{Carry, Period, Quota};
     pub use tidegate_engine::{PolicyWatcher, ReloadError, RequestLimit};
     pub use tidegate_policy::policy::*;
     pub use tidegate_policy::{

@@ -23,7 +23,7 @@ pub use builder::{BuildError, LimiterBuilder};
 pub use direct::DirectLimiter;
 pub use per_call::{Call, CallLimit};
 pub use ready::{UntilReady, WaitError};
-pub use tidegate_core::{Algorithm, Carry, Debt, LimitErrorKind, Period, Quota};
+pub use tidegate_core::{Algorithm, Debt, LimitErrorKind};
 pub use tidegate_table::KeyedLimit;
 
 /// One limit over many keys, in memory: what replaces a map behind a lock.

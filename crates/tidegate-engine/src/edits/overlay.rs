@@ -34,7 +34,8 @@ impl Ban {
         Self { domain: domain.into(), conditions, until: None, reason: None }
     }
 
-    /// The same ban with an end, by the wall clock.
+    /// The same ban with an end, by the wall clock: `engine.clock().wall()` and some time, or a time since
+    /// 1970.
     #[must_use]
     pub fn until(self, until: Timestamp) -> Self {
         Self { until: Some(until), ..self }

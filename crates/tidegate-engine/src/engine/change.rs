@@ -217,8 +217,13 @@ impl Misfit {
 impl Changes {
     /// Whether the program can work with new rules, as far as it could with the old ones.
     pub(super) fn check(&mut self, old: &Ruleset, new: &Ruleset) -> Result<(), EditError> {
-        let reasons: Vec<String> =
-            self.misfits(old, new).into_iter().flat_map(|it| it.reasons).collect();
+        let mut reasons: Vec<String> = Vec::new();
+        // Layers that were cloned give the same ones.
+        for reason in self.misfits(old, new).into_iter().flat_map(|it| it.reasons) {
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
+            }
+        }
         if reasons.is_empty() {
             return Ok(());
         }

@@ -337,7 +337,8 @@ impl StoreEngine {
         match report.retry_after() {
             None => Attempt::Done(Ok(report)),
             Some(Wait::After(wait)) => {
-                let random = if self.is_shared() { RandomState::new().hash_one(now) } else { 0 };
+                let is_contended = self.is_shared() && !report.is_outage();
+                let random = if is_contended { RandomState::new().hash_one(now) } else { 0 };
                 let retry_at = now.saturating_add(wait).saturating_add(jitter(wait, random));
                 Attempt::NotYet { retry_at: Some(retry_at) }
             }

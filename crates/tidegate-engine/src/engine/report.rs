@@ -112,9 +112,9 @@ impl Report {
         self.body.is_allowed
     }
 
-    /// The report of an allowed request, for callers to whom a denial is an error.
-    pub fn allowed(self) -> Result<Self, RequestDenied> {
-        if self.is_allowed() { Ok(self) } else { Err(RequestDenied(self)) }
+    /// `Ok` if the request is allowed, for callers to whom a denial is an error.
+    pub fn allowed(self) -> Result<(), RequestDenied> {
+        if self.is_allowed() { Ok(()) } else { Err(RequestDenied(self)) }
     }
 
     /// The decisive rule: the denying one with the longest wait, or else the one with the least

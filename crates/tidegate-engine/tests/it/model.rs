@@ -16,7 +16,7 @@ use tidegate::{
     Timestamp, Wait, WhenFull, Window,
     clock::ManualClock,
     hold::HoldId,
-    limiter::{Carry, Period, Quota},
+    policy::{Carry, Period, Quota},
     store::MemoryStore,
 };
 use tidegate_core::{

@@ -17,7 +17,8 @@ use tidegate::{
     Window,
     clock::{Clock, ManualClock},
     hold::HoldId,
-    limiter::{Carry, Debt, Quota},
+    limiter::Debt,
+    policy::{Carry, Quota},
     store::MemoryStore,
 };
 

@@ -64,6 +64,12 @@ impl From<Cooldown> for Limit {
     }
 }
 
+impl From<Slots> for Limit {
+    fn from(limit: Slots) -> Self {
+        Self::Slots(limit)
+    }
+}
+
 /// A [`Limit`] of any kind there is: [`Limit`] may get more kinds, and the engine has to know them all.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]

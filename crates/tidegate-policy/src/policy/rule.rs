@@ -63,8 +63,8 @@ impl Rule {
     /// assert_eq!(policy.rules()[0].name(), "search");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn builder(name: &str, limit: Limit) -> RuleBuilder {
-        RuleBuilder::new(name, limit)
+    pub fn builder(name: &str, limit: impl Into<Limit>) -> RuleBuilder {
+        RuleBuilder::new(name, limit.into())
     }
 
     /// A rule for all requests of the domain `default`, with one key for all.

@@ -6,7 +6,7 @@ use tidegate::policy::{
 };
 use tidegate::{
     Bucket, Cooldown, Rate, Request, Sliding, WhenFull, Window,
-    limiter::{Carry, Quota},
+    policy::{Carry, Quota},
 };
 
 use crate::seconds;

@@ -9,7 +9,8 @@ use tidegate::policy::{
 };
 use tidegate::{
     Bucket, Cooldown, Rate, Window,
-    limiter::{Carry, Debt, Quota},
+    limiter::Debt,
+    policy::{Carry, Quota},
 };
 
 use crate::sample::SAMPLE;

@@ -13,7 +13,8 @@ use tidegate::policy::{
 use tidegate::{
     Bucket, Cooldown, Edit, Rate, Sliding, StoreEngine, Timestamp, Window,
     edit::{Ban, Overlay},
-    limiter::{Carry, Debt, Quota},
+    limiter::Debt,
+    policy::{Carry, Quota},
 };
 
 /// What an override shares with its rule.

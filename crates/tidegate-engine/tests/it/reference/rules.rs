@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate::policy::{self, Condition, Effective, Grant, Mode, Override, Rule, RuleBuilder};
-use tidegate::{Bucket, Cooldown, Rate, Sliding, Window, limiter::Quota};
+use tidegate::{Bucket, Cooldown, Rate, Sliding, Window, policy::Quota};
 
 use super::limits::{Carry, Debt, Limit, Periods, State};
 
@@ -129,9 +129,9 @@ fn in_policy(limit: &Limit) -> policy::Limit {
         Limit::Cooldown { gap_ns, .. } => policy::Limit::Cooldown(Cooldown::new(nanos(gap_ns))),
         Limit::Quota { max, carry, periods, debt } => {
             let carry = match carry {
-                Carry::Nothing => tidegate::limiter::Carry::Nothing,
-                Carry::UpTo(bound) => tidegate::limiter::Carry::UpTo(bound),
-                Carry::All => tidegate::limiter::Carry::All,
+                Carry::Nothing => tidegate::policy::Carry::Nothing,
+                Carry::UpTo(bound) => tidegate::policy::Carry::UpTo(bound),
+                Carry::All => tidegate::policy::Carry::All,
             };
             let periods = match periods {
                 Periods::Minute => policy::Periods::Calendar("minute".parse().unwrap()),
