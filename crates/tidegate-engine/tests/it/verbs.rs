@@ -218,3 +218,22 @@ fn public_types_are_send() {
     travels::<tidegate::Waiting<'static, tidegate::Report>>();
     travels::<tidegate::Answer<Result<tidegate::Report, tidegate::CheckError>>>();
 }
+
+/// Two engines number their domains differently under the same version.
+#[test]
+fn domain_of_another_engine_is_found_by_its_name() {
+    let rule = |domain: &str, max: u64| {
+        format!(
+            "[[rule]]\nname = \"r\"\ndomain = \"{domain}\"\nwindow = {{ max = {max}, per = \"1h\" }}\n"
+        )
+    };
+    let engine = |rules: [String; 2]| StoreEngine::new(Policy::from_toml(&rules.concat()).unwrap());
+    let one = engine([rule("a", 1), rule("b", 2)]);
+    let other = engine([rule("b", 20), rule("a", 10)]);
+    let domain = one.domain("a").unwrap();
+    let limit = |engine: &StoreEngine| engine.check(&domain.request(&[])).block().unwrap().limit();
+    for _ in 0..2 {
+        assert_eq!((limit(&one), limit(&other)), (Some(1), Some(10)));
+    }
+    assert!(one.domain("c").is_err());
+}
